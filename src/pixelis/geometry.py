@@ -57,7 +57,7 @@ class PixelBox(NamedTuple):
         return rounded(x0), rounded(y0), rounded(x1), rounded(y1)
 
     def whole(self, size: Size) -> tuple[int, int, int, int]:
-        """The whole pixels that the box touches, cut to the frame, never empty: slice with `[top:bottom, left:right]`."""
+        """The whole pixels that the box touches, cut to the frame, never empty: `frame[top:bottom, left:right]`."""
         left = min(max(int(np.floor(self.left + 1e-6)), 0), size.width - 1)
         top = min(max(int(np.floor(self.top + 1e-6)), 0), size.height - 1)
         right = min(max(int(np.ceil(self.right - 1e-6)), left + 1), size.width)

@@ -1,0 +1,19 @@
+"""How much of a file is looked at before it is refused. Media are hostile until decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MediaLimits:
+    """Bounds on work, checked from headers before any pixel is decoded."""
+
+    image_bytes: int = 256 * 2**20
+    image_pixels: int = 120_000_000
+    """A 108-megapixel telephone picture passes; a 30,000 x 30,000 bomb does not."""
+    clip_bytes: int = 8 * 2**30
+    frame_pixels: int = 36_000_000
+    """One frame of an 8K clip."""
+    clip_frames: int = 500_000
+    clip_seconds: float = 6 * 3600.0

@@ -1,0 +1,99 @@
+"""From a path to a medium: the first bytes decide what it is, never its name."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import stat
+from pathlib import Path
+
+from pixelis.errors import MediaError
+from pixelis.media.clip import Clip
+from pixelis.media.image import FORMATS, Image, open_pillow
+from pixelis.media.limits import MediaLimits
+from pixelis.media.medium import Medium
+from pixelis.media.sources import AnimationSource, FolderSource, VideoSource
+
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+FOLDER_FPS = 25.0
+"""Frames a second of a folder that does not say."""
+
+
+def open_media(path: Path | str, *, limits: MediaLimits | None = None, fps: float = FOLDER_FPS) -> Medium:
+    """An image or clip from a file, or a clip from a folder of frames (`fps` is then its rate).
+
+    Raises MediaError, in one line, for whatever is not a medium or is too large to be decoded.
+    """
+    path, limits = Path(path), limits or MediaLimits()
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        raise MediaError(f"{path} cannot be opened ({getattr(error, 'strerror', None) or error})") from error
+    if stat.S_ISDIR(status.st_mode):
+        return open_folder(path, limits, fps)
+    if not stat.S_ISREG(status.st_mode):
+        raise MediaError(f"{path} is neither a file nor a folder of frames")
+    if status.st_size == 0:
+        raise MediaError(f"{path.name} is empty")
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+        container = video_container(head)
+        return open_video(path, container, limits) if container else open_picture(path, status.st_size, limits)
+    except OSError as error:
+        raise MediaError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def video_container(head: bytes) -> str | None:
+    """libav's name for the container that these first bytes begin, for the kinds that are read."""
+    if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
+        return "mov"
+    if head[:4] == b"\x1a\x45\xdf\xa3":
+        return "matroska"
+    if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
+        return "avi"
+    return None
+
+
+def open_picture(path: Path, size_bytes: int, limits: MediaLimits) -> Medium:
+    if size_bytes > limits.image_bytes:
+        raise MediaError(f"{path.name} has {size_bytes} bytes; at most {limits.image_bytes} are read of a picture")
+    content = path.read_bytes()
+    with open_pillow(content, limits, path) as picture:
+        animated = picture.format in ("GIF", "WEBP", "PNG") and getattr(picture, "n_frames", 1) > 1
+    if not animated:
+        return Image.from_bytes(content, limits=limits, path=path)
+    return Clip(AnimationSource(content, limits, path), sha256=hashlib.sha256(content).hexdigest(), path=path)
+
+
+def open_video(path: Path, container: str, limits: MediaLimits) -> Clip:
+    file = path.open("rb")  # stays open: frames are decoded from it as long as the clip lives
+    try:
+        size_bytes = path.stat().st_size
+        if size_bytes > limits.clip_bytes:
+            raise MediaError(f"{path.name} has {size_bytes} bytes; at most {limits.clip_bytes} are read of a clip")
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return Clip(VideoSource(file, container, limits, path), sha256=digest, path=path)
+    except BaseException:
+        file.close()
+        raise
+
+
+def open_folder(path: Path, limits: MediaLimits, fps: float) -> Clip:
+    """Frames in the order of the numbers in their names; what is not a picture by its name is passed over."""
+    if not 0.0 < fps <= 1000.0:
+        raise MediaError(f"{fps} frames a second: want a rate over 0 and at most 1000")
+    files = sorted((f for f in path.iterdir() if f.suffix.lower() in PICTURE_SUFFIXES), key=numbered)
+    if not files:
+        raise MediaError(f"{path} holds no pictures ({', '.join(FORMATS)}): a clip is a video or a folder of frames")
+    if len(files) > limits.clip_frames:
+        raise MediaError(f"{path} holds {len(files)} pictures; at most {limits.clip_frames} are read")
+    digests = tuple(hashlib.sha256(f.read_bytes()).hexdigest() for f in files)
+    listing = "".join(f"{digest} {file.name}\n" for digest, file in zip(digests, files, strict=True))
+    identity = hashlib.sha256(f"folder {fps:g}\n{listing}".encode()).hexdigest()
+    return Clip(FolderSource(tuple(files), digests, fps, limits), sha256=identity, path=path)
+
+
+def numbered(file: Path) -> tuple[list[int], str]:
+    """Sorts frame_2 before frame_10."""
+    return [int(number) for number in re.findall(r"\d+", file.stem)], file.name

@@ -1,0 +1,91 @@
+"""The media of one query by name: Image_0, Video_1 as given, and View_0, View_1 … as ZOOM made them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from PIL import Image as Pil
+
+from pixelis.errors import MediaError
+from pixelis.geometry import PixelBox, Size, UnitBox, Value, rounded, to_pixels
+from pixelis.media.image import Image
+from pixelis.media.medium import Frame, Medium
+
+
+class ViewRecipe(Value):
+    """How a view was cut from a medium of the query: enough to cut it again, byte for byte."""
+
+    media: str
+    frame: int
+    box: UnitBox
+    """What the view shows, in the unit coordinates of that medium."""
+    width: int
+    height: int
+    """Size of the view in pixels."""
+
+
+@dataclass(frozen=True)
+class MediaSet:
+    """What a query may look at. Adding a view gives a new set; nothing changes in place."""
+
+    given: tuple[Medium, ...]
+    views: tuple[ViewRecipe, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Image_i or Video_i by position for what was given, then View_k for what was cut."""
+        given = tuple(f"{'Image' if m.kind == 'image' else 'Video'}_{i}" for i, m in enumerate(self.given))
+        return given + tuple(f"View_{k}" for k in range(len(self.views)))
+
+    def with_view(self, recipe: ViewRecipe) -> MediaSet:
+        return MediaSet(self.given, (*self.views, recipe))
+
+    def canonical(self, name: str | None) -> str:
+        """The name as this set writes it; the first medium where none is given. MediaError for an unknown one."""
+        if not self.given:
+            raise MediaError("the query has no media")
+        if name is None:
+            return self.names[0]
+        for own in self.names:
+            if own.lower() == name.strip().lower():
+                return own
+        raise MediaError(f"no medium is called {name!r}: this query has {', '.join(self.names)}")
+
+    def source(self, name: str) -> Medium:
+        """A medium that was given, by its canonical name."""
+        return self.given[self.names.index(name)]
+
+    def recipe(self, name: str) -> ViewRecipe | None:
+        """How this medium was cut, if it is a view."""
+        return self.views[int(name.removeprefix("View_"))] if name.startswith("View_") else None
+
+    def medium(self, name: str) -> Medium:
+        """Any medium by its canonical name; a view is cut from its source."""
+        recipe = self.recipe(name)
+        return self.source(name) if recipe is None else cut_view(self.source(recipe.media), recipe)
+
+
+@lru_cache(maxsize=16)
+def cut_view(source: Medium, recipe: ViewRecipe) -> Image:
+    """The view's pixels: the crop, resampled to the recipe's size (Lanczos, deterministic)."""
+    return Image.from_array(resample(source.frame(recipe.frame), recipe.box, Size(recipe.width, recipe.height)))
+
+
+def resample(frame: Frame, box_unit: UnitBox, size: Size) -> Frame:
+    """A unit box of a frame at another size."""
+    import numpy as np
+
+    whole = Size(frame.shape[1], frame.shape[0])
+    left, top, right, bottom = to_pixels(box_unit, whole).whole(whole)
+    crop = Pil.fromarray(np.asarray(frame[top:bottom, left:right]))
+    return np.asarray(crop.resize(size, Pil.Resampling.LANCZOS) if crop.size != tuple(size) else crop)
+
+
+def to_source(box_unit: UnitBox, recipe: ViewRecipe) -> UnitBox:
+    """A box on a view, in the coordinates of the medium that the view was cut from."""
+    x0, y0, x1, y1 = recipe.box
+    left, top, right, bottom = to_pixels(box_unit, Size(1, 1))
+    width, height = x1 - x0, y1 - y0
+    moved = PixelBox(x0 + left * width, y0 + top * height, x0 + right * width, y0 + bottom * height)
+    return tuple(rounded(min(max(v, 0.0), 1.0)) for v in moved)  # type: ignore[return-value]

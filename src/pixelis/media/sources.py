@@ -1,0 +1,213 @@
+"""The three places that a clip's frames come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from pixelis.errors import MediaError
+from pixelis.geometry import Size
+from pixelis.media.image import Image, error_text, open_pillow, upright_rgb
+from pixelis.media.limits import MediaLimits
+from pixelis.media.medium import Frame, read_only
+
+
+@dataclass
+class AnimationSource:
+    """An animated GIF, WebP or PNG."""
+
+    content: bytes
+    limits: MediaLimits
+    path: Path | None
+
+    def __post_init__(self) -> None:
+        with open_pillow(self.content, self.limits, self.path) as picture:
+            count = getattr(picture, "n_frames", 1)
+            if count > self.limits.clip_frames:
+                raise MediaError(f"{self._name} has {count} frames; at most {self.limits.clip_frames} are read")
+            durations = [self._duration(picture, index) for index in range(count)]
+            self.size = Size(*picture.size)
+        starts = np.concatenate([[0.0], np.cumsum(durations)])
+        self.times_s = tuple(round(float(t), 6) for t in starts[:-1])
+        self.duration_s = float(starts[-1])
+
+    @property
+    def _name(self) -> str:
+        return self.path.name if self.path else "the animation"
+
+    def _duration(self, picture: Any, index: int) -> float:
+        try:
+            picture.seek(index)
+        except Exception as error:
+            raise MediaError(f"{self._name}: frame {index} cannot be read ({error_text(error)})") from error
+        return max(float(picture.info.get("duration", 100)), 10.0) / 1000.0  # browsers too read 0 as "soon"
+
+    def decode(self, index: int) -> Frame:
+        with open_pillow(self.content, self.limits, self.path) as picture:
+            picture.seek(index)
+            return upright_rgb(picture.copy(), self._name)
+
+
+@dataclass
+class FolderSource:
+    """A folder of numbered pictures, one a frame."""
+
+    files: tuple[Path, ...]
+    digests: tuple[str, ...]
+    fps: float
+    limits: MediaLimits
+
+    def __post_init__(self) -> None:
+        self.size = self.decode(0, check=False).size
+        self.times_s = tuple(round(i / self.fps, 6) for i in range(len(self.files)))
+        self.duration_s = len(self.files) / self.fps
+
+    def decode(self, index: int, *, check: bool = True) -> Any:
+        path = self.files[index]
+        try:
+            image = Image.from_bytes(path.read_bytes(), limits=self.limits, path=path)
+        except OSError as error:
+            raise MediaError(f"{path.name} of the folder cannot be read any more ({error.strerror})") from error
+        if image.sha256 != self.digests[index]:
+            raise MediaError(f"{path.name} changed after its folder was opened; open it again")
+        if not check:
+            return image
+        if image.size != self.size:
+            raise MediaError(
+                f"{path.name} has {image.size.width}x{image.size.height} pixels, the first frame "
+                f"{self.size.width}x{self.size.height}: a folder of frames has one size"
+            )
+        return image.pixels
+
+
+class VideoSource:
+    """A video stream, decoded by PyAV from an open file, so that a container can name no other file or address."""
+
+    def __init__(self, file: BinaryIO, container_format: str, limits: MediaLimits, path: Path) -> None:
+        self._file, self._format, self._path = file, container_format, path
+        self._stamp = self._stat()
+        self._container: Any = None
+        self._frames: Iterator[Any] | None = None
+        self._next = 0
+        try:
+            self._index(limits)
+        except MediaError:
+            raise
+        except Exception as error:
+            raise MediaError(f"{path.name} cannot be read as video ({error_text(error)})") from error
+
+    def _stat(self) -> tuple[int, int]:
+        stat = os.fstat(self._file.fileno())
+        return stat.st_size, stat.st_mtime_ns
+
+    def _open(self) -> Any:
+        import av
+
+        self._file.seek(0)
+        if self._container is not None:
+            self._container.close()
+        self._container = av.open(self._file, format=self._format, metadata_errors="replace")
+        stream = self._container.streams.video[0]
+        stream.thread_count = 1  # the same frames in the same order, whatever the machine
+        return stream
+
+    def _index(self, limits: MediaLimits) -> None:
+        """Time of every frame, from the packets alone where they say it."""
+        self._open()
+        if not self._container.streams.video:
+            raise MediaError(f"{self._path.name} holds no video stream")
+        stream = self._container.streams.video[0]
+        if stream.codec_context.width * stream.codec_context.height > limits.frame_pixels:
+            raise MediaError(f"{self._path.name} has frames of over {limits.frame_pixels} pixels")
+        stamps: list[int] = []
+        timed = True
+        for packet in self._container.demux(stream):
+            if packet.size == 0:
+                continue
+            timed = timed and packet.pts is not None
+            stamps.append(packet.pts or 0)
+            if len(stamps) > limits.clip_frames:
+                raise MediaError(f"{self._path.name} has over {limits.clip_frames} frames")
+        if not timed:
+            stream = self._open()
+            stamps = [f.pts if f.pts is not None else i for i, f in enumerate(self._container.decode(stream))]
+        if not stamps:
+            raise MediaError(f"{self._path.name} holds no frames")
+        self._stamps = sorted(set(stamps))
+        first = self._decode_from_start()
+        stream = self._container.streams.video[0]
+        self._stamps = [s for s in self._stamps if first.pts is None or s >= first.pts]
+        base = float(stream.time_base)
+        rate = float(stream.average_rate or 0) or 25.0
+        self.times_s = tuple(round((s - self._stamps[0]) * base, 6) for s in self._stamps)
+        gap = self.times_s[-1] / (len(self.times_s) - 1) if len(self.times_s) > 1 else 1.0 / rate
+        self.duration_s = self.times_s[-1] + gap
+        if self.duration_s > limits.clip_seconds:
+            raise MediaError(f"{self._path.name} lasts {self.duration_s:.0f} s; at most {limits.clip_seconds:.0f} s")
+        pixels = self._pixels(first)
+        self.size = Size(pixels.shape[1], pixels.shape[0])
+
+    def _decode_from_start(self) -> Any:
+        stream = self._open()
+        self._frames, self._next = self._container.decode(stream), 0
+        frame = next(self._frames, None)
+        if frame is None:
+            raise MediaError(f"{self._path.name} holds no frame that can be decoded")
+        self._next = 1
+        return frame
+
+    def decode(self, index: int) -> Frame:
+        if self._stat() != self._stamp:
+            raise MediaError(f"{self._path.name} changed after it was opened; open it again")
+        try:
+            if self._frames is None or not self._next <= index <= self._next + 48:
+                self._seek(index)
+            return self._pixels(self._forward_to(index))
+        except MediaError:
+            raise
+        except Exception as error:
+            self._frames = None
+            raise MediaError(f"{self._path.name}: frame {index} cannot be decoded ({error_text(error)})") from error
+
+    def _seek(self, index: int) -> None:
+        """To the key frame at or before `index`, or to the start where the container cannot seek."""
+        stream = self._container.streams.video[0]
+        self._container.seek(self._stamps[index], stream=stream, backward=True, any_frame=False)
+        self._frames, self._next = self._container.decode(stream), 0
+
+    def _forward_to(self, index: int) -> Any:
+        """The frame shown at this time: with a damaged stream, the nearest one after it that decodes."""
+        assert self._frames is not None  # noqa: S101 - set by _seek, which every path here has passed
+        wanted = self._stamps[index]
+        for frame in self._frames:
+            if frame.pts is None or frame.pts >= wanted:
+                self._next = index + 1
+                return frame
+        self._frames = None
+        raise MediaError(f"{self._path.name} breaks off before frame {index}: it is truncated or damaged")
+
+    @staticmethod
+    def _pixels(frame: Any) -> Frame:
+        rotation = int(getattr(frame, "rotation", 0) or 0)
+        return read_only(np.rot90(frame.to_ndarray(format="rgb24"), (rotation // 90) % 4))
+
+
+@dataclass
+class ArraySource:
+    """Frames that are in memory already."""
+
+    frames: tuple[Frame, ...]
+    fps: float
+
+    def __post_init__(self) -> None:
+        self.size = Size(self.frames[0].shape[1], self.frames[0].shape[0])
+        self.times_s = tuple(round(i / self.fps, 6) for i in range(len(self.frames)))
+        self.duration_s = len(self.frames) / self.fps
+
+    def decode(self, index: int) -> Frame:
+        return self.frames[index]
