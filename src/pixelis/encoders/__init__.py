@@ -1,0 +1,1 @@
+"""Frozen encoders: pictures and sentences into unit vectors."""

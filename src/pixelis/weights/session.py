@@ -1,0 +1,24 @@
+"""One way to open an ONNX file: on the CPU, on one thread, so that the same input gives the same bytes every time."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+
+@cache
+def session(path: Path) -> InferenceSession:
+    """The session of this file, opened once in a process."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.use_deterministic_compute = True
+    options.log_severity_level = 3  # errors only: its warnings about shapes are of no use to a reader
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
