@@ -1,0 +1,1 @@
+"""Running and scoring: tasks, benchmarks, baselines, ablations, and the files that other people score with."""

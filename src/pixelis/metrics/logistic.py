@@ -1,0 +1,146 @@
+"""Does the process predict success (tab:supp_corr_overall)? Regularised logistic regression, AUC, average precision."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from scipy.stats import rankdata
+
+MAX_STEPS = 100
+
+
+class Logistic(NamedTuple):
+    """Pr(y = 1 | x) = sigmoid(intercept + x · coefficients)."""
+
+    intercept: float
+    coefficients: NDArray[np.float64]
+    """(k,)"""
+
+    def probabilities(self, features: ArrayLike) -> NDArray[np.float64]:
+        """(n,) Pr(y = 1) of each row of features, (n, k)."""
+        return expit(self.intercept + _features(features) @ self.coefficients)
+
+
+class PredictivePower(NamedTuple):
+    """How well held-out predictions of the logistic model rank right answers over wrong ones."""
+
+    auc: float
+    average_precision: float
+
+
+def fit_logistic(features: ArrayLike, outcome: ArrayLike, *, C: float = 1.0) -> Logistic:
+    """Minimum of ½|w|² + C Σ log-loss, the intercept left free (scikit-learn's convention), by Newton's method.
+
+    One class only: no slope, and the log-odds of (successes + ½) / (n + 1), since the free intercept would run away.
+    No rows, lengths that differ, or an outcome other than 0 and 1: ValueError.
+    """
+    x, y = _features(features), _outcome(outcome)  # (n, k), (n,)
+    if len(x) != len(y) or C <= 0:
+        raise ValueError(f"{len(x)} rows, {len(y)} outcomes and C = {C}: want an outcome a row and C over 0")
+    if (y == y[0]).all():
+        odds = (y.sum() + 0.5) / (len(y) - y.sum() + 0.5)
+        return Logistic(float(np.log(odds)), np.zeros(x.shape[1]))
+    design = np.column_stack([np.ones(len(x)), x])  # (n, 1+k)
+    ridge = np.diag([0.0] + [1.0] * x.shape[1])  # (1+k, 1+k)
+    w = np.zeros(design.shape[1])
+    for _ in range(MAX_STEPS):
+        p = expit(design @ w)  # (n,)
+        gradient = ridge @ w + C * design.T @ (p - y)
+        hessian = ridge + C * design.T @ (design * (p * (1 - p))[:, None])
+        step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
+        w = _lowered(w, step, design, y, C)
+        if np.abs(step).max() < 1e-12 * max(1.0, float(np.abs(w).max())):
+            break
+    return Logistic(float(w[0]), w[1:])
+
+
+def held_out_probabilities(
+    features: ArrayLike, outcome: ArrayLike, *, rng: np.random.Generator, folds: int = 5, C: float = 1.0
+) -> NDArray[np.float64]:
+    """(n,) each row's probability by a model that was fitted without it, over shuffled folds stratified by outcome.
+
+    Never more folds than rows; a single row is predicted by itself.
+    """
+    x, y = _features(features), _outcome(outcome)
+    order = rng.permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]
+    fold = np.empty(len(y), dtype=np.intp)
+    fold[order] = np.arange(len(y)) % max(2, folds)  # dealt round within each outcome, like cards
+    p = np.empty(len(y))
+    for f in range(max(2, folds)):
+        held = fold == f
+        if held.any():
+            model = fit_logistic(x[~held], y[~held], C=C) if (~held).any() else fit_logistic(x, y, C=C)
+            p[held] = model.probabilities(x[held])
+    return p
+
+
+def predictive_power(
+    features: ArrayLike, outcome: ArrayLike, *, rng: np.random.Generator, folds: int = 5, C: float = 1.0
+) -> PredictivePower:
+    """AUC and average precision of held-out probabilities; 0.5 and the base rate are chance."""
+    p = held_out_probabilities(features, outcome, rng=rng, folds=folds, C=C)
+    return PredictivePower(auc=roc_auc(outcome, p), average_precision=average_precision(outcome, p))
+
+
+def roc_auc(outcome: ArrayLike, score: ArrayLike) -> float:
+    """Probability that a success scores over a failure, ties counting half, in [0, 1]. One class only: 0.5."""
+    y, s = _scored(outcome, score)
+    successes, failures = int(y.sum()), int(len(y) - y.sum())
+    if not (successes and failures):
+        return 0.5
+    rank_sum = rankdata(s)[y == 1].sum()
+    return float((rank_sum - successes * (successes + 1) / 2) / (successes * failures))
+
+
+def average_precision(outcome: ArrayLike, score: ArrayLike) -> float:
+    """Σ (Rₙ - Rₙ₋₁) Pₙ over the distinct scores, highest first, in [0, 1], without interpolation. No success: 0."""
+    y, s = _scored(outcome, score)
+    if not y.any():
+        return 0.0
+    values, index = np.unique(-s, return_inverse=True)
+    hits = np.bincount(index, weights=y, minlength=len(values))  # successes at each distinct score, highest first
+    count = np.bincount(index, minlength=len(values))
+    return float(np.sum(hits * np.cumsum(hits) / np.cumsum(count)) / y.sum())
+
+
+def _lowered(
+    w: NDArray[np.float64], step: NDArray[np.float64], design: NDArray[np.float64], y: NDArray[np.float64], C: float
+) -> NDArray[np.float64]:
+    """One Newton step, halved until the loss does not rise: a full one may overshoot on separable data."""
+
+    def loss(v: NDArray[np.float64]) -> float:
+        logits = design @ v
+        return float(0.5 * v[1:] @ v[1:] + C * np.sum(np.logaddexp(0.0, logits) - y * logits))
+
+    before = loss(w)
+    for _ in range(30):
+        if loss(w - step) <= before + 1e-12 * abs(before):
+            break
+        step = step / 2
+    return w - step
+
+
+def _features(features: ArrayLike) -> NDArray[np.float64]:
+    x = np.asarray(features, dtype=np.float64)
+    x = x[:, None] if x.ndim == 1 else x
+    if x.ndim != 2 or not len(x) or not np.isfinite(x).all():
+        raise ValueError(f"features have the shape {x.shape}: want (n, k), finite, at least one row")
+    return x
+
+
+def _outcome(outcome: ArrayLike) -> NDArray[np.float64]:
+    y = np.asarray(outcome, dtype=np.float64)
+    if y.ndim != 1 or not len(y) or not np.isin(y, (0.0, 1.0)).all():
+        raise ValueError("outcomes must be 0 or 1, at least one")
+    return y
+
+
+def _scored(outcome: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    y, s = _outcome(outcome), np.asarray(score, dtype=np.float64)
+    if y.shape != s.shape or np.isnan(s).any():
+        raise ValueError(f"{len(y)} outcomes and scores of shape {s.shape}: want one for each, not NaN")
+    return y, s

@@ -1,0 +1,87 @@
+"""What abstaining buys: risk-coverage curves, the area under them, and Err@Sel (tab:risk_coverage).
+
+Queries are answered from the most confident down. Where confidences tie, the value is the mean over all orders of the
+tied queries, so that no curve depends on the order in which queries came.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class RiskCoverage(NamedTuple):
+    """Risk of answering the k most confident queries, for k = 1 .. N."""
+
+    coverage: NDArray[np.float64]
+    """(N,) k / N."""
+    risk: NDArray[np.float64]
+    """(N,) share of wrong answers among them: Err@Sel at that coverage."""
+    threshold: NDArray[np.float64]
+    """(N,) the confidence of the k-th: abstaining under it gives at least this coverage."""
+
+
+class Selected(NamedTuple):
+    """What was answered under one abstention rule."""
+
+    coverage: float
+    """Share of the queries that were answered."""
+    error: float
+    """Err@Sel: share of wrong answers among them; 0 where none was answered."""
+
+
+def risk_coverage(confidence: ArrayLike, wrong: ArrayLike) -> RiskCoverage:
+    """The risk-coverage curve. `wrong` is 0/1 or a loss. Raises ValueError on no queries or lengths that differ."""
+    p, loss = _queries(confidence, wrong)  # (N,), (N,)
+    order = np.argsort(-p, kind="stable")
+    p, loss = p[order], loss[order]
+    _, block, size = np.unique(-p, return_inverse=True, return_counts=True)
+    expected = (np.bincount(block, weights=loss) / size)[block]  # (N,) mean loss of each query's tied block
+    k = np.arange(1, len(p) + 1)
+    return RiskCoverage(coverage=k / len(p), risk=np.cumsum(expected) / k, threshold=p)
+
+
+def aurc(confidence: ArrayLike, wrong: ArrayLike) -> float:
+    """Area under the risk-coverage curve: the mean risk over coverages 1/N .. 1, in [0, 1] for 0/1 losses."""
+    return float(np.mean(risk_coverage(confidence, wrong).risk))
+
+
+def excess_aurc(confidence: ArrayLike, wrong: ArrayLike) -> float:
+    """`aurc` minus that of the best possible order of the same losses: 0 where confidence ranks perfectly."""
+    p, loss = _queries(confidence, wrong)
+    return aurc(p, loss) - aurc(-loss, loss)
+
+
+def error_at_coverage(confidence: ArrayLike, wrong: ArrayLike, *, coverage: float) -> Selected:
+    """Err@Sel when at least this share of the queries must be answered; coverage 0 answers none and has error 0."""
+    curve = risk_coverage(confidence, wrong)
+    if not 0 <= coverage <= 1:
+        raise ValueError(f"coverage {coverage} lies outside [0, 1]")
+    k = int(np.ceil(coverage * len(curve.risk) - 1e-9))  # 0.3 * 10 is 3 queries, not 4
+    return Selected(float(curve.coverage[k - 1]), float(curve.risk[k - 1])) if k else Selected(0.0, 0.0)
+
+
+def error_at_margin(margin: ArrayLike, wrong: ArrayLike, *, delta: float) -> Selected:
+    """Err@Sel when queries with a margin under `delta` abstain. None answered: coverage 0, error 0.
+
+    A NaN margin abstains. Raises ValueError on no queries or lengths that differ.
+    """
+    m, loss = np.asarray(margin, dtype=np.float64), np.asarray(wrong, dtype=np.float64)
+    _check(m, loss)
+    answered = m >= delta  # (N,)
+    return Selected(float(np.mean(answered)), float(loss[answered].mean()) if answered.any() else 0.0)
+
+
+def _queries(confidence: ArrayLike, wrong: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    p, loss = np.asarray(confidence, dtype=np.float64), np.asarray(wrong, dtype=np.float64)
+    _check(p, loss)
+    if np.isnan(p).any():
+        raise ValueError("a confidence is NaN: it has no place in the order")
+    return p, loss
+
+
+def _check(p: NDArray[np.float64], loss: NDArray[np.float64]) -> None:
+    if p.shape != loss.shape or p.ndim != 1 or not p.size:
+        raise ValueError(f"{p.size} confidences and {loss.size} outcomes: want as many, at least one")
