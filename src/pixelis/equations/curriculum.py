@@ -1,0 +1,73 @@
+"""The SFT curriculum: hardness tertiles, medium and hard at 2:1, and when to advance (subsec:sft)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pixelis.equations.ema import ema
+
+EASY, MEDIUM, HARD = 0, 1, 2
+
+
+def hardness_tertiles(predicted_error: ArrayLike) -> NDArray[np.int64]:
+    """EASY, MEDIUM or HARD for each example by the tertiles of SFT-predicted error (subsec:sft).
+
+    Equal errors share a bin, and where all are equal all are MEDIUM. No examples give no bins; NaN raises ValueError.
+    """
+    error = np.asarray(predicted_error, dtype=float)
+    if np.isnan(error).any():
+        raise ValueError(
+            f"{int(np.isnan(error).sum())} of {error.size} predicted errors are NaN: want a number for each"
+        )
+    if error.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    low, high = np.quantile(error, [1 / 3, 2 / 3])
+    return (error >= low).astype(np.int64) + (error > high).astype(np.int64)
+
+
+def sample_medium_hard(
+    bins: ArrayLike, count: int, *, rng: np.random.Generator, medium_to_hard: float = 2.0
+) -> NDArray[np.int64]:
+    """Positions of `count` examples, with replacement, MEDIUM to HARD at 2:1 (subsec:sft), even inside each bin.
+
+    Where one of the two is empty the other serves alone; where both are, ValueError.
+    """
+    bins = np.asarray(bins)
+    pools = [np.flatnonzero(bins == MEDIUM), np.flatnonzero(bins == HARD)]
+    shares = np.array([medium_to_hard if pools[0].size else 0.0, 1.0 if pools[1].size else 0.0])
+    if not shares.any():
+        raise ValueError(f"none of {bins.size} examples is medium or hard: want at least one")
+    take_hard = rng.random(count) < shares[1] / shares.sum()
+    result = np.empty(count, dtype=np.int64)
+    for pool, taken in zip(pools, (~take_hard, take_hard), strict=True):
+        if taken.any():
+            result[taken] = rng.choice(pool, size=int(taken.sum()))
+    return result
+
+
+def smoothed_losses(dev_losses: Sequence[float], *, rho: float = 0.9) -> list[float | None]:
+    """EMA of the dev losses L_k (subsec:sft). NaN is held: its place repeats the average before it (None at the start).
+
+    The paper gives no constant; 0.9 is the one it smooths KL with.
+    """
+    smoothed: list[float | None] = []
+    average: float | None = None
+    for loss in dev_losses:
+        average = ema(average, loss, rho=rho)
+        smoothed.append(average)
+    return smoothed
+
+
+def advances(dev_losses: Sequence[float], *, rho: float = 0.9, tolerance: float = 1.05) -> bool:
+    """Whether the curriculum goes on: the smoothed dev loss has L_{k+1} ≤ 1.05·L_k (subsec:sft).
+
+    Fewer than two evaluations, and a last one that is NaN or infinite, do not advance.
+    """
+    smoothed = smoothed_losses(dev_losses, rho=rho)
+    if len(smoothed) < 2 or not np.isfinite(dev_losses[-1]):
+        return False
+    before, now = smoothed[-2:]
+    return before is not None and now is not None and now <= tolerance * before

@@ -1,0 +1,143 @@
+"""Dawid and Skene's EM: how reliable is each annotator, when nobody knows the truth (sec:supp:voting-calib).
+
+An annotator is a rollout in the paper. One query per annotator cannot tell a good one from a bad one, so callers pool
+over a neighbourhood and a window of queries, with the chain signature as annotator; on a single query
+`rollout_reliability` falls back to agreement and says so.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+TINY = 1e-300
+"""Keeps log finite where a probability is exactly 0."""
+
+
+class DawidSkene(NamedTuple):
+    """The fitted model: I items, J annotators, C classes."""
+
+    posterior: NDArray[np.float64]
+    """(I, C) probability of each class for each item."""
+    prior: NDArray[np.float64]
+    """(C,) class prior."""
+    confusion: NDArray[np.float64]
+    """(J, C, C): [j, c, l] = P(annotator j says l | truth is c)."""
+    log_likelihood: float
+    iterations: int
+    converged: bool
+
+    @property
+    def reliability(self) -> NDArray[np.float64]:
+        """(J,) r_j: the mean of the confusion matrix's diagonal."""
+        return np.einsum("jcc->jc", self.confusion).mean(axis=1)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """(I,) the likeliest class of each item."""
+        return self.posterior.argmax(axis=1)
+
+
+class Reliability(NamedTuple):
+    """r_j for every annotator, and where it comes from."""
+
+    values: NDArray[np.float64]
+    method: Literal["dawid-skene", "agreement"]
+
+
+def dawid_skene(
+    labels: ArrayLike,
+    *,
+    n_classes: int | None = None,
+    epsilon: float = 1e-2,
+    tolerance: float = 1e-6,
+    max_iterations: int = 50,
+) -> DawidSkene:
+    """EM for class prior and confusion matrices from an (items, annotators) matrix of class numbers.
+
+    A negative entry is a missing label. The prior starts at the majority labels' frequencies, every confusion matrix
+    at the Laplace-smoothed diagonal (I + eps)/(1 + C eps); the prior is smoothed alike, because a class that starts at
+    0 could never come back. Stops when the log-likelihood gains less than `tolerance` relative to itself, or after 50
+    iterations. A row of a confusion matrix that rests on less than eps of an item (a class never seen, an annotator
+    who labelled nothing) is given back as it started: the ratio of two vanishing masses says nothing.
+    An item without labels gets the prior; no items: uniform prior, log-likelihood 0.
+    """
+    given = np.asarray(labels)
+    if given.ndim != 2 or not np.issubdtype(given.dtype, np.integer):
+        raise ValueError(
+            f"labels must be an (items, annotators) matrix of whole numbers, got {given.dtype} {given.shape}"
+        )
+    C = int(given.max(initial=0)) + 1 if n_classes is None else n_classes
+    if given.max(initial=-1) >= C:
+        raise ValueError(f"label {given.max()} in a problem of {C} classes: want 0 to {C - 1}, negative for missing")
+    I, J = given.shape  # noqa: E741 - the paper's letters
+    onehot = (given[:, :, None] == np.arange(C)).astype(np.float64)  # (I, J, C)
+    seen = onehot.any(axis=(1, 2))
+    X = onehot[seen].reshape(-1, J * C)  # (I', J*C): one column for each annotator and label
+    start = np.broadcast_to(((np.eye(C) + epsilon) / (1.0 + C * epsilon))[None], (J, C, C))  # [j, label, truth]
+    prior = (_majority(onehot[seen]).sum(axis=0) + epsilon) / (len(X) + C * epsilon)
+    prior /= prior.sum()
+    likelihood, before, confusion, evident = 0.0, -np.inf, start, np.zeros((J, 1, C), dtype=bool)
+    posterior, converged, iteration = np.zeros((len(X), C)), not len(X), 0
+    while len(X) and not converged and iteration < max_iterations:
+        iteration += 1
+        posterior, likelihood = _expectation(X, prior, confusion)
+        converged = abs(likelihood - before) <= tolerance * abs(likelihood)
+        before = likelihood
+        prior = posterior.mean(axis=0)
+        counts = (X.T @ posterior).reshape(J, C, C)  # [j, label, truth]
+        totals = counts.sum(axis=1, keepdims=True)
+        confusion = np.where(totals > 0.0, counts / np.maximum(totals, TINY), start)
+        evident = totals >= epsilon
+    confusion = np.where(evident, confusion, start)
+    everywhere = np.tile(prior, (I, 1))
+    everywhere[seen] = posterior
+    return DawidSkene(everywhere, prior, confusion.transpose(0, 2, 1), float(likelihood), iteration, bool(converged))
+
+
+def agreement(labels: ArrayLike, *, n_classes: int | None = None, epsilon: float = 1e-2) -> NDArray[np.float64]:
+    """(J,) share of the other annotators' labels, on the same items, that are the same; Laplace-smoothed by eps.
+
+    (same + eps) / (others + C eps), C the number of classes. An annotator with nobody beside it: 1.
+    """
+    given = np.asarray(labels)
+    C = int(given.max(initial=0)) + 1 if n_classes is None else n_classes
+    onehot = (given[:, :, None] == np.arange(C)).astype(np.float64)  # (I, J, C)
+    others = onehot.sum(axis=1, keepdims=True) - onehot  # (I, J, C)
+    same = (onehot * others).sum(axis=(0, 2))
+    beside = (onehot.any(axis=2)[:, :, None] * others).sum(axis=(0, 2))
+    return np.where(beside > 0.0, (same + epsilon) / (beside + C * epsilon), 1.0)
+
+
+def rollout_reliability(labels: ArrayLike, *, n_classes: int | None = None, min_items: int = 2) -> Reliability:
+    """r_j by Dawid and Skene where at least `min_items` items have two labels or more, else by agreement.
+
+    With one item EM declares the majority right whatever the annotators are, so nothing is learnt from it.
+    """
+    given = np.asarray(labels)
+    if given.ndim == 2 and int(((given >= 0).sum(axis=1) >= 2).sum()) >= min_items:
+        return Reliability(dawid_skene(given, n_classes=n_classes).reliability, "dawid-skene")
+    return Reliability(agreement(np.atleast_2d(given), n_classes=n_classes), "agreement")
+
+
+def _expectation(
+    X: NDArray[np.float64], prior: NDArray[np.float64], confusion: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """Posterior (I, C) and log-likelihood under the current parameters."""
+    C = len(prior)
+    joint = X @ np.log(np.maximum(confusion, TINY)).reshape(-1, C)  # (I, C)
+    joint += np.log(np.maximum(prior, TINY))
+    highest = joint.max(axis=1, keepdims=True)
+    np.exp(joint - highest, out=joint)
+    evidence = joint.sum(axis=1, keepdims=True)
+    joint /= evidence
+    return joint, float(highest.sum() + np.log(evidence).sum())
+
+
+def _majority(onehot: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(I, C) majority labels; a tie is shared equally."""
+    votes = onehot.sum(axis=1)  # (I, C)
+    top = (votes == votes.max(axis=1, keepdims=True)).astype(np.float64)
+    return top / top.sum(axis=1, keepdims=True)

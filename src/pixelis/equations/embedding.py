@@ -1,0 +1,187 @@
+"""Step embeddings E_t: footprints on the token grid, pooling, unit norm, collapse (supp:et_dynamics, eq:embed_Et).
+
+g_φ itself lives with the policy's heads; here are the formulas around it. Only `readout_loss` needs torch, and imports
+it when called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pixelis.errors import PixelisError
+from pixelis.geometry import Footprint, Mask, Size, Span, Track, UnitBox, to_pixels
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ACTIONS = ("SEG", "ZOOM", "TRK", "OCR", "TEMP", "PROP")
+"""𝒜, in the order of the one-hot vector."""
+
+
+class CollapseError(PixelisError):
+    """Step embeddings have grown so alike that coherence would measure nothing."""
+
+
+def box_cells(box_unit: UnitBox, grid: Size) -> NDArray[np.bool_]:
+    """(height, width) cells of the token grid that a box touches; never empty (supp:et_dynamics)."""
+    left, top, right, bottom = to_pixels(box_unit, grid).whole(grid)
+    cells = np.zeros((grid.height, grid.width), dtype=bool)
+    cells[top:bottom, left:right] = True
+    return cells
+
+
+def mask_cells(mask: NDArray[np.bool_], grid: Size) -> NDArray[np.bool_]:
+    """(height, width) cells of the token grid that a mask touches (supp:et_dynamics). An empty mask touches none."""
+    height, width = mask.shape
+    cells = np.zeros((grid.height, grid.width), dtype=bool)
+    rows, columns = np.nonzero(mask)
+    cells[((rows + 0.5) * grid.height / height).astype(int), ((columns + 0.5) * grid.width / width).astype(int)] = True
+    # where the grid is finer than the mask, several cells lie under one pixel: ask from their side too
+    at_row = ((np.arange(grid.height) + 0.5) * height / grid.height).astype(int)
+    at_column = ((np.arange(grid.width) + 0.5) * width / grid.width).astype(int)
+    return cells | mask[np.ix_(at_row, at_column)]
+
+
+def footprint_cells(footprint: Footprint, grid: Size, *, frame: int = 0) -> NDArray[np.bool_]:
+    """The binary mask M of a footprint on the token grid of one frame (supp:et_dynamics).
+
+    A box, mask or text stands on its own frame only and a track on the frames that have its box; elsewhere M is all
+    zero. A span says nothing about where, so it covers the frame: the caller picks the frames inside it.
+    """
+    empty = np.zeros((grid.height, grid.width), dtype=bool)
+    if isinstance(footprint, Span):
+        return ~empty
+    if isinstance(footprint, Track):
+        box = footprint.at(frame)
+        return empty if box is None else box_cells(box, grid)
+    if footprint.frame != frame:
+        return empty
+    if isinstance(footprint, Mask):
+        return mask_cells(footprint.array, grid)
+    return box_cells(footprint.box_unit, grid)
+
+
+def dilate(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The mask grown by one cell on every side, corners included: a 3×3 kernel (supp:et_dynamics)."""
+    padded = np.pad(mask, 1)
+    height, width = mask.shape
+    return np.any([padded[y : y + height, x : x + width] for y in range(3) for x in range(3)], axis=0)
+
+
+def masked_mean(tokens: ArrayLike, mask: ArrayLike, *, thin: int = 9) -> NDArray[np.float64]:
+    """v_t = Σ M·F / max(1, ΣM): masked mean pooling of tokens (H′, W′, d) over M (H′, W′) (supp:et_dynamics).
+
+    A mask of fewer than nine cells is first dilated once. An all-zero mask gives the zero vector.
+    """
+    F, M = np.asarray(tokens, dtype=float), np.asarray(mask, dtype=bool)
+    if F.ndim != 3 or F.shape[:2] != M.shape:
+        raise ValueError(f"tokens have shape {F.shape} and the mask {M.shape}: want (H, W, d) and (H, W)")
+    if M.sum() < thin:
+        M = dilate(M)
+    return F[M].sum(axis=0) / max(1, int(M.sum()))
+
+
+def temporal_mean(tokens: ArrayLike, masks: ArrayLike, *, thin: int = 9) -> NDArray[np.float64]:
+    """Pool each frame of (F, H′, W′, d) over its mask, then average over frames (supp:et_dynamics).
+
+    Frames whose mask is all zero are left out; where that leaves none, and where there are no frames, the zero vector.
+    """
+    frames, M = np.asarray(tokens, dtype=float), np.asarray(masks, dtype=bool)
+    if frames.ndim != 4 or frames.shape[:3] != M.shape:
+        raise ValueError(f"tokens have shape {frames.shape} and the masks {M.shape}: want (F, H, W, d) and (F, H, W)")
+    pooled = [masked_mean(frame, mask, thin=thin) for frame, mask in zip(frames, M, strict=True) if mask.any()]
+    return np.mean(pooled, axis=0) if pooled else np.zeros(frames.shape[3])
+
+
+def onehot(action: str | None) -> NDArray[np.float64]:
+    """onehot(a) over the six tools; all zero for None, the action before the first one (eq:embed_Et)."""
+    if action is not None and action not in ACTIONS:
+        raise ValueError(f"unknown action {action!r}, want one of {', '.join(ACTIONS)} or None")
+    return np.array([action == name for name in ACTIONS], dtype=float)
+
+
+def head_inputs(visual: ArrayLike, text: ArrayLike, actions: Sequence[str | None]) -> NDArray[np.float64]:
+    """[v_t ‖ x_t ‖ onehot(a)] for T steps: (T, d) and (T, d) give (T, 2d + 6) (eq:embed_Et, supp:et_dynamics).
+
+    `actions` are a_{t−1} for g_φ and a_t for h_ψ.
+    """
+    v, x = np.asarray(visual, dtype=float), np.asarray(text, dtype=float)
+    if v.ndim != 2 or x.ndim != 2 or not len(v) == len(x) == len(actions):
+        raise ValueError(f"v is {v.shape}, x is {x.shape}, with {len(actions)} actions: want one row of each per step")
+    codes = np.array([onehot(action) for action in actions]).reshape(len(actions), len(ACTIONS))
+    return np.concatenate([v, x, codes], axis=1)
+
+
+def unit_norm(projected: ArrayLike) -> NDArray[np.float64]:
+    """E_t = g_φ(·) / ‖g_φ(·)‖₂ over the last axis (eq:embed_Et). The zero vector stays zero; NaN raises ValueError."""
+    g = np.asarray(projected, dtype=float)
+    if not np.isfinite(g).all():
+        raise ValueError("g_φ gave NaN or infinity: want finite step features")
+    g = scaled_rows(g)
+    norm = np.linalg.norm(g, axis=-1, keepdims=True)
+    return np.divide(g, norm, out=np.zeros_like(g), where=norm > 0)
+
+
+def scaled_rows(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Each vector divided by its largest entry, so that squares of tiny or huge features keep their digits."""
+    peak = np.abs(vectors).max(axis=-1, keepdims=True, initial=0.0)
+    return np.divide(vectors, peak, out=vectors.copy(), where=peak > 0)
+
+
+def step_embeddings(
+    visual: ArrayLike,
+    text: ArrayLike,
+    previous_actions: Sequence[str | None],
+    g_phi: Callable[[NDArray[np.float64]], ArrayLike],
+) -> NDArray[np.float64]:
+    """E_t of a chain, (T, 512) with the paper's g_φ (eq:embed_Et). T = 0 asks g_φ about no rows."""
+    return unit_norm(g_phi(head_inputs(visual, text, previous_actions)))
+
+
+def readout_loss(
+    readout: Tensor, v_next: Tensor, *, lambda_1: float = 0.5, lambda_2: float = 0.5, huber_delta: float = 1.0
+) -> Tensor:
+    """What trains g_φ: a linear readout of E_t must tell v_{t+1} (supp:et_dynamics gives g_φ no loss of its own).
+
+    λ₁·SmoothL1 + λ₂·(1 − cos), the feature part of the dynamics loss with its weights, so that E_t keeps what the next
+    step will look at. Maximising R_coh through g_φ instead would collapse it. (n, d) each; no steps give 0.
+    """
+    from pixelis.equations.curiosity import feature_loss
+
+    return feature_loss(readout, v_next, lambda_1=lambda_1, lambda_2=lambda_2, huber_delta=huber_delta)
+
+
+class CosineStatistics(NamedTuple):
+    """Mean and spread of adjacent cosines in one task family; the checkpoint keeps them (supp:et_dynamics)."""
+
+    mean: float
+    std: float
+    samples: int
+
+    def collapsed(self, *, floor: float = 0.02) -> bool:
+        """Whether embeddings are so alike that cosines hardly differ. Fewer than two cosines cannot show otherwise."""
+        return not (self.samples >= 2 and self.std >= floor)
+
+
+def cosine_statistics(cosines: ArrayLike) -> CosineStatistics:
+    """Statistics of the finite cosines among these, population standard deviation (supp:et_dynamics). None: 0, 0, 0."""
+    values = np.asarray(cosines, dtype=float).ravel()
+    values = values[np.isfinite(values)]
+    if values.size == 0:
+        return CosineStatistics(0.0, 0.0, 0)
+    return CosineStatistics(float(values.mean()), float(values.std()), int(values.size))
+
+
+def require_spread(families: Mapping[str, CosineStatistics], *, floor: float = 0.02) -> None:
+    """Raise CollapseError where a task family's cosines have a spread under 0.02 (see DESIGN: training of g_φ)."""
+    fallen = {name: s for name, s in families.items() if s.collapsed(floor=floor)}
+    if fallen:
+        listed = ", ".join(f"{name} {s.std:.4f} over {s.samples}" for name, s in sorted(fallen.items()))
+        raise CollapseError(
+            f"step embeddings have collapsed: spread of adjacent cosines is {listed}, want at least {floor}; "
+            "train g_φ longer on the readout loss or give it more varied chains"
+        )

@@ -1,0 +1,43 @@
+"""Which successful trajectory the policy is pulled towards (subsec:ttrl; supp:ttrl_loss_clean, pseudo-code)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class Exemplar(NamedTuple):
+    """The chosen rollout, and everybody's score: the lowest wins, infinity is not in the successful set."""
+
+    rollout: int | None
+    scores: NDArray[np.float64]
+
+
+def choose_exemplar(
+    lengths: ArrayLike,
+    curiosity: ArrayLike,
+    coherence: ArrayLike,
+    visfid: ArrayLike,
+    *,
+    successful: ArrayLike | None = None,
+    eta: float = 0.5,
+    xi: float = 2.0,
+) -> Exemplar:
+    """tau* = argmin |tau| - eta (Cur + Coh) - xi VisFid over the successful set (supp:ttrl_loss_clean).
+
+    The paper gives neither weight. Ours are in steps: a standard deviation of Cur + Coh is worth half a step, full
+    fidelity two. A NaN summary says nothing and counts 0. Equal scores go to the shorter chain, then to the first.
+    Nobody successful, or no rollouts: rollout None.
+    """
+    columns = [np.atleast_1d(np.asarray(c, dtype=np.float64)) for c in (lengths, curiosity, coherence, visfid)]
+    n = columns[0].size
+    good = np.ones(n, dtype=bool) if successful is None else np.atleast_1d(np.asarray(successful, dtype=bool))
+    if any(c.shape != (n,) for c in [*columns, good]):
+        raise ValueError(f"{n} lengths, but other numbers of summaries or marks: want one of each for each rollout")
+    size, cur, coh, fidelity = (np.nan_to_num(c) for c in columns)
+    scores = np.where(good, size - eta * (cur + coh) - xi * fidelity, np.inf)
+    if not good.any():
+        return Exemplar(None, scores)
+    return Exemplar(int(np.lexsort((size, np.round(scores, 9)))[0]), scores)

@@ -1,0 +1,93 @@
+"""Group-relative policy optimisation: advantages inside a group, and the clipped loss (subsec:ccrft)."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+Normalisation = Literal["sequence", "token"]
+
+
+def group_advantage(rewards: ArrayLike) -> NDArray[np.float64]:
+    """A = (R − mean) / std inside each group, (..., K) giving (..., K), population std (subsec:ccrft).
+
+    A group whose rewards are all equal teaches nothing: zeros, not noise blown up. So does a group of one. A rollout
+    whose reward is NaN gets 0 and takes no part in the statistics of its group.
+    """
+    R = np.asarray(rewards, dtype=float)
+    if R.ndim == 0:
+        raise ValueError("rewards are a single number, want the rewards of a group")
+    if R.size == 0:
+        return np.zeros_like(R)
+    known = np.isfinite(R)
+    count = np.maximum(known.sum(axis=-1, keepdims=True), 1)
+    filled = np.where(known, R, 0.0)
+    centred = np.where(known, filled - filled.sum(axis=-1, keepdims=True) / count, 0.0)
+    spread = np.sqrt((centred**2).sum(axis=-1, keepdims=True) / count)
+    # rounding leaves a spread of about 1e-16 times the rewards where all are equal
+    real = spread > 1e-8 * np.maximum(1.0, np.abs(filled).max(axis=-1, keepdims=True))
+    return np.divide(centred, spread, out=np.zeros_like(R), where=np.broadcast_to(real, R.shape))
+
+
+def top_k(rewards: ArrayLike, *, k: int = 8) -> tuple[int, ...]:
+    """Positions of the K best rollouts of a prompt, in their own order (subsec:ccrft). Ties: the earlier; NaN: last."""
+    R = np.asarray(rewards, dtype=float)
+    best = np.argsort(np.where(np.isnan(R), np.inf, -R), kind="stable")[:k]
+    return tuple(sorted(int(position) for position in best))
+
+
+class GrpoLoss(NamedTuple):
+    """What to minimise, its two parts, and how many token ratios were clipped."""
+
+    total: Tensor
+    policy: Tensor
+    kl: Tensor
+    """Unweighted, as given."""
+    clipped: float
+    """Share of sampled tokens whose ratio lies outside the clip range."""
+
+
+def grpo_loss(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    kl: Tensor | None = None,
+    *,
+    beta: float = 0.0,
+    clip: float = 0.2,
+    per: Normalisation = "sequence",
+) -> GrpoLoss:
+    """−E[min(ρ·A, clip(ρ, 1−ε, 1+ε)·A)] + β·KL_tok with ρ = π_θ/π_old per token (subsec:ccrft).
+
+    log_probs and old_log_probs (B, T) of the sampled tokens, advantages (B,), mask (B, T) True on sampled tokens; `kl`
+    is a scalar such as `token_kl` gives. Length: `sequence` averages a rollout's tokens first and rollouts then, as in
+    the GRPO that the paper cites, so that every rollout counts the same; `token` averages all tokens at once, so that
+    every token does. ε = 0.2 is a common choice: the paper names none. A rollout without sampled tokens counts in no
+    average; with none at all the policy part is 0. Masked places may hold NaN.
+    """
+    if not (log_probs.shape == old_log_probs.shape == mask.shape and log_probs.shape[:1] == advantages.shape):
+        raise ValueError(
+            f"log-probabilities are {tuple(log_probs.shape)} and {tuple(old_log_probs.shape)}, the mask "
+            f"{tuple(mask.shape)}, advantages {tuple(advantages.shape)}: want (B, T) three times and (B,)"
+        )
+    kl = torch.zeros((), dtype=log_probs.dtype, device=log_probs.device) if kl is None else kl
+    if not bool(mask.any()):
+        policy = log_probs[:0].sum()
+        return GrpoLoss(policy + beta * kl, policy, kl, 0.0)
+    A = advantages.detach()[:, None].to(log_probs.dtype)
+    ratio = torch.where(mask, log_probs - old_log_probs.detach(), 0.0).exp()  # (B, T)
+    gain = torch.minimum(ratio * A, ratio.clamp(1.0 - clip, 1.0 + clip) * A) * mask
+    if per == "sequence":
+        lengths = mask.sum(1)
+        policy = -(gain.sum(1) / lengths.clamp(min=1)).sum() / (lengths > 0).sum()
+    elif per == "token":
+        policy = -gain.sum() / mask.sum()
+    else:
+        raise ValueError(f"per is {per!r}, want sequence or token")
+    outside = ((ratio < 1.0 - clip) | (ratio > 1.0 + clip)) & mask
+    return GrpoLoss(policy + beta * kl, policy, kl, float(outside.sum() / mask.sum()))

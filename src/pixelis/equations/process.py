@@ -1,0 +1,205 @@
+"""How answers were reached: RaPR, RaCPR, run-to-run stability, action entropy, re-execution (subsec:eval_setup).
+
+Many traces are scored at once from flat arrays: the steps of all traces one after another, and `lengths` saying how
+many belong to each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from math import log
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pixelis.equations.behaviour import name_similarity
+
+Floats = NDArray[np.float64]
+
+TOOLS = ("SEG", "ZOOM", "TRK", "OCR", "TEMP", "PROP")
+
+
+class CosineStatistics(NamedTuple):
+    """Mean and spread of adjacent cosines of E_ext, per task, computed once on the dev split."""
+
+    mean: float
+    std: float
+
+
+class Racpr(NamedTuple):
+    """RaCPR of n traces."""
+
+    values: Floats
+    """(n,) the best q(C); 0 without a qualified chain."""
+    qualified: NDArray[np.bool_]
+    """(n,) whether there is one: short traces cannot have one."""
+    chain_length: NDArray[np.int64]
+    """(n,) |C| of the best chain, in gates: |C| gates join |C| + 1 steps."""
+
+
+class ProcessSummary(NamedTuple):
+    """Means over traces, times 100, as the paper prints them."""
+
+    rapr: float
+    racpr: float
+    qualified: float
+    """Share of traces with a qualified chain."""
+    traces: int
+
+
+class ActionEntropy(NamedTuple):
+    """AE in nats, and over the log of the number of tools: 0 one tool only, 1 all alike."""
+
+    nats: float
+    normalised: float
+
+
+def adjacent_cosines(embeddings: ArrayLike, lengths: ArrayLike) -> Floats:
+    """c_t = cos(E_ext(t), E_ext(t-1)) for every step; NaN at the first of each trace (subsec:eval_setup).
+
+    `embeddings` (S, d) in any float type. A vector of length 0 has cosine 0 with everything.
+    """
+    E = np.asarray(embeddings)
+    first = _first_steps(lengths, len(E))
+    if E.ndim != 2:
+        raise ValueError(f"embeddings must be (steps, dimensions), got shape {E.shape}")
+    cosines = np.full(len(E), np.nan)
+    wide = np.float32 if E.dtype.itemsize <= 4 else np.float64
+    block = 4096  # keeps the copy of half-precision caches in the processor's own cache
+    for at in range(1, len(E), block):
+        rows: NDArray[Any] = E[at - 1 : at + block].astype(wide)  # block + 1 rows
+        norms = np.sqrt(np.einsum("id,id->i", rows, rows))
+        scale = norms[1:] * norms[:-1]
+        dots = np.einsum("id,id->i", rows[1:], rows[:-1])
+        cosines[at : at + len(dots)] = np.divide(dots, scale, out=np.zeros_like(dots), where=scale > 0.0)
+    cosines[first] = np.nan
+    return cosines
+
+
+def cosine_statistics(cosines: ArrayLike) -> CosineStatistics:
+    """z-scoring statistics from dev-split cosines; NaN (first steps) is left out. No cosines: mean 0, spread 1."""
+    c = np.asarray(cosines, dtype=np.float64)
+    c = c[np.isfinite(c)]
+    return CosineStatistics(float(c.mean()), float(c.std())) if c.size else CosineStatistics(0.0, 1.0)
+
+
+def rapr(valid: ArrayLike, lengths: ArrayLike | None = None) -> Floats:
+    """RaPR(h) = (1/T) sum u_t of each trace, in [0, 1] (subsec:eval_setup).
+
+    `valid` (S,) holds u_t of all steps; without `lengths` they are one trace. A trace without steps: 0.
+    """
+    u = np.asarray(valid, dtype=np.float64).ravel()
+    T = np.array([u.size]) if lengths is None else np.asarray(lengths, dtype=np.int64)
+    _first_steps(T, u.size)
+    owner = np.repeat(np.arange(T.size), T)
+    return np.bincount(owner, weights=u, minlength=T.size) / np.maximum(T, 1)
+
+
+def racpr(
+    valid: ArrayLike,
+    cosines: ArrayLike,
+    lengths: ArrayLike | None = None,
+    *,
+    mean: ArrayLike,
+    std: ArrayLike,
+    tau: float = 0.30,
+    l_min: int = 3,
+    l_0: int = 6,
+    alpha_len: float = 0.02,
+    alpha_inv: float = 0.30,
+) -> Racpr:
+    """RaCPR(h) = max over qualified chains of q(C) (subsec:eval_setup, tab:hp-rcpr).
+
+    `cosines` (S,) as `adjacent_cosines` gives them; `mean` and `std` are the task's, one number or one for each trace.
+    g_t = 1 where u_{t-1} = u_t = 1 and z(c_t) >= tau; runs of g_t = 1 are the chains C, kept from |C| = l_min on;
+    q(C) = mean [z - tau]+ - alpha_len (|C| - L_0)+ / |C| - alpha_inv (invalid in C) / |C|. The gate lets no invalid
+    step into a chain, so the last term is 0 wherever the formula is followed.
+    No qualified chain, T = 0 and T = 1 included: 0. A spread of 0 gives z = 0; a NaN cosine closes the gate.
+    """
+    u = np.asarray(valid, dtype=np.float64).ravel() > 0.5
+    c = np.asarray(cosines, dtype=np.float64).ravel()
+    T = np.array([u.size]) if lengths is None else np.asarray(lengths, dtype=np.int64)
+    if c.size != u.size:
+        raise ValueError(f"{u.size} validity marks, but {c.size} cosines: want one of each for each step")
+    first = _first_steps(T, u.size)
+    owner = np.repeat(np.arange(T.size), T)  # (S,) trace of each step
+    z = _z_scores(c, np.broadcast_to(mean, T.shape)[owner], np.broadcast_to(std, T.shape)[owner])
+    before = np.concatenate([[False], u[:-1]])[: u.size]
+    gate = u & before & (z >= tau)  # NaN compares False
+    gate[first] = False
+    starts = np.flatnonzero(gate & ~np.concatenate([[False], gate[:-1]])[: gate.size])
+    ends = np.flatnonzero(gate & ~np.concatenate([gate[1:], [False]])) + 1
+    size = ends - starts  # |C_k|
+    keep = size >= l_min
+    starts, ends, size = starts[keep], ends[keep], size[keep]
+    values, chain_length = np.zeros(T.size), np.zeros(T.size, dtype=np.int64)
+    if size.size:
+        rise = np.concatenate([[0.0], np.cumsum(np.where(gate, z - tau, 0.0))])
+        invalid = np.concatenate([[0], np.cumsum(~u)])
+        q = (rise[ends] - rise[starts]) / size
+        q -= alpha_len * np.maximum(size - l_0, 0) / size + alpha_inv * (invalid[ends] - invalid[starts]) / size
+        order = np.lexsort((q, owner[starts]))  # the best of each trace comes last
+        best = order[np.append(np.diff(owner[starts][order]) > 0, True)]
+        values[owner[starts[best]]], chain_length[owner[starts[best]]] = q[best], size[best]
+    return Racpr(values, chain_length > 0, chain_length)
+
+
+def process_summary(rapr_values: ArrayLike, racpr_values: Racpr) -> ProcessSummary:
+    """Means over traces x 100 with the share that has a qualified chain; no traces: zeros."""
+    p = np.asarray(rapr_values, dtype=np.float64)
+    if p.size != racpr_values.values.size:
+        raise ValueError(f"RaPR of {p.size} traces, but RaCPR of {racpr_values.values.size}: want the same traces")
+    if not p.size:
+        return ProcessSummary(0.0, 0.0, 0.0, 0)
+    rapr_mean, racpr_mean, share = (100.0 * float(np.mean(x)) for x in (p, racpr_values.values, racpr_values.qualified))
+    return ProcessSummary(rapr=rapr_mean, racpr=racpr_mean, qualified=share, traces=p.size)
+
+
+def run_to_run_stability(
+    queries: Sequence[Sequence[Any]], *, similarity: Callable[[Any, Any], float] = name_similarity
+) -> float:
+    """RCS: how alike the chains of several runs on one query are, averaged over pairs, then over queries (subsec:rq1).
+
+    The paper names it without a formula; ours is the similarity of action names (1 - edit distance / longer length),
+    or any `similarity` in [0, 1], such as Sim_behav. Queries with fewer than two runs say nothing and are left out;
+    ValueError where none is left.
+    """
+    means = [float(np.mean([similarity(a, b) for a, b in combinations(runs, 2)])) for runs in queries if len(runs) > 1]
+    if not means:
+        raise ValueError("run-to-run stability needs a query with at least two runs")
+    return float(np.mean(means))
+
+
+def action_entropy(actions: Sequence[str], *, tools: Sequence[str] = TOOLS) -> ActionEntropy:
+    """AE: entropy of the tools called (subsec:rq1). No actions: 0. A name outside `tools` counts as one tool more."""
+    counts = Counter(actions)
+    p = np.array(list(counts.values()), dtype=np.float64) / max(1, len(actions))
+    nats = max(0.0, float(-(p * np.log(p)).sum()))
+    kinds = len(set(tools) | set(counts))
+    return ActionEntropy(nats, nats / log(kinds) if kinds > 1 else 0.0)
+
+
+def plan_reexecution(correct: ArrayLike) -> Floats:
+    """PRC: share of perturbations under which the replayed plan still gives the right answer, per trace (subsec:rq2).
+
+    `correct` (n, P): 1, 0, or NaN where a perturbation does not apply (frame jitter on a still). A trace to which
+    none applies has NaN: it was not run.
+    """
+    hits = np.atleast_2d(np.asarray(correct, dtype=np.float64))
+    ran = np.isfinite(hits).sum(axis=1)
+    return np.where(ran > 0, np.nansum(hits, axis=1) / np.maximum(ran, 1), np.nan)
+
+
+def _z_scores(c: Floats, mean: Floats, std: Floats) -> Floats:
+    return np.where(np.isnan(c), np.nan, np.divide(c - mean, std, out=np.zeros_like(c), where=std > 0.0))
+
+
+def _first_steps(lengths: ArrayLike, steps: int) -> NDArray[np.int64]:
+    """Index of the first step of every trace that has one; ValueError where the lengths do not add up."""
+    T = np.asarray(lengths, dtype=np.int64)
+    if T.ndim != 1 or np.any(T < 0) or int(T.sum()) != steps:
+        raise ValueError(f"trace lengths sum to {int(T.sum())}, but there are {steps} steps")
+    return (np.cumsum(T) - T)[T > 0]

@@ -1,0 +1,131 @@
+"""The CC-RFT reward R(τ) and the penalty Pen(τ) (eq:ccrft_reward, eq:value_pen)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class RewardWeights(NamedTuple):
+    """w_1 to w_4 of (eq:ccrft_reward). The paper tunes them on dev and does not print them: these are ours.
+
+    R_final is ±1, so its spread is at most 1; a z-scored term has spread 1. With 0.2 each, curiosity and coherence hold
+    about 4 % of the variance of R where half of the answers are right: they break ties, the answer decides.
+    `variance_shares` measures it on real batches.
+    """
+
+    final: float = 1.0
+    curiosity: float = 0.2
+    coherence: float = 0.2
+    penalty: float = 1.0
+
+
+class Rewards(NamedTuple):
+    """R(τ) of a batch and its four terms, each already weighted and signed: `total` is their sum."""
+
+    total: NDArray[np.float64]
+    final: NDArray[np.float64]
+    curiosity: NDArray[np.float64]
+    coherence: NDArray[np.float64]
+    penalty: NDArray[np.float64]
+
+
+def zscore(values: ArrayLike) -> NDArray[np.float64]:
+    """(x − mean) / standard deviation over the batch, population form (subsec:ccrft).
+
+    A value that is NaN or infinite takes no part in the statistics and gets 0, the batch's middle. Equal values, a
+    single value and no value at all give zeros.
+    """
+    values = np.asarray(values, dtype=float)
+    known = np.isfinite(values)
+    result = np.zeros_like(values)
+    if known.any():
+        centred = values[known] - values[known].mean()
+        spread = centred.std()
+        # rounding leaves a spread of about 1e-16 times the values where all are equal
+        if spread > 1e-12 * np.abs(values[known]).max():
+            result[known] = centred / spread
+    return result
+
+
+def final_reward(score: ArrayLike) -> NDArray[np.float64]:
+    """R_final from a task score in [0, 1]: 2·score − 1, so right is +1 and wrong −1 (eq:ccrft_reward).
+
+    The paper knows ±1 only; graded scores (ANLS, MRA) lie between. An answer that could not be scored (NaN) is wrong.
+    """
+    scores = np.asarray(score, dtype=float)
+    scores = np.where(np.isnan(scores), 0.0, scores)
+    if ((scores < 0) | (scores > 1)).any():
+        raise ValueError(f"task scores reach from {scores.min()} to {scores.max()}, want 0 to 1")
+    return 2.0 * scores - 1.0
+
+
+def repeated_calls(calls: Sequence[Hashable]) -> tuple[bool, ...]:
+    """For each call whether it equals the one before it. A repeated view is perfectly coherent, so it must not pay."""
+    return tuple(at > 0 and call == calls[at - 1] for at, call in enumerate(calls))
+
+
+def penalty(
+    calls: Sequence[Hashable],
+    valid: Sequence[bool],
+    *,
+    alpha_inv: float = 0.30,
+    alpha_len: float = 0.02,
+    length_prior: int = 6,
+) -> float:
+    """Pen(τ) = α_inv·(invalid calls) + α_len·max(0, |τ| − L₀) (eq:value_pen, values of tab:hp-rcpr).
+
+    `calls` are the tool calls with canonical arguments. A call equal to the one before it counts as invalid; a call
+    counts once, however many things are wrong with it. An empty trace has no penalty.
+    """
+    if len(calls) != len(valid):
+        raise ValueError(f"{len(calls)} calls and {len(valid)} validities: want one a call")
+    invalid = sum(not ok or again for ok, again in zip(valid, repeated_calls(calls), strict=True))
+    return alpha_inv * invalid + alpha_len * max(0, len(calls) - length_prior)
+
+
+def ccrft_reward(
+    final: ArrayLike,
+    curiosity: ArrayLike,
+    coherence: ArrayLike,
+    penalty: ArrayLike,
+    *,
+    weights: RewardWeights = RewardWeights(),
+) -> Rewards:
+    """R(τ) = w₁·R_final + w₂·R_cur + w₃·R_coh − w₄·R_pen of a batch of rollouts (eq:ccrft_reward).
+
+    The intrinsic terms, curiosity and coherence, are z-scored over the batch; where one is NaN the rollout gets the
+    batch's mean. `final` and `penalty` must be finite. An empty batch gives empty rewards.
+    """
+    terms = [np.asarray(term, dtype=float) for term in (final, curiosity, coherence, penalty)]
+    if len({term.shape for term in terms}) > 1:
+        raise ValueError(f"reward terms differ in shape: {[term.shape for term in terms]}")
+    if not (np.isfinite(terms[0]).all() and np.isfinite(terms[3]).all()):
+        raise ValueError("R_final or R_pen holds NaN or infinity: want a finite value for every rollout")
+    parts = (
+        weights.final * terms[0],
+        weights.curiosity * zscore(terms[1]),
+        weights.coherence * zscore(terms[2]),
+        -weights.penalty * terms[3],
+    )
+    return Rewards(parts[0] + parts[1] + parts[2] + parts[3], *parts)
+
+
+def variance_shares(rewards: Rewards) -> dict[str, float]:
+    """Share of Var(R) that each term accounts for, Cov(term, R) / Var(R) (eq:ccrft_reward).
+
+    The shares add up to 1; one is negative where its term works against the sum. All zero where R does not vary.
+    """
+    names = [name for name in Rewards._fields if name != "total"]
+    if rewards.total.size == 0:
+        return dict.fromkeys(names, 0.0)
+    terms = np.stack([getattr(rewards, name) for name in names])  # (4, B)
+    terms -= terms.mean(axis=1, keepdims=True)
+    total = terms.sum(axis=0)
+    variance = float((total**2).sum())
+    if variance <= 1e-12 * float((terms**2).sum()):  # equal rewards, but for rounding
+        return dict.fromkeys(names, 0.0)
+    return {name: float(term @ total) / variance for name, term in zip(names, terms, strict=True)}

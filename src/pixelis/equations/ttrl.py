@@ -1,0 +1,147 @@
+"""Pixel TTRL: value of a neighbourhood, baseline, return, advantage and loss (eq:value_pen, eq:ttrl_clean_loss)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Floats = NDArray[np.float64]
+
+
+class Summaries(NamedTuple):
+    """Mean and spread of curiosity and coherence summaries over the memory, for z-scoring."""
+
+    cur_mean: float
+    cur_std: float
+    coh_mean: float
+    coh_std: float
+
+
+class Baseline(NamedTuple):
+    """b(q) as it stands; None before the first query, whose own value it then takes."""
+
+    value: float | None = None
+
+
+def summary_statistics(curiosity: ArrayLike, coherence: ArrayLike) -> Summaries:
+    """The z-scoring statistics of a memory. No entries: mean 0, spread 1."""
+    pairs = []
+    for column in (curiosity, coherence):
+        x = np.asarray(column, dtype=np.float64)
+        x = x[np.isfinite(x)]
+        pairs += [float(x.mean()), float(x.std())] if x.size else [0.0, 1.0]
+    return Summaries(*pairs)
+
+
+def trace_value(curiosity: ArrayLike, coherence: ArrayLike, statistics: Summaries) -> Floats:
+    """v(h) = sigmoid(z(cur) + z(coh)) in (0, 1), so that a value can never turn the sign of an advantage around.
+
+    The paper says only that v is an EMA over curiosity and coherence (eq:value_pen); this form is ours. A spread of 0
+    gives z = 0, and so does a summary that is not a number.
+    """
+    z = _z(curiosity, statistics.cur_mean, statistics.cur_std) + _z(coherence, statistics.coh_mean, statistics.coh_std)
+    return np.asarray(np.clip(expit(z), 1e-9, 1.0 - 1e-9))  # the open interval, whatever comes in
+
+
+def neighbourhood_value(values: ArrayLike) -> float:
+    """v-bar(N(q)): mean of v(h) over the neighbourhood (eq:value_pen).
+
+    Values that are not numbers are left out. No neighbours: 0.5, which is sigmoid(0).
+    """
+    v = np.asarray(values, dtype=np.float64).ravel()
+    v = v[np.isfinite(v)]
+    return float(v.mean()) if v.size else 0.5
+
+
+def baseline_step(
+    baseline: Baseline,
+    *,
+    returns: ArrayLike,
+    value: float,
+    kind: Literal["return", "literal"] = "return",
+    rho: float = 0.99,
+) -> Baseline:
+    """Next b(q) = rho b + (1 - rho) x (supp:ttrl_loss_clean).
+
+    `literal` follows the paper: x is the neighbourhood's value v-bar, which knows nothing of how large returns are.
+    `return`, the default: x is the mean return of the query's rollouts, which centres the advantage. The first x is
+    taken as it is. Where x is not finite, or there are no returns, the baseline is held.
+    """
+    r = np.asarray(returns, dtype=np.float64).ravel()
+    x = value if kind == "literal" else (float(r.mean()) if r.size else np.nan)
+    if not np.isfinite(x):
+        return baseline
+    return Baseline(float(x) if baseline.value is None else rho * baseline.value + (1.0 - rho) * float(x))
+
+
+def rollout_return(
+    agrees: ArrayLike, similarity: ArrayLike, penalty: ArrayLike, *, kappa: float = 1.0, lambda_pen: float = 1.0
+) -> Floats:
+    """r(tau) = 1{ans = a-hat} + kappa Sim_behav(tau, tau*) - lambda_pen Pen(tau) (supp:ttrl_loss_clean).
+
+    kappa and lambda_pen are ours: Pen has its own weights already, and with kappa = 1 the exemplar's behaviour counts
+    as much as the answer.
+    """
+    if kappa < 0.0 or lambda_pen < 0.0:
+        raise ValueError(f"kappa and lambda_pen are 0 or more, got {kappa} and {lambda_pen}")
+    y, sim, pen = (np.atleast_1d(np.asarray(x, dtype=np.float64)) for x in (agrees, similarity, penalty))
+    if not y.shape == sim.shape == pen.shape:
+        raise ValueError(f"{y.size} agreements, {sim.size} similarities, {pen.size} penalties: want one of each")
+    return y + kappa * sim - lambda_pen * pen
+
+
+def advantage(returns: ArrayLike, *, baseline: float, value: float) -> Floats:
+    """A(tau, q) = v-bar (r - b) (supp:ttrl_loss_clean); with baseline 0 it is the main text's form (eq:ttrl_obj)."""
+    return value * (np.asarray(returns, dtype=np.float64) - baseline)
+
+
+def normalise_advantages(
+    advantages: ArrayLike, mask: ArrayLike | None = None, *, centre: bool = False, eps: float = 1e-6
+) -> Floats:
+    """Advantages over their root mean square within the batch (supp:ttrl_loss_clean, practical notes).
+
+    A is centred by b already: taking the batch mean away as well would punish the weaker of two good rollouts, so that
+    is a flag. Rollouts of abstained queries (`mask` 0) come out as 0 and do not count in the scale. A batch whose
+    scale is under `eps` (constant and centred, or all 0) gives zeros.
+    """
+    A = np.asarray(advantages, dtype=np.float64)
+    m = np.ones_like(A, dtype=bool) if mask is None else np.broadcast_to(np.asarray(mask, dtype=bool), A.shape)
+    if not m.any():
+        return np.zeros_like(A)
+    centred = A - (A[m].mean() if centre else 0.0)
+    scale = float(np.sqrt((centred[m] ** 2).mean()))
+    return np.where(m, centred / scale, 0.0) if scale > eps else np.zeros_like(A)
+
+
+def ttrl_loss(
+    token_logprobs: Tensor, token_mask: Tensor, advantages: Tensor, m: Tensor, kl_tok: Tensor, *, beta: float | Tensor
+) -> Tensor:
+    """-m(q) mean over rollouts of A log pi(tau), plus beta KL_tok(pi || pi_EMA) (eq:ttrl_clean_loss).
+
+    `token_logprobs` (N, L) of the sampled tokens, `token_mask` (N, L) is 0 on prompts, observations and padding;
+    log pi(tau) is their sum. `advantages` (N,) and the abstention masks `m`, (N,) or one number, pass no gradient.
+    With m = 0 everywhere, or without rollouts, only the KL term is left. `kl_tok` is nats per token.
+    """
+    if token_logprobs.shape != token_mask.shape:
+        raise ValueError(
+            f"log-probabilities {tuple(token_logprobs.shape)} and their mask {tuple(token_mask.shape)} differ in shape"
+        )
+    if advantages.shape != token_logprobs.shape[:1]:
+        raise ValueError(f"{token_logprobs.shape[0]} rollouts, but {advantages.numel()} advantages: want one for each")
+    # where, not a product: a masked position may hold -inf, and 0 x -inf is NaN
+    log_pi = token_logprobs.masked_fill(token_mask == 0, 0.0).sum(dim=1)  # (N,)
+    weight = (m * advantages).detach()
+    # the mean is over all N, abstained ones included, as the pseudo-code has it
+    policy = -(weight * log_pi.masked_fill(weight == 0, 0.0)).sum() / max(1, log_pi.shape[0])
+    return policy + beta * kl_tok
+
+
+def _z(x: ArrayLike, mean: float, std: float) -> Floats:
+    z = (np.asarray(x, dtype=np.float64) - mean) / std if std > 0.0 else np.zeros(np.shape(x))
+    return np.nan_to_num(z, nan=0.0, posinf=0.0, neginf=0.0)

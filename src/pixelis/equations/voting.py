@@ -1,0 +1,237 @@
+"""The vote over rollouts: weights, class scores, margin, the low-entropy gate and abstention, term by term."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from math import fsum, log
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pixelis.equations.conformal import prediction_set
+
+Answer = Hashable | None
+"""None is a rollout without an answer: it is kept in the record and casts no vote."""
+
+
+class VoteWeights(NamedTuple):
+    """w_j and the four factors that it multiplies, each (N,)."""
+
+    certainty: NDArray[np.float64]
+    """exp(-H_j), H_j the token entropy on decisive steps."""
+    calibration: NDArray[np.float64]
+    """Cal_j, the calibrated confidence."""
+    fidelity: NDArray[np.float64]
+    """VisFid of the trajectory."""
+    reliability: NDArray[np.float64]
+    """r_j of Dawid and Skene."""
+    product: NDArray[np.float64]
+    """What is voted with, in [0, 1]."""
+
+    @property
+    def share(self) -> NDArray[np.float64]:
+        """The weights over their sum; all 0 where every weight is."""
+        total = fsum(self.product.tolist())
+        return self.product / total if total > 0.0 else np.zeros_like(self.product)
+
+
+class Consensus(NamedTuple):
+    """What the rollouts agreed on, and why it counts or not."""
+
+    answer: Answer
+    """The heaviest answer; None where nobody voted with weight."""
+    margin: float
+    """(best score - second best) / sum of scores, in [0, 1]; 1 where there is one answer, 0 where there is none."""
+    accepted: bool
+    """m(q) = 1: the margin reaches delta and the conformal set holds this answer alone."""
+    scores: dict[Hashable, float]
+    """s(a) over the sum, heaviest first."""
+    conformal_set: tuple[Hashable, ...] | None
+    """Answers that cannot be ruled out; None where no threshold was given."""
+    majority: Answer
+    """The most frequent answer, weights aside."""
+    entropy: float
+    """Entropy of the answers' frequencies over log N, in [0, 1]."""
+    low_entropy: bool
+    """The gate of the successful set: entropy under 0.2."""
+    reason: str
+    """Why not accepted, in a few words; empty where it was."""
+
+    @property
+    def mask(self) -> int:
+        """m(q) of (eq:ttrl_clean_loss)."""
+        return int(self.accepted)
+
+    @property
+    def teaches(self) -> bool:
+        """May the policy learn from it: an accepted update passes entropy and mask both (supp:budget_fairness)."""
+        return self.accepted and self.low_entropy
+
+
+class Flip(NamedTuple):
+    """The weight from which on one rollout alone would change the answer."""
+
+    rollout: int
+    weight: float
+    """Its weight as it was."""
+    flips_at: float
+    """Past this weight (above it for a loser, below it for a winner) `answer` wins."""
+    answer: Hashable
+
+    @property
+    def change(self) -> float:
+        return abs(self.flips_at - self.weight)
+
+
+def vote_weights(
+    entropy: ArrayLike, calibration: ArrayLike, fidelity: ArrayLike, reliability: ArrayLike | None = None
+) -> VoteWeights:
+    """w_j proportional to exp(-H_j) Cal_j VisFid_j r_j (sec:supp:voting-calib, supp:ttrl_loss_clean).
+
+    A NaN in any factor makes that factor 0: what is not known carries no weight. Without `reliability`, r_j = 1.
+    Raises ValueError on lengths that differ and on a factor under 0.
+    """
+    H = np.atleast_1d(np.asarray(entropy, dtype=np.float64))
+    ones = np.ones_like(H) if reliability is None else reliability
+    rest = {"calibration": calibration, "fidelity": fidelity, "reliability": ones}
+    factors = {"certainty": np.exp(-np.maximum(H, 0.0))}  # rounding may put an entropy just under 0
+    factors |= {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in rest.items()}
+    for name, value in factors.items():
+        if value.shape != H.shape:
+            raise ValueError(f"{H.size} entropies, but {value.size} values of {name}: want one for each rollout")
+        if np.any(value < 0.0):
+            raise ValueError(f"{name} of rollout {int(np.argmax(value < 0.0))} is negative: want 0 or more")
+    known = {name: np.where(np.isnan(value), 0.0, value) for name, value in factors.items()}
+    return VoteWeights(**known, product=np.prod(list(known.values()), axis=0))
+
+
+def one_vote_each(weights: NDArray[np.float64], groups: Sequence[int]) -> NDArray[np.float64]:
+    """Weights after near-duplicates were merged: a group votes once, with its best weight (supp:ttrl_loss_clean)."""
+    if len(groups) != len(weights):
+        raise ValueError(f"{len(weights)} weights, but {len(groups)} groups: want one for each rollout")
+    best: dict[int, int] = {}
+    for j, group in enumerate(groups):
+        if group not in best or weights[j] > weights[best[group]]:
+            best[group] = j
+    kept = np.zeros_like(weights)
+    kept[list(best.values())] = weights[list(best.values())]
+    return kept
+
+
+def class_scores(answers: Sequence[Answer], weights: ArrayLike) -> dict[Hashable, float]:
+    """s(a) = sum of w_j over the rollouts that answered a, heaviest first (supp:ttrl_loss_clean, pseudo-code).
+
+    Summed exactly, and ties ordered by how many rollouts gave the answer, then by its text, so that the order of the
+    rollouts decides nothing.
+    """
+    w = _checked(answers, weights)
+    votes: dict[Hashable, list[float]] = {}
+    for answer, weight in zip(answers, w, strict=True):
+        if answer is not None:
+            votes.setdefault(answer, []).append(weight)
+    ordered = sorted(votes, key=lambda a: (-fsum(votes[a]), -len(votes[a]), repr(a)))
+    return {answer: fsum(votes[answer]) for answer in ordered}
+
+
+def normalised_margin(scores: ArrayLike) -> float:
+    """(largest - second largest) / sum; 1 for a single answer with weight, 0 where nothing has weight."""
+    ranked = sorted(np.asarray(scores, dtype=np.float64).tolist(), reverse=True)
+    total = fsum(ranked)
+    if total <= 0.0:
+        return 0.0
+    return (ranked[0] - (ranked[1] if len(ranked) > 1 else 0.0)) / total
+
+
+def answer_entropy(answers: Sequence[Answer]) -> float:
+    """Entropy of the answers' frequencies over log N, N answers given: 0 unanimous, 1 all different.
+
+    Over log N, 7 of 8 gives 0.18 and passes the paper's 0.2, 6 of 8 gives 0.27 and does not; in nats only unanimity
+    would ever pass. Fewer than two answers: 0.
+    """
+    given = [answer for answer in answers if answer is not None]
+    if len(given) < 2:
+        return 0.0
+    counts = np.array(sorted(given.count(answer) for answer in dict.fromkeys(given)), dtype=np.float64)
+    p = counts / len(given)
+    return max(0.0, float(-(p * np.log(p)).sum()) / log(len(given)))
+
+
+def consensus(
+    answers: Sequence[Answer],
+    weights: ArrayLike,
+    *,
+    delta: float = 0.08,
+    conformal_threshold: float | None = None,
+    max_entropy: float = 0.2,
+) -> Consensus:
+    """The weighted vote with abstention (sec:supp:voting-calib, supp:ttrl_loss_clean; delta from tab:risk_coverage).
+
+    m(q) = 1 iff the margin is at least `delta` and the conformal set holds one answer: an answer is in it when
+    1 - its vote share is at most `conformal_threshold`. Without a threshold the margin alone decides.
+    No rollouts, none with an answer, or all weights 0: no answer, margin 0, not accepted. One rollout with weight:
+    its answer, margin 1. All answers different with equal weights: margin 0, not accepted.
+    """
+    raw = class_scores(answers, weights)
+    total = fsum(raw.values())
+    scores = {answer: score / total for answer, score in raw.items()} if total > 0.0 else dict.fromkeys(raw, 0.0)
+    answer = next(iter(scores), None) if total > 0.0 else None
+    margin = normalised_margin(list(scores.values()))
+    kept = None if conformal_threshold is None else prediction_set(scores, conformal_threshold)
+    if answer is None:
+        reason = "no rollout voted with weight"
+    elif margin < delta - 1e-12:  # a margin of delta itself passes, however its sum was rounded
+        reason = f"margin {margin:.3f} under {delta:g}"
+    elif kept is not None and len(kept) != 1:
+        reason = f"conformal set of {len(kept)} answers"
+    else:
+        reason = ""
+    given = [a for a in answers if a is not None]
+    entropy = answer_entropy(answers)
+    return Consensus(
+        answer=answer,
+        margin=margin,
+        accepted=not reason,
+        scores=scores,
+        conformal_set=kept,
+        majority=min(given, key=lambda a: (-given.count(a), repr(a)), default=None),
+        entropy=entropy,
+        low_entropy=bool(given) and entropy < max_entropy,
+        reason=reason,
+    )
+
+
+def single_flips(answers: Sequence[Answer], weights: ArrayLike, *, ceiling: float = 1.0) -> tuple[Flip, ...]:
+    """Which rollout's weight, changed alone within [0, ceiling], would change the answer; smallest change first.
+
+    A rollout of the winning answer flips it by falling under `flips_at`, another by rising over it. Every factor of
+    w_j is at most 1, and so is the ceiling. Nobody voted with weight, or nothing flips it: ().
+    """
+    w = _checked(answers, weights)
+    scores = class_scores(answers, w)
+    ranked = list(scores)
+    if not ranked or scores[ranked[0]] <= 0.0:
+        return ()
+    winner, runner_up = ranked[0], ranked[1] if len(ranked) > 1 else None
+    flips = []
+    for j, (answer, weight) in enumerate(zip(answers, w, strict=True)):
+        if answer is None:
+            continue
+        if answer == winner:
+            if runner_up is None:
+                continue
+            at, new = weight - (scores[winner] - scores[runner_up]), runner_up
+        else:
+            at, new = weight + (scores[winner] - scores[answer]), answer
+        if 0.0 < at < ceiling:  # at 0 or at the ceiling itself there is no weight left that is past it
+            flips.append(Flip(j, weight, at, new))
+    return tuple(sorted(flips, key=lambda flip: (flip.change, flip.rollout)))
+
+
+def _checked(answers: Sequence[Answer], weights: ArrayLike) -> list[float]:
+    w = np.atleast_1d(np.asarray(weights, dtype=np.float64))
+    if w.shape != (len(answers),):
+        raise ValueError(f"{len(answers)} answers, but {w.size} weights: want one for each rollout")
+    if np.any(w < 0.0) or np.any(np.isinf(w)):
+        raise ValueError("vote weights must be finite and 0 or more")
+    return np.where(np.isnan(w), 0.0, w).tolist()

@@ -1,0 +1,30 @@
+"""What a row of `pixelis bench` is: CPU seconds of ours, of a peer in the same run, and what was promised."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BenchRow:
+    """One line of the table; a peer that is not installed has `peer_cpu_s` None and is printed as `not run`."""
+
+    name: str
+    ours_cpu_s: float
+    peer: str = ""
+    peer_cpu_s: float | None = None
+    target: str = ""
+    note: str = ""
+
+
+def cpu_seconds(work: Callable[[], object], *, repeats: int = 20) -> float:
+    """Median CPU time of one call, after one that is not counted; one thread is the caller's to set."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    return sorted(times)[len(times) // 2]
