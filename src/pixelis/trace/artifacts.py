@@ -1,0 +1,123 @@
+"""The folder of artifacts beside a trace file. Files are named by the hash of their content and by nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from pixelis.errors import TraceError
+from pixelis.tools.results import Artifact
+from pixelis.trace.schema import Trace
+
+EXTENSIONS = {
+    "image/png": "png",
+    "image/jpeg": "jpg",
+    "image/webp": "webp",
+    "application/json": "json",
+    "text/plain": "txt",
+}
+
+
+def artifact_folder(trace_path: Path) -> Path:
+    return trace_path.parent / f"{trace_path.stem}.artifacts"
+
+
+def artifact_path(trace_path: Path, artifact: Artifact) -> Path:
+    """Where an artifact lies. Its own name, which a stranger may have written, plays no part."""
+    if not re.fullmatch(r"[0-9a-f]{64}", artifact.sha256):
+        raise TraceError(f"artifact {artifact.name!r} has no SHA-256 for an identity: {artifact.sha256[:80]!r}")
+    extension = EXTENSIONS.get(artifact.media_type, "bin")
+    return artifact_folder(trace_path) / artifact.sha256[:2] / f"{artifact.sha256}.{extension}"
+
+
+def read_artifact(trace_path: Path, artifact: Artifact) -> bytes | None:
+    """The artifact's bytes; None where they are missing or not the ones that were recorded."""
+    try:
+        content = artifact_path(trace_path, artifact).read_bytes()
+    except OSError:
+        return None
+    return content if hashlib.sha256(content).hexdigest() == artifact.sha256 else None
+
+
+def problem_with(artifact: Artifact, file: Path) -> str | None:
+    """What is wrong with an artifact's file, as the end of a sentence."""
+    try:
+        with file.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            size_bytes = stream.tell()
+    except FileNotFoundError:
+        return f"is missing ({file})"
+    except OSError as error:
+        return f"cannot be read ({error.strerror}: {file})"
+    if digest != artifact.sha256:
+        return f"was changed: its content no longer has the recorded hash ({file})"
+    return None if size_bytes == artifact.size_bytes else f"has {size_bytes} bytes, not {artifact.size_bytes} ({file})"
+
+
+@contextmanager
+def new_artifacts(trace: Trace, trace_path: Path, blobs: Mapping[str, bytes]) -> Iterator[None]:
+    """Write what is not there yet; take it away again where the body fails, so that nothing is left half-done."""
+    written: list[Path] = []
+    try:
+        for number, artifact in trace.artifacts:
+            file = artifact_path(trace_path, artifact)
+            if problem_with(artifact, file) is None:
+                continue
+            content = blobs.get(artifact.sha256)
+            if content is None:
+                raise TraceError(f"step {number}: the bytes of artifact {artifact.name} were not handed over")
+            if hashlib.sha256(content).hexdigest() != artifact.sha256 or len(content) != artifact.size_bytes:
+                raise TraceError(f"step {number}: the bytes of artifact {artifact.name} are not the recorded ones")
+            written.append(file)
+            write_whole(file, content)
+        yield
+    except BaseException:
+        for file in written:
+            remove_with_empty_folders(file)
+        raise
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """The file appears with all of its content, or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A stream whose content takes the file's place when the body ends well, and vanishes when it does not."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    try:
+        with temporary.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def remove_with_empty_folders(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
+        file.parent.rmdir()
+        file.parent.parent.rmdir()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename last through a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,256 @@
+"""Traces on disk: one JSON line for each, and beside the file a folder of artifacts named by their content.
+
+`runs/a.jsonl` has its artifacts in `runs/a.artifacts/ab/ab12….png`. Artifacts are written first, then the line, under
+one lock, so that a line never names a file that is not there. Whatever goes wrong on the way (a full disk, a crash)
+leaves the lines before it as they were.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from pydantic import ValidationError
+
+from pixelis.errors import TraceError
+from pixelis.tools.results import Artifact
+from pixelis.trace.artifacts import artifact_path, new_artifacts, problem_with, replacing
+from pixelis.trace.schema import VERSION, Trace, canonical_json, verify, verify_record
+
+LINE_BYTES = 64 * 2**20
+"""A longer line is refused, unread and unwritten: a trace keeps hashes of large things, not the things."""
+FIRST_BYTES = b'{"answer"'
+"""How every trace file begins: keys are sorted."""
+
+
+class ArtifactProblem(NamedTuple):
+    """An artifact that is not what its step says."""
+
+    step: int
+    artifact: Artifact
+    reason: str
+
+
+def append(trace: Trace, path: Path | str, blobs: Mapping[str, bytes]) -> None:
+    """Add one trace to the end of a file, which is created where there is none.
+
+    A last line that a crash cut off is taken away first; one that only lacks its newline gets it.
+    """
+    path = Path(path)
+    line = encode(trace)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(path) as (descriptor, created):
+            try:
+                repair(descriptor, path)
+                with new_artifacts(trace, path, blobs):
+                    write_at_end(descriptor, line)
+            except BaseException:
+                if created:
+                    path.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise TraceError(f"{path}: the trace could not be written ({error.strerror}); nothing was added") from error
+
+
+def write(traces: Iterable[Trace], path: Path | str, blobs: Mapping[str, bytes]) -> None:
+    """A whole file at once: it holds all of the traces, or is what it was before."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            if path.exists():
+                descriptor, _ = stack.enter_context(locked(path))
+                require_trace_file(descriptor, path)
+            lines = []
+            for trace in traces:
+                stack.enter_context(new_artifacts(trace, path, blobs))
+                lines.append(encode(trace))
+            with replacing(path) as file:
+                file.writelines(lines)
+    except OSError as error:
+        raise TraceError(f"{path}: the traces could not be written ({error.strerror}); nothing was changed") from error
+
+
+def check_target(path: Path) -> None:
+    """TraceError where a trace could not be written, before the work that would be lost is done."""
+    if path.is_dir() or (path.exists() and not path.is_file()):
+        raise TraceError(f"{path} is not a file")
+    try:
+        if path.exists():
+            with path.open("r+b") as file:
+                require_trace_file(file.fileno(), path)
+        elif not os.access(next(p for p in path.absolute().parents if p.exists()), os.W_OK):
+            raise TraceError(f"{path} cannot be written: its folder is closed to you")
+    except OSError as error:
+        raise TraceError(f"{path} cannot be written ({error.strerror})") from error
+
+
+def read(path: Path | str, *, check_artifacts: bool = True) -> Iterator[Trace]:
+    """The traces of a file, one after another, each verified; TraceError with `file:line` where one is not sound."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            length = length_now(file)
+            number = 0
+            while file.tell() < length:
+                number += 1
+                line = file.readline(min(LINE_BYTES + 1, length - file.tell()))
+                if not line.strip():
+                    continue
+                try:
+                    trace = decode(line)
+                    if check_artifacts:
+                        require_artifacts(trace, path)
+                except TraceError as error:
+                    raise TraceError(f"{path}:{number}: {error}") from error
+                yield trace
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def encode(trace: Trace) -> bytes:
+    """The line of a trace, which is checked once more before it leaves."""
+    verify(trace)
+    line = canonical_json(trace.model_dump(mode="json")) + b"\n"
+    if len(line) > LINE_BYTES:
+        raise TraceError(f"trace {trace.id} takes {len(line)} bytes; a line holds at most {LINE_BYTES}")
+    return line
+
+
+def decode(line: bytes) -> Trace:
+    """A trace from its line, chain and seal checked over the bytes themselves before any model reads them."""
+    if len(line) > LINE_BYTES:
+        raise TraceError(f"the line has over {LINE_BYTES} bytes: no trace is that long")
+    record = parse(line)
+    version = record.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise TraceError("no trace: it has no version")
+    if version > VERSION:
+        raise TraceError(f"trace version {version}, this build reads up to {VERSION}; update pixelis")
+    verify_record(record)
+    if canonical_json(record) != line.rstrip(b"\n"):
+        raise TraceError("the line is not spelled as it was written (spaces, key order or number format were changed)")
+    try:
+        return Trace.model_validate(record)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise TraceError(f"no trace: {where}: {first['msg']}") from error
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    cut_off = "" if line.endswith(b"\n") else "; the line is cut off, and the next append takes it away"
+    try:
+        record = json.loads(line.decode("utf-8"), object_pairs_hook=without_doubles, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise TraceError(f"not JSON ({reason}){cut_off}") from error
+    if not isinstance(record, dict):
+        raise TraceError(f"no trace: a {type(record).__name__}, not an object")
+    return record
+
+
+def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        raise ValueError("a key stands twice")
+    return record
+
+
+def refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
+
+
+def artifact_problems(trace: Trace, path: Path | str) -> list[ArtifactProblem]:
+    """Every artifact that is missing or changed, with its step."""
+    checked = ((k, a, problem_with(a, artifact_path(Path(path), a))) for k, a in trace.artifacts)
+    return [ArtifactProblem(k, a, reason) for k, a, reason in checked if reason is not None]
+
+
+def require_artifacts(trace: Trace, path: Path) -> None:
+    for problem in artifact_problems(trace, path):
+        tool = trace.steps[problem.step - 1].call.tool
+        raise TraceError(f"step {problem.step} ({tool}): artifact {problem.artifact.name} {problem.reason}")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[tuple[int, bool]]:
+    """The file, open for appending and locked, and whether it is new."""
+    while True:
+        created = not path.exists()
+        if not created and not path.is_file():
+            raise TraceError(f"{path} is not a file")
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # While we waited, another writer may have replaced the file or taken an empty one away again.
+            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                yield descriptor, created and os.fstat(descriptor).st_size == 0
+                return
+        finally:
+            os.close(descriptor)
+
+
+def write_at_end(descriptor: int, line: bytes) -> None:
+    """All of the line or none of it."""
+    before = os.fstat(descriptor).st_size
+    try:
+        written = os.write(descriptor, line)
+        if written != len(line):
+            os.write(descriptor, line[written:])  # says why: a full disk takes a part, then raises
+            if os.fstat(descriptor).st_size != before + len(line):
+                raise OSError(0, "the disk took only a part of it")
+        os.fsync(descriptor)
+    except BaseException:
+        os.ftruncate(descriptor, before)
+        raise
+
+
+def repair(descriptor: int, path: Path) -> None:
+    """Make the file end with a newline: a whole trace without one keeps its line, a part of one goes."""
+    require_trace_file(descriptor, path)
+    size = os.fstat(descriptor).st_size
+    if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
+        return
+    start = last_line_start(descriptor, size)
+    try:
+        decode(os.pread(descriptor, min(size - start, LINE_BYTES + 1), start))
+    except TraceError:
+        os.ftruncate(descriptor, start)
+    else:
+        write_at_end(descriptor, b"\n")
+
+
+def require_trace_file(descriptor: int, path: Path) -> None:
+    """Nobody's photograph is overwritten, or gets a line added, because its name was given by mistake."""
+    start = os.pread(descriptor, len(FIRST_BYTES), 0)
+    if start != FIRST_BYTES[: len(start)]:
+        raise TraceError(f"{path} exists and is no trace file: nothing was written")
+
+
+def last_line_start(descriptor: int, size: int, block: int = 1 << 16) -> int:
+    """Where the text after the last newline begins."""
+    end = size
+    while end > 0:
+        start = max(end - block, 0)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def length_now(file: BinaryIO) -> int:
+    """Bytes in the file while nobody is writing: a reader never meets half of a line that is being added."""
+    with suppress(OSError):  # some file systems know no locks
+        fcntl.flock(file, fcntl.LOCK_SH)
+    length = os.fstat(file.fileno()).st_size
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_UN)
+    return length

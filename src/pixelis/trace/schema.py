@@ -1,0 +1,206 @@
+"""One versioned record per trajectory, with a hash chain over its steps.
+
+What can be derived (a view's name, the sum of the seconds, whether a step was decisive) is a property or a function,
+never stored. The chain runs from the header over every step to the answer, so that a changed byte is found and its
+place is named: see docs/trace_format.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AwareDatetime, Field, StringConstraints, model_validator
+
+from pixelis.errors import TraceError
+from pixelis.geometry import Score, Size, Value
+from pixelis.tools.results import Artifact, ToolCall, ToolResult
+
+VERSION: Literal[1] = 1
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Origin = Annotated[str, StringConstraints(pattern=r"^(plan|(policy|teacher|imported):\S.*)$")]
+TokenKind = Literal["thought", "action", "answer", "observation"]
+
+
+class MediaRecord(Value):
+    """A medium of the query: its identity, and a hint where its file lay."""
+
+    name: str
+    """As the query names it: Image_0, Video_1."""
+    kind: Literal["image", "clip"]
+    sha256: Sha256
+    width: int = Field(gt=0)
+    height: int = Field(gt=0)
+    frame_count: int = Field(gt=0)
+    duration_s: float = Field(ge=0.0)
+    fps: float | None = None
+    """Frames a second of a clip; a folder of frames is opened again at this rate."""
+    path: str | None = None
+    """Relative to the trace file where the two lie under one folder. A hint: the hash decides."""
+
+    @property
+    def size(self) -> Size:
+        return Size(self.width, self.height)
+
+
+class TokenLedger(Value):
+    """The tokens behind one step or one answer: what was sampled, how likely it was, and what each token belongs to."""
+
+    ids: tuple[Annotated[int, Field(ge=0)], ...]
+    logprobs: tuple[Annotated[float, Field(le=0.0)] | None, ...]
+    """Nats; None for observation tokens, which nobody sampled."""
+    kinds: tuple[TokenKind, ...]
+
+    @model_validator(mode="after")
+    def _one_entry_for_each_token(self) -> Self:
+        if not len(self.ids) == len(self.logprobs) == len(self.kinds):
+            raise ValueError(
+                f"{len(self.ids)} token ids, {len(self.logprobs)} log-probabilities, {len(self.kinds)} kinds: "
+                "want one of each for every token"
+            )
+        for place, (logprob, kind) in enumerate(zip(self.logprobs, self.kinds, strict=True)):
+            if (logprob is None) != (kind == "observation"):
+                raise ValueError(f"token {place} ({kind}): exactly the observation tokens have no log-probability")
+        return self
+
+
+class Step(Value):
+    """A thought, the call that followed it, and what came back."""
+
+    thought: str = ""
+    call: ToolCall
+    result: ToolResult
+    tokens: TokenLedger | None = None
+    chain: Sha256
+    """SHA-256 over the link before and everything else in this step."""
+
+
+class Trace(Value):
+    """A whole trajectory: the question, what was looked at, the steps and the answer."""
+
+    version: Literal[1] = VERSION
+    id: str = Field(min_length=1)
+    query: str = ""
+    media: tuple[MediaRecord, ...]
+    origin: Origin
+    """Who chose the calls: `plan` (they were given), `policy:NAME`, `teacher:NAME`, `imported:SOURCE`."""
+    created_at: AwareDatetime
+    pixelis: str
+    """The version that wrote the record."""
+    steps: tuple[Step, ...] = ()
+    answer: str | None = None
+    answer_confidence: Score | None = None
+    answer_tokens: TokenLedger | None = None
+    seal: Sha256
+    """SHA-256 over the last link and the answer."""
+
+    @property
+    def views(self) -> tuple[str | None, ...]:
+        """For each step the name of the view that it made, if it made one: View_0, View_1 … by position."""
+        names: list[str | None] = []
+        for step in self.steps:
+            made = sum(name is not None for name in names)
+            names.append(f"View_{made}" if step.result.view is not None else None)
+        return tuple(names)
+
+    @property
+    def artifacts(self) -> tuple[tuple[int, Artifact], ...]:
+        """Every artifact with the number of its step, from 1."""
+        return tuple((k, a) for k, step in enumerate(self.steps, start=1) for a in step.result.artifacts)
+
+    @property
+    def seconds(self) -> float:
+        return sum(step.result.seconds for step in self.steps)
+
+
+class Draft(Value):
+    """A step before it is sealed."""
+
+    thought: str = ""
+    call: ToolCall
+    result: ToolResult
+    tokens: TokenLedger | None = None
+
+
+def seal_trace(
+    *,
+    query: str,
+    media: Sequence[MediaRecord],
+    origin: str,
+    created_at: datetime,
+    steps: Sequence[Draft],
+    answer: str | None = None,
+    answer_confidence: float | None = None,
+    answer_tokens: TokenLedger | None = None,
+    pixelis: str,
+    id: str | None = None,
+) -> Trace:
+    """The record with its chain and seal; the id is a hash of the header where none is given."""
+    for draft in steps:  # pydantic would write NaN as null, and say nothing
+        canonical_json([draft.call.args, draft.result.output])
+    head: dict[str, Any] = {
+        "version": VERSION,
+        "query": query,
+        "media": [m.model_dump(mode="json") for m in media],
+        "origin": origin,
+        "created_at": created_at,
+        "pixelis": pixelis,
+    }
+    # Through the model once, so that what is hashed is what it will dump (a datetime has many spellings).
+    unsealed = Trace.model_validate(head | {"id": id or "unnamed", "seal": "0" * 64})
+    record = unsealed.model_dump(mode="json")
+    record["id"] = id or hashlib.sha256(canonical_json({**record, "id": ""})).hexdigest()[:16]
+    record["steps"] = [draft.model_dump(mode="json") for draft in steps]
+    record |= {"answer": answer, "answer_confidence": answer_confidence}
+    record["answer_tokens"] = answer_tokens.model_dump(mode="json") if answer_tokens else None
+    chains, seal = links(record)
+    for step, chain in zip(record["steps"], chains, strict=True):
+        step["chain"] = chain
+    return Trace.model_validate(record | {"seal": seal})
+
+
+def canonical_json(value: Any) -> bytes:
+    """The one spelling that is hashed and stored: keys sorted, no spaces, ASCII; TraceError on what JSON cannot say."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TraceError(f"a trace keeps JSON only: {error}") from error
+
+
+OF_THE_END = ("steps", "answer", "answer_confidence", "answer_tokens", "seal")
+
+
+def links(record: Mapping[str, Any]) -> tuple[list[str], str]:
+    """The chain over the steps of a record as JSON, and its seal, computed from the start."""
+    link = hashlib.sha256(canonical_json({k: v for k, v in record.items() if k not in OF_THE_END})).hexdigest()
+    chains = []
+    for step in record["steps"]:
+        body = {k: v for k, v in step.items() if k != "chain"}
+        link = hashlib.sha256(link.encode() + canonical_json(body)).hexdigest()
+        chains.append(link)
+    end = {k: record.get(k) for k in OF_THE_END if k not in ("steps", "seal")}
+    return chains, hashlib.sha256(link.encode() + canonical_json(end)).hexdigest()
+
+
+def verify(trace: Trace) -> None:
+    """TraceError, naming the place, unless every link and the seal are what the content says."""
+    verify_record(trace.model_dump(mode="json"))
+
+
+def verify_record(record: Mapping[str, Any]) -> None:
+    """The same for a record as JSON: what a file holds is checked before any model reads it."""
+    steps = record.get("steps")
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        raise TraceError("the record has no list of steps")
+    chains, seal = links(record)
+    for number, (step, chain) in enumerate(zip(steps, chains, strict=True), start=1):
+        if step.get("chain") != chain:
+            what = f"step {number}"
+            if number == 1:
+                what += ", or the header before it (id, query, media, origin, time),"
+            raise TraceError(f"chain broken at step {number}: {what} is not what was recorded")
+    if record.get("seal") != seal:
+        raise TraceError("seal broken: the answer or the header is not what was recorded, or steps were cut off")

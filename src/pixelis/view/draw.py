@@ -1,0 +1,175 @@
+"""Footprints as SVG, drawn over a picture in the picture's own pixels, so that they stay sharp at every size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+
+from pixelis.geometry import Footprint, Mask, Size, Span, TextSpan, Track, UnitBox
+
+WHOLE: UnitBox = (0.0, 0.0, 1.0, 1.0)
+COLOURS = 8
+LABELLED = 14
+"""With more footprints than this on a picture the labels would cover it; the list beside it has them all."""
+CONTOURS = 160
+
+
+class Canvas(NamedTuple):
+    """A picture to draw on: its size in pixels, and what it shows of its source frame."""
+
+    size: Size
+    window: UnitBox = WHOLE
+    frame: int = 0
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        """A point in unit coordinates of the source, in pixels of the canvas."""
+        x0, y0, x1, y1 = self.window
+        return (x - x0) / (x1 - x0) * self.size.width, (y - y0) / (y1 - y0) * self.size.height
+
+    @property
+    def letter(self) -> float:
+        """Height of a label's letters: readable when the picture fills its column, and when it is one of a strip."""
+        return max(self.size.width, self.size.height) * (0.019 if max(self.size) > 600 else 0.042)
+
+
+class Mark(NamedTuple):
+    """A footprint with its colour, and the key that ties its drawings to its entry in the list."""
+
+    footprint: Footprint
+    key: str
+    colour: int
+
+
+def marks_of(footprints: Sequence[Footprint], prefix: str) -> list[Mark]:
+    """A track keeps its colour by its id; everything else takes the next one."""
+    return [
+        Mark(f, f"{prefix}-f{i}", (f.track_id if isinstance(f, Track) else i) % COLOURS)
+        for i, f in enumerate(footprints)
+    ]
+
+
+def draw(marks: Sequence[Mark], canvas: Canvas) -> Markup:
+    """Every footprint that lies on this canvas."""
+    labelled = len(marks) <= LABELLED
+    parts = []
+    for mark in marks:
+        shape = draw_one(mark.footprint, canvas, labelled=labelled)
+        if shape:
+            parts.append(
+                Markup('<g class="mark c{} {}" data-mark="{}"><title>{}</title>{}</g>').format(
+                    mark.colour, mark.footprint.kind, mark.key, clean(tooltip(mark.footprint)), shape
+                )
+            )
+    return Markup("").join(parts)
+
+
+def draw_one(footprint: Footprint, canvas: Canvas, *, labelled: bool) -> Markup | None:
+    if isinstance(footprint, Track):
+        return draw_track(footprint, canvas)
+    if isinstance(footprint, Span) or footprint.frame != canvas.frame:
+        return None
+    if isinstance(footprint, Mask):
+        return draw_mask(footprint, canvas, footprint.label if labelled else "")
+    if isinstance(footprint, TextSpan):
+        return draw_text(footprint, canvas)
+    return rectangle(footprint.box_unit, canvas) + label_at(
+        footprint.box_unit, footprint.label if labelled else "", canvas
+    )
+
+
+def rectangle(box: UnitBox, canvas: Canvas) -> Markup:
+    left, top = canvas.place(box[0], box[1])
+    right, bottom = canvas.place(box[2], box[3])
+    return Markup('<rect class="shape" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="2"/>').format(
+        left, top, max(right - left, 1.0), max(bottom - top, 1.0)
+    )
+
+
+def label_at(box: UnitBox | None, label: str, canvas: Canvas) -> Markup:
+    """A label on top of a box, or inside it where the box touches the upper edge."""
+    if not label or box is None:
+        return Markup("")
+    return label_text(*canvas.place(box[0], box[1]), label, canvas)
+
+
+def label_text(left: float, top: float, label: str, canvas: Canvas) -> Markup:
+    baseline = top - 0.4 * canvas.letter if top > 1.6 * canvas.letter else top + 1.2 * canvas.letter
+    room = canvas.size.width - canvas.letter * (0.66 * min(len(label), 40) + 0.6)
+    return Markup('<text class="label" x="{:.1f}" y="{:.1f}" font-size="{:.1f}">{}</text>').format(
+        max(min(left, room), 0.0) + 0.2 * canvas.letter, baseline, canvas.letter, clean(label[:40])
+    )
+
+
+def draw_mask(mask: Mask, canvas: Canvas, label: str) -> Markup | None:
+    """The outline of a mask as one path, holes as holes, with the label over the top of its largest part."""
+    import cv2
+
+    x0, y0, x1, y1 = canvas.window
+    part = mask.array[
+        math.floor(y0 * mask.height) : math.ceil(y1 * mask.height),
+        math.floor(x0 * mask.width) : math.ceil(x1 * mask.width),
+    ]
+    if not part.any():
+        return None
+    grid = cv2.resize(part.astype(np.uint8) * 255, tuple(canvas.size), interpolation=cv2.INTER_LINEAR)
+    contours, _ = cv2.findContours((grid > 127).astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+    largest = sorted(contours, key=cv2.contourArea, reverse=True)[:CONTOURS]
+    outlines = [cv2.approxPolyDP(c, 0.8, closed=True).reshape(-1, 2) + 0.5 for c in largest]
+    path = "".join("M" + "L".join(f"{x:g} {y:g}" for x, y in o) + "Z" for o in outlines if len(o) > 2)
+    if not path:
+        return None
+    x, y = min(outlines[0].tolist(), key=lambda point: point[1])
+    shape = Markup('<path class="shape" fill-rule="evenodd" d="{}"/>').format(path)
+    return shape + label_text(x, y, label, canvas) if label else shape
+
+
+def draw_text(span: TextSpan, canvas: Canvas) -> Markup:
+    """The line where it stands, with what was read written over it, along its own direction and at its own size."""
+    quad = [canvas.place(x, y) for x, y in span.quad]
+    (ax, ay), (bx, by), _, (dx, dy) = quad
+    width, height = math.hypot(bx - ax, by - ay), math.hypot(dx - ax, dy - ay)
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in quad)
+    shape = Markup('<polygon class="shape" points="{}"/>').format(points)
+    if width < 2.0 or height < 2.0 or not span.text.strip():
+        return shape
+    angle = math.degrees(math.atan2(by - ay, bx - ax))
+    return shape + Markup(
+        '<text class="read" transform="translate({:.1f} {:.1f}) rotate({:.2f})" x="{:.1f}" y="{:.1f}" '
+        'font-size="{:.1f}" textLength="{:.1f}" lengthAdjust="spacingAndGlyphs">{}</text>'
+    ).format(ax, ay, angle, 0.015 * width, 0.76 * height, 0.74 * height, 0.97 * width, clean(span.text))
+
+
+def draw_track(track: Track, canvas: Canvas) -> Markup | None:
+    """The way of a track's centre, faint from this frame on, and its box on this frame."""
+    centres = [canvas.place((x0 + x1) / 2, (y0 + y1) / 2) for x0, y0, x1, y1 in track.boxes]
+    now = sum(frame <= canvas.frame for frame in track.frames)
+    path = polyline("trail", centres[:now]) + polyline("trail ahead", centres[max(now - 1, 0) :])
+    box = track.at(canvas.frame)
+    if box is None:
+        return path if track.frames[0] <= canvas.frame <= track.frames[-1] else None
+    name = f"{track.label} {track.track_id}".strip()
+    x, y = canvas.place((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
+    dot = Markup('<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"/>').format(x, y, 0.22 * canvas.letter)
+    return path + rectangle(box, canvas) + dot + label_at(box, name, canvas)
+
+
+def polyline(kind: str, points: Sequence[tuple[float, float]]) -> Markup:
+    """A line through at most about 120 of the points."""
+    if len(points) < 2:
+        return Markup("")
+    through = [*points[:: max(len(points) // 120, 1)], points[-1]]
+    return Markup('<polyline class="{}" points="{}"/>').format(kind, " ".join(f"{x:.1f},{y:.1f}" for x, y in through))
+
+
+def tooltip(footprint: Footprint) -> str:
+    name = footprint.text if isinstance(footprint, TextSpan) else footprint.label or footprint.kind
+    return f"{name[:200]} · {footprint.score:.2f}"
+
+
+def clean(text: str) -> str:
+    """Text without the control characters that HTML does not allow."""
+    return "".join(c if c.isprintable() or c in "\n\t " else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -1,0 +1,226 @@
+"""From traces to one self-contained HTML file: inline style and script, embedded pictures, no request to anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pixelis import __version__
+from pixelis.geometry import Box, Footprint, Mask, Span, TextSpan, Track, UnitBox
+from pixelis.trace import Step
+from pixelis.view.draw import Mark, clean, marks_of
+from pixelis.view.exhibit import Exhibit
+from pixelis.view.panels import Album, Panel, frames_to_show, looked_at, panels
+from pixelis.view.pictures import DETAILS, Detail, Pictures
+from pixelis.view.timeline import Timeline, timeline
+
+PAGE_BYTES = 4 * 2**20
+"""A page of one trace stays under this where coarser pictures can make it so."""
+LISTED = 200
+"""Footprints in the list of one step; the trace has them all."""
+
+
+class Entry(NamedTuple):
+    """A footprint as its list shows it."""
+
+    key: str
+    colour: int
+    kind: str
+    name: str
+    where: str
+    score: float
+
+
+class StepView(NamedTuple):
+    """A step as its section shows it."""
+
+    number: int
+    step: Step
+    tool: str
+    decisive: bool
+    reason: str
+    args: list[tuple[str, str]]
+    panels: list[Panel]
+    timeline: Timeline | None
+    entries: list[Entry]
+    unlisted: int
+    identity: str
+    weights: str
+    problems: list[str]
+    view: str | None
+
+
+class TraceView(NamedTuple):
+    """A trace as its article shows it."""
+
+    key: str
+    exhibit: Exhibit
+    origin: str
+    answer_title: str
+    no_answer: str
+    media: list[tuple[Any, Panel | None, str]]
+    steps: list[StepView]
+
+
+def report(exhibits: Sequence[Exhibit]) -> str:
+    """The evidence page of one or several traces."""
+    page = ""
+    for detail in DETAILS:
+        page = render(exhibits, detail)
+        if len(page) <= PAGE_BYTES * max(len(exhibits), 1):
+            break
+    return page
+
+
+def render(exhibits: Sequence[Exhibit], detail: Detail) -> str:
+    pictures = Pictures(detail)
+    traces = [trace_view(exhibit, f"t{i}", pictures) for i, exhibit in enumerate(exhibits, start=1)]
+    style, script = asset("page.css"), asset("page.js")
+    policy = (
+        "default-src 'none'; img-src data:; "
+        f"style-src '{content_hash(style)}'; script-src '{content_hash(script)}'; base-uri 'none'; form-action 'none'"
+    )
+    query = exhibits[0].trace.query if exhibits else ""
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            title=clean(query)[:120] or "A chain of evidence",
+            traces=traces,
+            pictures=pictures.all,
+            style=Markup(style),  # noqa: S704 - our own file
+            script=Markup(script),  # noqa: S704 - our own file
+            policy=policy,
+            version=__version__,
+        )
+    )
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    loaded = Environment(
+        loader=PackageLoader("pixelis.view"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    loaded.filters["clean"] = clean
+    loaded.filters["seconds"] = seconds
+    return loaded
+
+
+def asset(name: str) -> str:
+    return resources.files("pixelis.view").joinpath("templates", name).read_text("utf-8")
+
+
+def content_hash(text: str) -> str:
+    """What a Content-Security-Policy calls an inline block that may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def trace_view(exhibit: Exhibit, key: str, pictures: Pictures) -> TraceView:
+    trace = exhibit.trace
+    given = trace.origin == "plan"
+    media = []
+    for record in trace.media:
+        medium = exhibit.media.get(record.name)
+        panel = None
+        if medium is not None:
+            picture = pictures.add((record.sha256, 0), medium.frame(0), strip=record.kind == "clip")
+            panel = Panel(picture, picture.size, Markup(""), record.name)
+        media.append((record, panel, exhibit.missing.get(record.name, "")))
+    return TraceView(
+        key=key,
+        exhibit=exhibit,
+        origin=origin_sentence(trace.origin),
+        answer_title="Answer, given with the plan" if given else "Answer",
+        no_answer="No answer: this chain was given as a plan." if given else "No answer was given.",
+        media=media,
+        steps=[step_view(exhibit, number, key, pictures) for number in range(len(trace.steps))],
+    )
+
+
+def origin_sentence(origin: str) -> str:
+    kind, _, name = origin.partition(":")
+    if kind == "plan":
+        return "These calls were given as a plan. No model chose them."
+    who = {"policy": "The policy {} chose these calls.", "teacher": "The teacher {} chose these calls."}
+    return who.get(kind, "Imported from {}.").format(name)
+
+
+def step_view(exhibit: Exhibit, number: int, trace_key: str, pictures: Pictures) -> StepView:
+    step = exhibit.trace.steps[number]
+    marks = marks_of(step.result.footprints, f"{trace_key}-s{number + 1}")
+    looked = looked_at(exhibit, number)
+    decision = exhibit.decisions[number]
+    identity = step.result.identity
+    return StepView(
+        number=number + 1,
+        step=step,
+        tool=step.result.tool,
+        decisive=decision.decisive,
+        reason=decision.reason,
+        args=[(name, shown(value)) for name, value in step.call.args.items()],
+        panels=panels(Album(exhibit, pictures), number, marks),
+        timeline=timeline(marks, looked.record, frames_to_show(step, looked.record))
+        if looked and looked.recipe is None
+        else None,
+        entries=[entry(mark) for mark in marks[:LISTED]],
+        unlisted=max(len(marks) - LISTED, 0),
+        identity=f"{identity.tool} {identity.version} · {identity.backend}" if identity else "",
+        weights=identity.weights if identity else "",
+        problems=[f"artifact {p.artifact.name} {p.reason}" for p in exhibit.artifact_problems if p.step == number + 1],
+        view=exhibit.trace.views[number],
+    )
+
+
+def entry(mark: Mark) -> Entry:
+    footprint = mark.footprint
+    name = footprint.text if isinstance(footprint, TextSpan) else footprint.label
+    if isinstance(footprint, Track):
+        name = f"{name or 'track'} {footprint.track_id}"
+    return Entry(
+        key=mark.key,
+        colour=mark.colour,
+        kind=footprint.kind,
+        name=clean(name) or footprint.kind,
+        where=where(footprint),
+        score=footprint.score,
+    )
+
+
+def where(footprint: Footprint) -> str:
+    """Where a footprint lies, as a person reads it."""
+    if isinstance(footprint, Span):
+        return f"{footprint.start_s:.2f} to {footprint.end_s:.2f} s"
+    if isinstance(footprint, Track):
+        return f"frames {footprint.frames[0]} to {footprint.frames[-1]}, seen on {len(footprint.frames)}"
+    on = f" · frame {footprint.frame}" if footprint.frame else ""
+    if isinstance(footprint, Mask):
+        return f"{100 * footprint.area:.1f} % of the frame{on}"
+    box: UnitBox = footprint.box_unit if isinstance(footprint, Box | TextSpan) else (0.0, 0.0, 1.0, 1.0)
+    return "[" + ", ".join(f"{v:.2f}" for v in box) + f"]{on}"
+
+
+def shown(value: Any) -> str:
+    """An argument as text; a long one is cut, since the trace has it whole."""
+    if isinstance(value, dict) and {"width", "height", "counts"} <= value.keys():
+        return f"a mask of {value['width']}x{value['height']}"
+    if isinstance(value, dict) and isinstance(value.get("frames"), list) and "boxes" in value:
+        return f"a track of {len(value['frames'])} frames"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return clean(text if len(text) <= 240 else text[:237] + "…")
+
+
+def seconds(value: float) -> str:
+    """A duration as a person says it."""
+    return f"{value * 1000:.0f} ms" if value < 0.95 else f"{value:.1f} s"

@@ -1,0 +1,184 @@
+"""Which pictures a step shows: the picture it looked at, the view it made, or a film strip of the frames that count."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from pixelis.errors import MediaError
+from pixelis.geometry import Box, Mask, Size, Span, TextSpan, Track
+from pixelis.media import ViewRecipe
+from pixelis.media.query import cut_view
+from pixelis.trace import MediaRecord, Step
+from pixelis.view.draw import Canvas, Mark, draw
+from pixelis.view.exhibit import Exhibit
+from pixelis.view.pictures import Picture, Pictures, decode_artifact
+
+STRIP_FRAMES = 8
+
+
+class Panel(NamedTuple):
+    """One picture with its drawings."""
+
+    picture: Picture | None
+    """None where the medium is not at hand: the drawings then stand on an empty ground."""
+    size: Size
+    marks: Markup
+    caption: str
+    note: str = ""
+    kind: str = "picture"
+    """`picture`, `strip` (one of several frames), `made` (a new view), or `locator` (where a view lies)."""
+    during: tuple[Mark, ...] = ()
+    """Stretches of time that this frame lies in."""
+
+    @property
+    def shown_size(self) -> Size:
+        """In page pixels, before the column's own limits: a small picture is enlarged, so that marks can be seen."""
+        scale = max(1.0, 900 / self.size.width)
+        return Size(round(self.size.width * scale), round(self.size.height * scale))
+
+
+class Looked(NamedTuple):
+    """What a call looked at."""
+
+    record: MediaRecord
+    view: str | None = None
+    recipe: ViewRecipe | None = None
+
+
+def looked_at(exhibit: Exhibit, number: int) -> Looked | None:
+    """The medium or view that step `number` (from 0) names; None where it names none of the query's."""
+    trace = exhibit.trace
+    asked = trace.steps[number].call.args.get("media")
+    if asked is None:
+        return Looked(trace.media[0]) if trace.media else None
+    name = str(asked).strip().lower()
+    records = {record.name.lower(): record for record in trace.media}
+    if name in records:
+        return Looked(records[name])
+    for view, step in zip(trace.views[:number], trace.steps, strict=False):
+        recipe = step.result.view
+        if view is not None and view.lower() == name and recipe is not None and recipe.media.lower() in records:
+            return Looked(records[recipe.media.lower()], view, recipe)
+    return None
+
+
+class Album(NamedTuple):
+    """Where the panels of one page take their pictures from, and where they put them."""
+
+    exhibit: Exhibit
+    pictures: Pictures
+
+
+def panels(album: Album, number: int, marks: list[Mark]) -> list[Panel]:
+    """The pictures of step `number` (from 0), with the marks of its footprints."""
+    step = album.exhibit.trace.steps[number]
+    looked = looked_at(album.exhibit, number)
+    if looked is None:
+        return []
+    here = [mark for mark in marks if mark.footprint.media == looked.record.name]
+    if looked.recipe is not None:
+        found = [view_panel(album, looked.recipe, looked.view or "", here), locator(album, looked)]
+    else:
+        frames = frames_to_show(step, looked.record)
+        found = [frame_panel(album, looked.record, frame, here, strip=len(frames) > 1) for frame in frames]
+    made = album.exhibit.trace.views[number]
+    if step.result.view is not None and made is not None:
+        found.append(view_panel(album, step.result.view, made, [], maker=step))
+    return found
+
+
+def frame_panel(album: Album, record: MediaRecord, frame: int, marks: list[Mark], *, strip: bool) -> Panel:
+    medium = album.exhibit.media.get(record.name)
+    picture, note, caption = None, "", record.name
+    during: tuple[Mark, ...] = ()
+    if record.kind == "clip":
+        seconds = frame * record.duration_s / record.frame_count
+        if medium is not None and frame < medium.frame_count:
+            seconds = medium.time_of(frame)
+        caption = f"{seconds:.2f} s · frame {frame}"
+        spans = ((mark, mark.footprint) for mark in marks)
+        during = tuple(m for m, f in spans if isinstance(f, Span) and f.start_s <= seconds <= f.end_s)
+    if medium is None:
+        note = "the file is not at hand"
+    else:
+        try:
+            picture = album.pictures.add((record.sha256, frame), medium.frame(frame), strip=strip)
+        except MediaError as error:
+            note = str(error)
+    size = picture.size if picture else fitted(record.size, album.pictures, strip=strip)
+    drawn = draw(marks, Canvas(size, frame=frame))
+    return Panel(picture, size, drawn, caption, note, "strip" if strip else "picture", during)
+
+
+def view_panel(album: Album, recipe: ViewRecipe, name: str, marks: list[Mark], *, maker: Step | None = None) -> Panel:
+    """A view: the artifact as it was recorded where there is one, else cut again from its source."""
+    exhibit, pictures = album
+    picture, note = None, "the file is not at hand"
+    source = exhibit.media.get(recipe.media)
+    makers = [maker] if maker else [s for s in exhibit.trace.steps if s.result.view == recipe]
+    for artifact in (a for s in makers for a in s.result.artifacts):
+        frame = decode_artifact(exhibit.pictures[artifact.sha256]) if artifact.sha256 in exhibit.pictures else None
+        if frame is not None and frame.shape[:2] == (recipe.height, recipe.width):
+            picture = pictures.add(("artifact", artifact.sha256), frame)
+            break
+    if picture is None and source is not None:
+        try:
+            picture = pictures.add(("view", source.sha256, recipe), cut_view(source, recipe).pixels)
+        except MediaError as error:
+            note = str(error)
+    size = picture.size if picture else fitted(Size(recipe.width, recipe.height), pictures, strip=False)
+    drawn = draw(marks, Canvas(size, recipe.box, recipe.frame))
+    caption = f"{name}, {recipe.width}x{recipe.height}, cut from {recipe.media}"
+    return Panel(picture, size, drawn, caption, "" if picture else note, "made" if maker else "picture")
+
+
+def locator(album: Album, looked: Looked) -> Panel:
+    """A small picture of the source that shows where the view lies."""
+    assert looked.recipe is not None  # noqa: S101 - only views have locators
+    x0, y0, x1, y1 = looked.recipe.box
+    where = Box(media=looked.record.name, frame=looked.recipe.frame, x0=x0, y0=y0, x1=x1, y1=y1)
+    clip = looked.record.kind == "clip"
+    panel = frame_panel(album, looked.record, looked.recipe.frame, [Mark(where, "", 0)], strip=clip)
+    return panel._replace(kind="locator", caption=f"where {looked.view} lies in {looked.record.name}")
+
+
+def fitted(size: Size, pictures: Pictures, *, strip: bool) -> Size:
+    side = pictures.detail.strip_side if strip else pictures.detail.side
+    scale = min(1.0, side / max(size))
+    return Size(max(round(size.width * scale), 1), max(round(size.height * scale), 1))
+
+
+def frames_to_show(step: Step, record: MediaRecord) -> list[int]:
+    """At most eight frames: those that footprints lie on, evenly chosen, or some of the whole clip."""
+    if record.kind == "image":
+        return [0]
+    last = record.frame_count - 1
+    footprints = [f for f in step.result.footprints if f.media == record.name]
+    tracked = sorted({frame for f in footprints if isinstance(f, Track) for frame in f.frames})
+    if tracked:
+        return evenly(tracked, STRIP_FRAMES)
+    spans = sorted((f for f in footprints if isinstance(f, Span)), key=lambda f: -f.score)[:STRIP_FRAMES]
+    if spans:
+        return sorted({frame for span in spans for frame in frames_of(span, record, STRIP_FRAMES // len(spans))})
+    still = sorted({f.frame for f in footprints if isinstance(f, Box | Mask | TextSpan)})
+    if still:
+        return [min(frame, last) for frame in evenly(still, STRIP_FRAMES)]
+    asked = step.call.args.get("frame")
+    if isinstance(asked, int) and not isinstance(asked, bool) and 0 <= asked <= last:
+        return [asked]
+    return evenly(list(range(record.frame_count)), 4)
+
+
+def frames_of(span: Span, record: MediaRecord, count: int) -> list[int]:
+    """Frames in the middle of equal parts of a stretch of time."""
+    rate = record.frame_count / record.duration_s if record.duration_s else 0.0
+    at = [span.start_s + (i + 0.5) / count * span.seconds for i in range(count)]
+    return sorted({min(int(t * rate), record.frame_count - 1) for t in at})
+
+
+def evenly(frames: list[int], count: int) -> list[int]:
+    if len(frames) <= count:
+        return frames
+    return [frames[round(i * (len(frames) - 1) / (count - 1))] for i in range(count)]

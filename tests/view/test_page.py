@@ -1,0 +1,142 @@
+"""The evidence page as a file: whole, honest, bounded, without a request to anywhere."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from pixelis.geometry import Span, Track
+from pixelis.media import Image
+from pixelis.tools.results import Artifact
+from pixelis.trace import MediaRecord
+from pixelis.trace.codec import ArtifactProblem
+from pixelis.view import exhibit, report
+from pixelis.view.page import origin_sentence, seconds
+from pixelis.view.panels import evenly, frames_of, frames_to_show
+
+
+def test_the_page_says_who_chose_the_calls(chain):
+    page = report([chain])
+    assert "These calls were given as a plan. No model chose them." in page
+    assert "Answer, given with the plan" in page
+    assert origin_sentence("policy:nano") == "The policy nano chose these calls."
+    assert origin_sentence("teacher:x") == "The teacher x chose these calls."
+    assert origin_sentence("imported:deepeyes") == "Imported from deepeyes."
+
+
+def test_a_chain_without_an_answer_says_so(film):
+    assert "No answer: this chain was given as a plan." in report([film])
+
+
+def test_every_step_shows_its_call_its_result_and_where_it_comes_from(chain):
+    page = report([chain])
+    assert [int(n) for n in re.findall(r'<li id="t1-s(\d)"', page)] == [1, 2, 3, 4]
+    for said in ("I call SEG.", "white sign", "View_0", "EXIT", "TRK needs a clip", "250 ms", "ab" * 32, "0.90"):
+        assert said in page
+    for step in chain.trace.steps:
+        assert step.chain in page
+
+
+def test_a_failed_step_is_visibly_failed_and_decisive_steps_are_marked(chain):
+    page = report([chain])
+    assert re.search(r'id="t1-s4" class="step failed"', page)
+    assert re.findall(r'id="t1-s(\d)" class="step ok decisive"', page) == ["1", "2", "3"]
+
+
+def test_the_page_refers_to_nothing_outside_of_itself(chain, film):
+    page = report([chain, film])
+    references = re.findall(r'(?:href|src|action|data|srcset)="([^"]*)"', page)
+    assert references
+    assert all(r.startswith(("#", "data:image/jpeg;base64,")) for r in references)
+    assert "url(" not in page
+    assert "@import" not in page
+    assert not re.search(r"\sstyle=", page), "the policy allows no style attribute"
+    assert "default-src &#39;none&#39;; img-src data:;" in page
+
+
+def test_a_picture_is_embedded_once_however_often_it_is_shown(chain):
+    assert report([chain]).count("data:image/jpeg") == 2  # the photograph and the view
+
+
+def test_hostile_text_is_escaped_everywhere(hostile):
+    page = report([hostile])
+    assert page.count("<script>") == 1
+    assert "<img" not in page
+    assert "&lt;script&gt;" in page
+    assert "{{ 7*7 }}" in page
+
+
+def test_broken_and_missing_things_are_said(chain, tmp_path):
+    (_, artifact), *_ = chain.trace.artifacts
+    page = report(
+        [
+            dataclasses.replace(
+                chain,
+                media={},
+                missing={"Image_0": "Image_0 is not at hand: gone.jpg cannot be opened"},
+                artifact_problems=[ArtifactProblem(2, artifact, "was changed")],
+                chain_problem="chain broken at step 3",
+            )
+        ]
+    )
+    for said in ("chain broken at step 3", "1 of 1 artifacts missing or changed", "artifact view.png was changed",
+                 "gone.jpg cannot be opened", "the file is not at hand"):  # fmt: skip
+        assert said in page
+    assert "data:image/jpeg" not in page
+    assert page.count('<g class="mark') >= 3, "the footprints are drawn on an empty ground"
+
+
+def test_gathering_an_exhibit_finds_what_is_not_there(chain, tmp_path):
+    gathered = exhibit(chain.trace, tmp_path / "t.jsonl")
+    assert list(gathered.missing) == ["Image_0"]
+    assert [p.step for p in gathered.artifact_problems] == [2]
+    assert gathered.chain_problem is None
+    tampered = chain.trace.model_copy(update={"query": "another"})
+    assert "chain broken" in exhibit(tampered).chain_problem
+
+
+def test_a_page_of_a_large_noisy_picture_stays_under_four_megabytes(chain):
+    noise = np.random.default_rng(1).integers(0, 255, (3000, 4000, 3), dtype=np.uint8)  # what JPEG packs worst
+    page = report([dataclasses.replace(chain, media={"Image_0": Image.from_array(noise)})])
+    assert len(page) < 4 * 2**20
+
+
+def test_a_film_strip_has_at_most_eight_frames(film):
+    temp, trk = film.trace.steps
+    (record,) = film.trace.media
+    assert frames_to_show(trk, record) == [0, 6, 10, 16, 22, 28, 32, 38]
+    assert len(frames_to_show(temp, record)) == 8
+    page = report([film])
+    assert len(re.findall(r'class="panel strip"', page)) == 16
+
+
+def test_frames_of_a_span_lie_in_the_middle_of_equal_parts():
+    record = MediaRecord(
+        name="Video_0", kind="clip", sha256="0" * 64, width=8, height=8, frame_count=100, duration_s=10.0, fps=10.0
+    )
+    assert frames_of(Span(start_s=2.0, end_s=6.0), record, 4) == [25, 35, 45, 55]
+    assert frames_of(Span(start_s=10.0, end_s=10.0), record, 4) == [99]
+    assert evenly(list(range(100)), 4) == [0, 33, 66, 99]
+
+
+def test_no_trace_field_can_break_the_page(film):
+    wild = Track(media="Video_0", track_id=10**9, frames=(0, 10**9), boxes=((0, 0, 1, 1),) * 2)
+    step = film.trace.steps[1]
+    result = step.result.model_copy(
+        update={
+            "footprints": (
+                wild,
+                Span(media="Video_0", start_s=1e9, end_s=1e9),
+                Span(media="Nowhere", start_s=0, end_s=1),
+            ),
+            "artifacts": (Artifact(name="../../x", media_type="x", sha256="0" * 64, size_bytes=0),),
+        }
+    )
+    trace = film.trace.model_copy(update={"steps": (step.model_copy(update={"result": result}),)})
+    assert "frame 1000000000 does not exist" in report([dataclasses.replace(film, trace=trace)])
+
+
+@pytest.mark.parametrize(("value", "said"), [(0.0021, "2 ms"), (0.25, "250 ms"), (1.0, "1.0 s"), (12.34, "12.3 s")])
+def test_durations_are_said_as_people_say_them(value, said):
+    assert seconds(value) == said
