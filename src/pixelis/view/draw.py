@@ -15,6 +15,8 @@ WHOLE: UnitBox = (0.0, 0.0, 1.0, 1.0)
 COLOURS = 8
 LABELLED = 14
 """With more footprints than this on a picture the labels would cover it; the list beside it has them all."""
+LARGE_LETTERS = 2.5
+"""Text over this many times the height of a label is outlined, not written over."""
 CONTOURS = 160
 
 
@@ -136,6 +138,9 @@ def draw_text(span: TextSpan, canvas: Canvas) -> Markup:
     shape = Markup('<polygon class="shape" points="{}"/>').format(points)
     if width < 2.0 or height < 2.0 or not span.text.strip():
         return shape
+    if height > LARGE_LETTERS * canvas.letter:  # large enough to be read in the picture: do not hide it
+        outline = Markup('<polygon class="shape outline" points="{}"/>').format(points)
+        return outline + label_text(*min(quad, key=lambda corner: corner[1]), span.text, canvas)
     angle = math.degrees(math.atan2(by - ay, bx - ax))
     return shape + Markup(
         '<text class="read" transform="translate({:.1f} {:.1f}) rotate({:.2f})" x="{:.1f}" y="{:.1f}" '

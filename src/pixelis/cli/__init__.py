@@ -1,0 +1,65 @@
+"""The command line: one verb = parse, one call, print the result and the path it wrote.
+
+Nothing heavy is imported here: `pixelis --help` must answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from pixelis.cli import bench, cache, demo, doctor, models, score, tools, trace
+
+app = typer.Typer(
+    name="pixelis",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="A pixel-space agent: executable tools on images and clips, and evidence that can be replayed.",
+)
+app.add_typer(tools.app, name="tools", help="List the tools, print their schemas, run one.")
+app.command("run", help="Execute a given list of calls into a trace.")(trace.run)
+app.command("replay", help="Run a trace's calls again and prove that they give the same.")(trace.replay)
+app.command("report", help="Write the evidence page of a trace: one HTML file.")(trace.report)
+app.add_typer(models.app, name="models", help="Pretrained files: list, pull, verify.")
+app.add_typer(cache.app, name="cache", help="The cache of tool results: info, clear.")
+app.add_typer(score.app, name="score", help="Score files with the evaluators of the field.")
+app.command("doctor", help="What is installed, which backends are live, a self-test of each tool.")(doctor.doctor)
+app.add_typer(bench.app, name="bench", help="Measure: CPU seconds beside the paper's latencies and beside peers.")
+app.command("demo", help="Run two given plans, a photograph and a clip, and write their evidence pages.")(demo.demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from pixelis import __version__
+
+        typer.echo(f"pixelis {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options before the verb."""
+
+
+def main() -> None:
+    """The console script: a person sees one line for whatever they can put right, never a traceback."""
+    from pixelis.errors import PixelisError
+
+    try:
+        app()
+    except PixelisError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone, e.g. `| head`
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        sys.exit(130)

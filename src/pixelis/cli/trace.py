@@ -1,0 +1,227 @@
+"""The verbs about traces: `run` executes a plan into one, `replay` proves one, `report` shows one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pixelis.media import MediaSet
+    from pixelis.tools.results import Execution, ToolCall
+    from pixelis.trace import Trace
+    from pixelis.trace.replay import ReplayReport
+
+MediaPaths = Annotated[
+    list[Path] | None, typer.Option("--media", "-m", help="A picture, a clip or a folder of frames; may be repeated.")
+]
+Seg = Annotated[str, typer.Option("--seg", help="SEG's backend: auto, classical, sam2 or sam2-transformers.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+TraceFile = Annotated[Path, typer.Argument(help="A trace file (JSON lines).", show_default=False)]
+
+
+def run(
+    plan: Annotated[
+        Path, typer.Argument(help="A list of calls as JSON: see docs/trace_format.md.", show_default=False)
+    ],
+    media: MediaPaths = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The trace file to write.")] = Path("trace.jsonl"),
+    append: Annotated[bool, typer.Option("--append", help="Add to the file instead of replacing it.")] = False,
+    seg: Seg = "auto",
+    fps: Annotated[float, typer.Option(help="Frames a second of a folder of frames.")] = 25.0,
+    as_json: AsJson = False,
+) -> None:
+    """Execute a given list of calls into a trace."""
+    from pixelis.cli.tools import make_toolbox
+    from pixelis.media import MediaSet, open_media
+    from pixelis.trace import codec
+    from pixelis.trace.running import read_plan, run_plan
+
+    planned = read_plan(plan)
+    codec.check_target(out)
+    given = MediaSet(tuple(open_media(path, fps=fps) for path in media or []))
+    with make_toolbox(seg=seg) as toolbox, waiting(f"{len(planned.steps)} calls", quiet=as_json):
+        recording = run_plan(planned, given, toolbox, beside=out)
+    if append:
+        codec.append(recording.trace, out, recording.blobs)
+    else:
+        codec.write([recording.trace], out, recording.blobs)
+    if as_json:
+        print_json(summary(recording.trace, out))
+    else:
+        print_run(recording.trace, out)
+
+
+def replay(trace: TraceFile, media: MediaPaths = None, seg: Seg = "auto", as_json: AsJson = False) -> None:
+    """Execute every call of a trace again: 0 if all is identical, 1 if a step differs, 2 if it cannot be read."""
+    from pixelis.cli.tools import make_toolbox
+    from pixelis.errors import TraceError
+    from pixelis.trace import codec
+    from pixelis.trace.reopening import reopen
+    from pixelis.trace.replay import replay as execute_again
+
+    reports: list[ReplayReport] = []
+    # Without the cache: a kept result would prove nothing.
+    with make_toolbox(seg=seg, cache=False) as toolbox, waiting("executing every call again", quiet=as_json):
+        for recorded in codec.read(trace):
+            reports.append(execute_again(recorded, toolbox, reopen(recorded, trace, media or [])))
+    if not reports:
+        raise TraceError(f"{trace} holds no traces")
+    if as_json:
+        print_json({"identical": all(r.identical for r in reports), "traces": [replayed(r) for r in reports]})
+    else:
+        print_replay(reports)
+    raise typer.Exit(0 if all(report.identical for report in reports) else 1)
+
+
+def report(
+    trace: TraceFile,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("evidence.html"),
+    media: MediaPaths = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the evidence page of a trace: one HTML file that opens without a network."""
+    from pixelis.errors import TraceError
+    from pixelis.tools.toolbox import ToolboxConfig, build_tools
+    from pixelis.trace import codec
+    from pixelis.view import exhibit
+    from pixelis.view import report as page_of
+
+    thresholds = {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig()).items()}
+    with waiting("drawing the page", quiet=as_json):
+        exhibits = [
+            exhibit(recorded, trace, media or [], thresholds) for recorded in codec.read(trace, check_artifacts=False)
+        ]
+        if not exhibits:
+            raise TraceError(f"{trace} holds no traces")
+        written = write_page(page_of(exhibits), out)
+    missing = [why for e in exhibits for why in e.missing.values()]
+    if as_json:
+        print_json({"path": str(out), "bytes": written, "traces": len(exhibits), "missing": missing})
+    else:
+        console = stdout()
+        for why in missing:
+            console.print(f"[yellow]{escaped(why)}")
+        console.print(f"wrote [bold]{escaped(str(out))}[/] ({written / 2**20:.1f} MB; traces: {len(exhibits)})")
+    if show:
+        typer.launch(out.resolve().as_uri())
+
+
+def page_of_call(call: ToolCall, media: MediaSet, execution: Execution, out: Path) -> None:
+    """The evidence page of a single call that somebody typed."""
+    from datetime import UTC, datetime
+
+    from pixelis import __version__
+    from pixelis.trace.reopening import record_media
+    from pixelis.trace.schema import Draft, seal_trace
+    from pixelis.view import exhibit
+    from pixelis.view import report as page_of
+
+    trace = seal_trace(
+        query="",
+        media=record_media(media),
+        origin="plan",
+        created_at=datetime.now(UTC),
+        steps=[Draft(call=call, result=execution.result)],
+        pixelis=__version__,
+    )
+    write_page(page_of([exhibit(trace, blobs=execution.blobs)]), out)
+
+
+def write_page(page: str, out: Path) -> int:
+    """Put the page in place, whole; the number of its bytes."""
+    from pixelis.errors import TraceError
+    from pixelis.trace.artifacts import replacing
+
+    content = page.encode()
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(out) as file:
+            file.write(content)
+    except OSError as error:
+        raise TraceError(f"{out} cannot be written ({error.strerror})") from error
+    return len(content)
+
+
+def summary(trace: Trace, path: Path) -> dict[str, Any]:
+    steps = [
+        {
+            "tool": s.result.tool,
+            "status": s.result.status,
+            "text": s.result.text,
+            "confidence": s.result.confidence,
+            "seconds": s.result.seconds,
+        }
+        for s in trace.steps
+    ]
+    return {"path": str(path), "id": trace.id, "origin": trace.origin, "seal": trace.seal, "steps": steps}
+
+
+def print_run(trace: Trace, path: Path) -> None:
+    from rich.table import Table
+
+    table = Table("", "call", "status", "sure", "time", "what came back", box=None, pad_edge=False, header_style="dim")
+    for number, step in enumerate(trace.steps, start=1):
+        result = step.result
+        sure = "" if result.confidence is None else f"{result.confidence:.2f}"
+        colour = "green" if result.ok else "red"
+        text = result.text if len(result.text) <= 300 else result.text[:299] + "…"
+        time = f"{result.seconds:.2f} s"
+        table.add_row(str(number), escaped(result.tool), f"[{colour}]{result.status}[/]", sure, time, escaped(text))
+    console = stdout()
+    console.print(table)
+    console.print(
+        f"wrote [bold]{escaped(str(path))}[/]; the calls were given as a plan. Prove it: pixelis replay {path}"
+    )
+
+
+def replayed(report: ReplayReport) -> dict[str, Any]:
+    different = report.first_difference
+    return {
+        "id": report.trace_id,
+        "identical": report.identical,
+        "sentence": report.sentence(),
+        "first_difference": different and {"step": different.step, "tool": different.tool, "how": different.detail},
+        "steps": [{"step": s.step, "tool": s.tool, "outcome": s.outcome, "detail": s.detail} for s in report.steps],
+    }
+
+
+def print_replay(reports: list[ReplayReport]) -> None:
+    console = stdout()
+    for report in reports:
+        colour = "green" if report.identical else "red"
+        console.print(f"{escaped(report.trace_id)}  [{colour}]{escaped(report.sentence())}[/]")
+
+
+@contextmanager
+def waiting(what: str, *, quiet: bool) -> Iterator[None]:
+    """A sign of life on a terminal; nothing where nobody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def stdout() -> Any:
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape("".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text))
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(value, ensure_ascii=False))

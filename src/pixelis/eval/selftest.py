@@ -1,0 +1,80 @@
+"""`pixelis doctor`: each tool once on bundled media, with something about the answer that must be true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pixelis.media import MediaSet, open_media
+from pixelis.tools.results import ToolCall, ToolResult
+from pixelis.tools.toolbox import Toolbox
+
+DEMO = Path(__file__).parents[1] / "demo"
+SIGN = (0.41, 0.35, 0.67, 0.68)
+"""Where the sign stands in astronaut_sign.jpg, by eye."""
+
+
+class Check(NamedTuple):
+    """One tool's self-test."""
+
+    tool: str
+    media: str
+    args: dict[str, Any]
+    expected: str
+    holds: Callable[[ToolResult], bool]
+
+
+class Finding(NamedTuple):
+    """What came of it."""
+
+    check: Check
+    result: ToolResult
+    passed: bool
+
+
+def covers_sign(result: ToolResult) -> bool:
+    box = getattr(result.footprints[0], "box_unit", None) if result.footprints else None
+    return box is not None and all(abs(a - b) < 0.06 for a, b in zip(box, SIGN, strict=True))
+
+
+CHECKS = (
+    Check(
+        "SEG",
+        "astronaut_sign.jpg",
+        {"target": [0.40, 0.34, 0.68, 0.69]},
+        "the sign, within 6 % of its edges",
+        covers_sign,
+    ),
+    Check(
+        "ZOOM",
+        "astronaut_sign.jpg",
+        {"box": list(SIGN)},
+        "a view of the sign, enlarged",
+        lambda r: r.view is not None and r.view.width > 300,
+    ),
+    Check("OCR", "astronaut_sign.jpg", {}, "FOR SALE", lambda r: {"FOR", "SALE"} <= set(r.output["text"].split())),
+    Check("PROP", "coffee.jpg", {"box": [0.02, 0.45, 0.98, 0.98]}, "a colour", lambda r: "colour" in r.text),
+    Check(
+        "TRK",
+        "cockatoo.mp4",
+        {"box": [0.33, 0.03, 0.65, 0.97], "end_s": 2.0},
+        "the bird for two seconds",
+        lambda r: len(r.footprints[0].frames) >= 10,  # type: ignore[union-attr]
+    ),
+    Check(
+        "TEMP",
+        "cockatoo.mp4",
+        {"query": "the bird moves towards the camera"},
+        "a span within the clip",
+        lambda r: 0.0 <= r.footprints[0].start_s < r.footprints[0].end_s <= 12.1,  # type: ignore[union-attr]
+    ),
+)
+
+
+def self_test(toolbox: Toolbox) -> Iterator[Finding]:
+    """One finding a tool, as it comes."""
+    for check in CHECKS:
+        media = MediaSet((open_media(DEMO / check.media),))
+        result = toolbox.run(ToolCall(tool=check.tool, args=check.args), media).result
+        yield Finding(check, result, result.ok and check.holds(result))

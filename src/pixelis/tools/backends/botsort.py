@@ -1,0 +1,228 @@
+"""Detections into identities: BoT-SORT with camera-motion compensation (`trackers`), and what it leaves open.
+
+The paper runs BoT-SORT without ReID (supp:tool-vs-eval). Around the library this module does four things: it estimates
+the camera's motion on a small picture with the detections masked out; it gives a track the frame before its id came
+(the library numbers a track one frame late); it drops what was seen once or twice; and it fills short gaps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixelis.media.medium import Frame
+from pixelis.tools.backends.flow import CameraMotion
+
+Boxes = NDArray[np.float64]
+"""(N, 4) left, top, right, bottom in pixels."""
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What a detector saw on one frame."""
+
+    frame: int
+    boxes_px: Boxes
+    scores: NDArray[np.float64]
+    """(N,) in [0, 1]."""
+    labels: tuple[str, ...] = ()
+    """(N,) or none."""
+
+
+class Row(NamedTuple):
+    """One box of one identity on one frame."""
+
+    frame: int
+    track_id: int
+    box_px: tuple[float, float, float, float]
+    score: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Association:
+    """How detections become tracks. The similarities are BoT-SORT's own; scores are in [0, 1]."""
+
+    start_score: float = 0.6
+    """A detection under this starts no track (BoT-SORT's 0.7 was set for a detector that is surer of itself)."""
+    high_score: float = 0.5
+    """Detections from here on are matched first, the others in the second round."""
+    first_similarity: float = 0.3
+    """Least IoU x score in the first round. With the library's 0.2 lost tracks take over strangers."""
+    second_similarity: float = 0.5
+    newborn_similarity: float = 0.3
+    reach: float = 0.0
+    """Boxes are widened by this share of their sides before they are compared: for things that leap between frames."""
+    patience: int = 30
+    """Frames that a track lives on without a detection."""
+    fill_gap: int = 20
+    """Gaps of at most so many frames are filled by interpolation."""
+    least_seen: int = 3
+    """A track of fewer detections is dropped."""
+
+
+@dataclass(frozen=True)
+class Tracklet:
+    """One identity: frames in rising order with their boxes and scores."""
+
+    frames: NDArray[np.int64]  # (T,)
+    boxes: Boxes  # (T, 4)
+    scores: NDArray[np.float64]  # (T,)
+    labels: tuple[str, ...]
+
+
+def associate(
+    sightings: Sequence[Sighting],
+    settings: Association = Association(),
+    image_of: Callable[[int], Frame] | None = None,
+) -> list[Row]:
+    """The identities in a sequence of sightings, ordered by id and frame; ids count from 1 in the order of appearance.
+
+    `image_of` gives the picture of a frame: with it the camera's motion is compensated, without it there is none.
+    """
+    steps = [s.frame for s in sightings]
+    tracklets = [
+        filled(tracklet, steps, settings.fill_gap)
+        for tracklet in run_botsort(sightings, settings, image_of)
+        if len(tracklet.frames) >= min(settings.least_seen, len(sightings))
+    ]
+    tracklets.sort(key=lambda t: (int(t.frames[0]), tuple(t.boxes[0])))
+    return [row for i, t in enumerate(tracklets, start=1) for row in rows_of(t, i)]
+
+
+def rows_of(tracklet: Tracklet, track_id: int) -> Iterable[Row]:
+    label = Counter(tracklet.labels).most_common(1)[0][0] if tracklet.labels else ""
+    for frame, box, score in zip(tracklet.frames, tracklet.boxes, tracklet.scores, strict=True):
+        x0, y0, x1, y1 = (float(v) for v in box)
+        yield Row(int(frame), track_id, (x0, y0, x1, y1), float(score), label)
+
+
+def run_botsort(
+    sightings: Sequence[Sighting], settings: Association, image_of: Callable[[int], Frame] | None
+) -> list[Tracklet]:
+    """BoT-SORT frame by frame, each track with the frame before its id came."""
+    import supervision as sv
+    from trackers import BoTSORTTracker
+    from trackers.utils.iou import BIoU, IoU
+
+    tracker: Any = BoTSORTTracker(
+        lost_track_buffer=settings.patience,
+        track_activation_threshold=settings.start_score,
+        high_conf_det_threshold=settings.high_score,
+        minimum_iou_threshold_first_assoc=settings.first_similarity,
+        minimum_iou_threshold_second_assoc=settings.second_similarity,
+        minimum_iou_threshold_unconfirmed_assoc=settings.newborn_similarity,
+        iou=BIoU(settings.reach) if settings.reach else IoU(),
+        enable_cmc=False,
+    )
+    camera = CameraMotion() if image_of is not None else None
+    if camera is not None:
+        tracker.enable_cmc, tracker.cmc = True, Estimated()
+    members: dict[int, list[tuple[int, int]]] = {}  # id -> (sighting, detection)
+    free_before: list[int] = []
+    for at, sighting in enumerate(sightings):
+        motion = None
+        if camera is not None and image_of is not None:
+            motion = camera.step(image_of(sighting.frame), sighting.boxes_px[sighting.scores >= settings.high_score])
+            tracker.cmc.motion = motion
+        detections = sv.Detections(
+            xyxy=sighting.boxes_px.reshape(-1, 4),
+            confidence=sighting.scores,
+            data={"detection": np.arange(len(sighting.scores))},
+        )
+        seen = tracker.update(detections, frame=motion)
+        ids = dict(zip(seen.data.get("detection", ()), seen.tracker_id, strict=True))
+        for detection, track_id in ids.items():
+            if track_id < 0:
+                continue
+            if track_id not in members:
+                members[track_id] = []
+                before = (
+                    None
+                    if at == 0
+                    else first_seen(sightings[at - 1], free_before, sighting.boxes_px[detection], motion)
+                )
+                if before is not None:
+                    free_before.remove(before)
+                    members[track_id].append((at - 1, before))
+            members[track_id].append((at, int(detection)))
+        free_before = [int(d) for d, track_id in ids.items() if track_id < 0]
+    return [gathered(sightings, pairs) for pairs in members.values()]
+
+
+class Estimated:
+    """Hands BoT-SORT the camera motion that was estimated outside."""
+
+    motion: NDArray[np.float64] | None = None
+
+    def estimate(self, frame: Any, boxes: Any) -> NDArray[np.float64] | None:
+        return self.motion
+
+
+def gathered(sightings: Sequence[Sighting], pairs: Sequence[tuple[int, int]]) -> Tracklet:
+    return Tracklet(
+        frames=np.array([sightings[s].frame for s, _ in pairs], dtype=np.int64),
+        boxes=np.array([sightings[s].boxes_px[d] for s, d in pairs], dtype=np.float64),
+        scores=np.array([sightings[s].scores[d] for s, d in pairs], dtype=np.float64),
+        labels=tuple(sightings[s].labels[d] for s, d in pairs if sightings[s].labels),
+    )
+
+
+def first_seen(before: Sighting, free: Sequence[int], box: Boxes, motion: NDArray[np.float64] | None) -> int | None:
+    """The detection of the frame before that a newly numbered track must have started from."""
+    if not free:
+        return None
+    boxes = before.boxes_px[list(free)]
+    similarity = overlaps(boxes if motion is None else moved(boxes, motion), box[None])[:, 0]
+    best = int(np.argmax(similarity))
+    return free[best] if similarity[best] >= 0.3 else None
+
+
+def moved(boxes: Boxes, motion: NDArray[np.float64]) -> Boxes:
+    """Upright boxes under a similarity transform (2, 3): centres are mapped, sides are scaled."""
+    centres = (boxes[:, :2] + boxes[:, 2:]) / 2 @ motion[:, :2].T + motion[:, 2]
+    half = (boxes[:, 2:] - boxes[:, :2]) / 2 * np.hypot(motion[0, 0], motion[1, 0])
+    return np.hstack([centres - half, centres + half])
+
+
+def overlaps(a: Boxes, b: Boxes) -> NDArray[np.float64]:
+    """Intersection over union of every box of `a` with every box of `b`: (A, B)."""
+    corner = np.maximum(a[:, None, :2], b[None, :, :2])
+    sides = np.clip(np.minimum(a[:, None, 2:], b[None, :, 2:]) - corner, 0.0, None)
+    common = sides.prod(axis=2)
+    area_a, area_b = ((x[:, 2:] - x[:, :2]).prod(axis=1) for x in (a, b))
+    return np.asarray(common / np.maximum(area_a[:, None] + area_b[None] - common, 1e-12))
+
+
+def distinct(boxes: Boxes, scores: NDArray[np.float64], overlap: float = 0.65) -> list[int]:
+    """Which detections stay, best first, when of those that overlap more, of whatever class, the best is kept."""
+    stays: list[int] = []
+    for i in np.argsort(-scores, kind="stable").tolist():
+        if not stays or float(overlaps(boxes[stays], boxes[[i]]).max()) <= overlap:
+            stays.append(i)
+    return stays
+
+
+def filled(tracklet: Tracklet, steps: Sequence[int], gap: int) -> Tracklet:
+    """Short gaps filled by straight interpolation, with half the lower score of the two ends.
+
+    `steps` are the frames that were looked at; a gap is counted in them.
+    """
+    position = {frame: at for at, frame in enumerate(steps)}
+    at = np.array([position[int(frame)] for frame in tracklet.frames])
+    wanted = [at[:1]]
+    for before, after in pairwise(at):
+        wanted.append(np.arange(before + 1, after + 1) if after - before <= gap else np.array([after]))
+    every = np.concatenate(wanted)
+    boxes = np.column_stack([np.interp(every, at, side) for side in tracklet.boxes.T])
+    right = np.searchsorted(at, every)
+    guessed = ~np.isin(every, at)
+    scores = tracklet.scores[right]
+    scores[guessed] = np.minimum(scores, tracklet.scores[np.maximum(right - 1, 0)])[guessed] / 2
+    return replace(tracklet, frames=np.array([steps[i] for i in every], dtype=np.int64), boxes=boxes, scores=scores)

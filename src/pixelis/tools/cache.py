@@ -1,0 +1,163 @@
+"""One cache makes everything affordable: results by content, bounded on disk, shared by processes.
+
+A key names the medium's content, the tool with its weights, and the canonical arguments, so that an entry can never
+be stale. It is one SQLite file in write-ahead mode. A cache that cannot be read or written is only slower, never wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import threading
+import time
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from pixelis.weights import cache_dir
+
+DEFAULT_LIMIT_BYTES = 4 * 2**30
+TOUCH_EVERY_S = 600.0  # a hit is a read: its time of use is written at most this often
+
+
+class CacheInfo(NamedTuple):
+    """What `pixelis cache info` prints."""
+
+    path: str
+    entries: int
+    bytes: int
+    limit_bytes: int
+
+
+def default_cache_path() -> Path:
+    return cache_dir() / "results.sqlite"
+
+
+def key_of(*parts: str) -> str:
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+
+
+class ResultCache:
+    """Bytes by key, the least recently used leaving first when the limit is passed."""
+
+    def __init__(self, path: Path | None = None, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+        self.path = path or default_cache_path()
+        self.limit_bytes = limit_bytes
+        self.hits = self.misses = 0
+        self._lock = threading.Lock()
+        self._broken = False
+        self._db: sqlite3.Connection | None = None
+        self._unweighed = limit_bytes  # bytes written since the total was last looked at: at first, look
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._db is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            db = sqlite3.connect(self.path, timeout=20.0, check_same_thread=False, isolation_level=None)
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.execute(
+                "CREATE TABLE IF NOT EXISTS entries"
+                " (key TEXT PRIMARY KEY, value BLOB NOT NULL, size INTEGER NOT NULL, used REAL NOT NULL) WITHOUT ROWID"
+            )
+            db.execute("CREATE INDEX IF NOT EXISTS by_use ON entries (used, size)")
+            self._db = db
+        return self._db
+
+    def _attempt(self, work: Callable[[sqlite3.Connection], bytes | None]) -> bytes | None:
+        if self._broken:
+            return None
+        with self._lock:
+            try:
+                return work(self._connect())
+            except (sqlite3.Error, OSError) as error:
+                self._broken = True  # one warning, then work goes on without
+                warnings.warn(f"result cache {self.path} is out of use: {error}", stacklevel=3)
+                return None
+
+    def get(self, key: str) -> bytes | None:
+        def read(db: sqlite3.Connection) -> bytes | None:
+            row = db.execute("SELECT value, used FROM entries WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                self.misses += 1
+                return None
+            self.hits += 1
+            if time.time() - row[1] > TOUCH_EVERY_S:
+                db.execute("UPDATE entries SET used = ? WHERE key = ?", (time.time(), key))
+            return bytes(row[0])
+
+        return self._attempt(read)
+
+    def put(self, key: str, value: bytes) -> None:
+        if len(value) > self.limit_bytes // 4:
+            return
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", (key, value, len(value), time.time()))
+                self._unweighed += len(value)
+                if self._unweighed > self.limit_bytes // 64:  # summing is a scan: not at every write
+                    self._unweighed = 0
+                    self._evict(db)
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+        self._attempt(write)
+
+    def _evict(self, db: sqlite3.Connection) -> None:
+        total = db.execute("SELECT COALESCE(SUM(size), 0) FROM entries").fetchone()[0]
+        if total <= self.limit_bytes:
+            return
+        excess = total - int(self.limit_bytes * 0.9)  # a tenth below, so that not every write evicts
+        for key, size in db.execute("SELECT key, size FROM entries ORDER BY used").fetchall():
+            db.execute("DELETE FROM entries WHERE key = ?", (key,))
+            excess -= size
+            if excess <= 0:
+                return
+
+    def info(self) -> CacheInfo:
+        with self._lock:
+            count, total = self._connect().execute("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM entries").fetchone()
+        return CacheInfo(str(self.path), count, total, self.limit_bytes)
+
+    def clear(self) -> None:
+        with self._lock:
+            db = self._connect()
+            db.execute("DELETE FROM entries")
+            db.execute("VACUUM")
+
+    def close(self) -> None:
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+
+class PerceptionCache:
+    """What was seen on a frame (an embedding, detections, text), in memory first and in the result cache below."""
+
+    def __init__(self, below: ResultCache | None, *, memory_bytes: int = 256 * 2**20) -> None:
+        self._below = below
+        self._memory: OrderedDict[str, bytes] = OrderedDict()
+        self._bytes = 0
+        self._limit = memory_bytes
+
+    def __call__(self, key: str, compute: Callable[[], bytes]) -> bytes:
+        hashed = key_of("perception", key)
+        if hashed in self._memory:
+            self._memory.move_to_end(hashed)
+            return self._memory[hashed]
+        value = self._below.get(hashed) if self._below else None
+        if value is None:
+            value = compute()
+            if self._below:
+                self._below.put(hashed, value)
+        self._memory[hashed] = value
+        self._bytes += len(value)
+        while self._bytes > self._limit and len(self._memory) > 1:
+            self._bytes -= len(self._memory.popitem(last=False)[1])
+        return value

@@ -1,0 +1,98 @@
+"""One call, from checked arguments to a result. Whatever a tool raises ends here as data."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from pydantic import ValidationError
+
+from pixelis.errors import MediaError, ToolError, WeightsError
+from pixelis.media import MediaSet
+from pixelis.tools.base import Observation, Perceive, Scene, Tool, ToolArgs, WorkLimits
+from pixelis.tools.results import Execution, ToolResult
+
+MAX_ARGUMENT_BYTES = 2**20
+"""A mask of a large picture fits; a megabyte of nonsense does not."""
+
+
+def parse_args(tool: Tool[Any], args: dict[str, Any]) -> ToolArgs:
+    """The arguments as the tool's own model; ToolError, in one line, for whatever does not fit it."""
+    try:
+        text = json.dumps(args)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolError(f"the arguments are not JSON ({type(error).__name__})") from error
+    if len(text) > MAX_ARGUMENT_BYTES:
+        raise ToolError(f"the arguments have {len(text)} characters; at most {MAX_ARGUMENT_BYTES}")
+    try:
+        return tool.Args.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        raise ToolError(complaint(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise ToolError(f"the arguments cannot be read ({type(error).__name__})") from error
+
+
+def complaint(error: ValidationError) -> str:
+    """Pydantic's report in one line: where, and what was wanted."""
+    lines = []
+    for problem in error.errors(include_url=False, include_context=False):
+        where = ".".join(str(part) for part in problem["loc"])
+        what = problem["msg"].removeprefix("Value error, ")
+        lines.append(f"{where}: {what}" if where else what)
+    return "; ".join(lines[:6]) + (f"; and {len(lines) - 6} more" if len(lines) > 6 else "")
+
+
+def execute(tool: Tool[Any], args: ToolArgs, media: MediaSet, limits: WorkLimits, perceive: Perceive) -> Execution:
+    """Run one call here and now. Never raises for what a call or a medium can be wrong about."""
+    start = time.perf_counter()
+    identity = tool.identity()
+
+    def failed(error: Exception) -> Execution:
+        seconds = round(time.perf_counter() - start, 6)
+        return Execution(ToolResult.failed(tool.name, str(error), identity=identity, seconds=seconds), {})
+
+    try:
+        name = media.canonical(args.media)
+        recipe = media.recipe(name)
+        source = media.source(recipe.media) if recipe else None
+        scene = Scene(media.medium(name), root_name(media, name), recipe, source, limits, perceive)
+        seen = tool.look(args, scene)
+        result = to_result(tool, seen, scene)
+    except (ToolError, MediaError, WeightsError) as error:
+        return failed(error)
+    except MemoryError:
+        return failed(ToolError("it ran out of the memory that one call may use"))
+    except Exception as error:  # noqa: BLE001 - a backend's own exception is a failed call, never the caller's problem
+        return failed(ToolError(f"its backend raised {type(error).__name__}: {str(error).splitlines()[0:1]}"))
+    seconds = round(time.perf_counter() - start, 6)
+    blobs = {blob.artifact().sha256: blob.content for blob in seen.blobs}
+    return Execution(result.model_copy(update={"identity": identity, "seconds": seconds}), blobs)
+
+
+def root_name(media: MediaSet, name: str) -> str:
+    recipe = media.recipe(name)
+    return recipe.media if recipe else name
+
+
+def to_result(tool: Tool[Any], seen: Observation, scene: Scene) -> ToolResult:
+    return ToolResult(
+        tool=tool.name,
+        status="ok",
+        text=seen.text,
+        output=seen.output.model_dump(mode="json"),
+        footprints=seen.footprints if seen.placed else tuple(scene.place(f) for f in seen.footprints),
+        confidence=None if seen.confidence is None else round(min(max(seen.confidence, 0.0), 1.0), 6),
+        artifacts=tuple(blob.artifact() for blob in seen.blobs),
+        view=seen.view,
+    )
+
+
+def renamed(result: ToolResult, name: str) -> ToolResult:
+    """A kept result under the name that this query gives to the same medium."""
+    return result.model_copy(
+        update={
+            "footprints": tuple(f.model_copy(update={"media": name}) for f in result.footprints),
+            "view": result.view.model_copy(update={"media": name}) if result.view else None,
+        }
+    )

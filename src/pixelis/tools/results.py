@@ -1,0 +1,118 @@
+"""What a call is and what comes back: typed records that traces keep and policies read.
+
+A failed call is data: it has a status and a sentence, and everything downstream goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from pixelis.geometry import Footprint, Score, Value
+from pixelis.media.query import ViewRecipe
+
+Status = Literal["ok", "failed", "invalid", "disabled", "timeout", "crashed"]
+"""`failed`: the tool tried; `invalid`: the arguments are wrong; `disabled`: taken away (the paper's ablation)."""
+
+
+class ToolCall(Value):
+    """One action: a tool by name with its arguments as the caller wrote them."""
+
+    tool: str
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+class ToolIdentity(Value):
+    """Which code and which weights answered."""
+
+    tool: str
+    version: str
+    backend: str
+    weights: str = ""
+    """SHA-256 over the weight files in use; empty for a backend without weights."""
+
+
+class Artifact(Value):
+    """A file that a call produced, known by its content."""
+
+    name: str
+    media_type: str
+    sha256: str
+    size_bytes: int
+
+
+class ToolResult(Value):
+    """What one call gave back. Everything but `seconds` is the same whenever the call is repeated."""
+
+    tool: str
+    status: Status
+    error: str = ""
+    text: str = ""
+    """What the policy reads: short, structured, coordinates with two decimals."""
+    output: dict[str, Any] = Field(default_factory=dict)
+    """The tool's own typed output as JSON; its schema is the tool's `Output`."""
+    footprints: tuple[Footprint, ...] = ()
+    """In the coordinates of the media that the query was given, also when the call looked at a view."""
+    confidence: Score | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    view: ViewRecipe | None = None
+    """The new picture that the caller may look at from now on."""
+    identity: ToolIdentity | None = None
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+    @classmethod
+    def failed(cls, tool: str, error: str, status: Status = "failed", **fields: Any) -> ToolResult:
+        return cls(tool=tool, status=status, error=error, text=f"{tool} {status}: {error}", **fields)
+
+
+class Execution(NamedTuple):
+    """A result with the bytes of its artifacts, by their SHA-256."""
+
+    result: ToolResult
+    blobs: Mapping[str, bytes]
+    cached: bool = False
+
+
+class Blob(NamedTuple):
+    """An artifact as a tool hands it over."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+    def artifact(self) -> Artifact:
+        return Artifact(
+            name=self.name,
+            media_type=self.media_type,
+            sha256=hashlib.sha256(self.content).hexdigest(),
+            size_bytes=len(self.content),
+        )
+
+
+def pack(execution: Execution) -> bytes:
+    """An execution as one string of bytes: JSON, then the artifacts in order. The way back is `unpack`."""
+    head = execution.result.model_dump_json().encode()
+    return b"".join(
+        [len(head).to_bytes(8, "big"), head, *(execution.blobs[a.sha256] for a in execution.result.artifacts)]
+    )
+
+
+def unpack(packed: bytes) -> Execution:
+    """Raises ValueError on bytes that `pack` did not write."""
+    length = int.from_bytes(packed[:8], "big")
+    result = ToolResult.model_validate_json(packed[8 : 8 + length])
+    blobs, at = {}, 8 + length
+    for artifact in result.artifacts:
+        content = packed[at : at + artifact.size_bytes]
+        if hashlib.sha256(content).hexdigest() != artifact.sha256:
+            raise ValueError(f"artifact {artifact.name} does not have the hash that its record says")
+        blobs[artifact.sha256] = content
+        at += artifact.size_bytes
+    return Execution(result, blobs)

@@ -1,0 +1,194 @@
+"""The toolbox: every tool under one door, with its cache, its deadlines and its processes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import queue
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field
+
+from pixelis.errors import ConfigError, MediaError, ToolError
+from pixelis.geometry import Value
+from pixelis.media import MediaSet
+from pixelis.tools.base import Tool, ToolArgs, WorkLimits, canonical_name
+from pixelis.tools.cache import PerceptionCache, ResultCache, key_of
+from pixelis.tools.executing import execute, parse_args, renamed, root_name
+from pixelis.tools.results import Execution, Status, ToolCall, ToolResult, pack, unpack
+from pixelis.tools.worker import Worker, WorkerDied, reference
+
+
+class ToolboxConfig(Value):
+    """How tools run."""
+
+    seg: Literal["auto", "classical", "sam2", "sam2-transformers"] = "auto"
+    """Backend of SEG; `auto` is SAM 2 where its weights are pulled, else classical regions."""
+    sam2_model: str = "facebook/sam2.1-hiera-large"
+    """Directory or hub id for the `sam2-transformers` backend."""
+    disabled: tuple[str, ...] = ()
+    """Tools that answer with a typed empty result (supp:tool_necessity)."""
+    plugins: tuple[str, ...] = ()
+    """Further tools as `module:Class`; one with a built-in name takes its place."""
+    limits: dict[str, Any] = Field(default_factory=dict)
+    """What differs from `WorkLimits`."""
+    cache: bool = True
+    cache_path: Path | None = None
+    cache_bytes: int = 4 * 2**30
+    isolate: bool = True
+    """Run tools in processes of their own. Off, a hanging backend hangs the caller."""
+    workers: int = Field(default=1, ge=1, le=64)
+    memory_bytes: int = 8 * 2**30
+    """Ceiling on the address space of one worker."""
+    deadline_s: float | None = None
+    """Overrides every tool's own deadline."""
+
+
+def build_tools(config: ToolboxConfig) -> dict[str, Tool[Any]]:
+    """The six tools and the plugins, by name. Cheap: models load at the first call."""
+    from pixelis.tools.ocr import Ocr
+    from pixelis.tools.prop import Prop
+    from pixelis.tools.seg import Seg
+    from pixelis.tools.temp import Temp
+    from pixelis.tools.trk import Trk
+    from pixelis.tools.zoom import Zoom
+
+    tools: list[Tool[Any]] = [Seg(config.seg, config.sam2_model), Zoom(), Trk(), Ocr(), Temp(), Prop()]
+    tools += [load_plugin(plugin) for plugin in config.plugins]
+    return {tool.name: tool for tool in tools}
+
+
+def load_plugin(plugin: str) -> Tool[Any]:
+    """A tool from `module:Class`, as docs/extend.md shows it."""
+    module_name, _, class_name = plugin.partition(":")
+    try:
+        tool = getattr(importlib.import_module(module_name), class_name)()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"plugin {plugin!r} cannot be loaded ({error}); want module:Class of a Tool") from error
+    if not isinstance(tool, Tool):
+        raise ConfigError(f"plugin {plugin!r} is not a pixelis.tools.base.Tool")
+    return tool
+
+
+class Toolbox:
+    """Runs calls. Safe to use from several threads; a context manager, since it owns processes."""
+
+    def __init__(self, config: ToolboxConfig | None = None) -> None:
+        self.config = config or ToolboxConfig()
+        self.tools = build_tools(self.config)
+        self._disabled = frozenset(canonical_name(name) for name in self.config.disabled)
+        unknown = self._disabled - self.tools.keys()
+        if unknown:
+            raise ConfigError(f"cannot disable {', '.join(sorted(unknown))}: the tools are {', '.join(self.tools)}")
+        self.cache = (
+            ResultCache(self.config.cache_path, limit_bytes=self.config.cache_bytes) if self.config.cache else None
+        )
+        self._limits = WorkLimits(**self.config.limits)
+        self._perceive = PerceptionCache(self.cache)
+        self._here = threading.Lock()
+        self._spool: Path | None = None
+        self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        self._workers: list[Worker] = []
+        if self.config.isolate:
+            sent = self.config.model_dump(mode="json")
+            for _ in range(self.config.workers):
+                worker = Worker(sent, memory_bytes=self.config.memory_bytes)
+                self._workers.append(worker)
+                self._idle.put(worker)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+        if self._spool is not None:
+            shutil.rmtree(self._spool, ignore_errors=True)
+            self._spool = None
+        if self.cache:
+            self.cache.close()
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """Every tool in the OpenAI function format."""
+        return [tool.schema() for tool in self.tools.values()]
+
+    def run(self, call: ToolCall, media: MediaSet) -> Execution:
+        """The result of one call. A failure of any kind is a result; nothing is raised."""
+        start = time.perf_counter()
+        name = canonical_name(call.tool)
+        tool = self.tools.get(name)
+        if tool is None:
+            return _refused(name, f"there is no tool {call.tool!r}: the tools are {', '.join(self.tools)}", "invalid")
+        if name in self._disabled:
+            return Execution(ToolResult(tool=name, status="disabled", text=f"{name}: no output"), {})
+        try:
+            args = parse_args(tool, call.args)
+            medium = media.canonical(args.media)
+        except (ToolError, MediaError) as error:
+            return _refused(name, str(error), "invalid")
+        key = self._key(tool, args, media, medium)
+        kept = self._kept(key, root_name(media, medium))
+        if kept is not None:
+            seconds = round(time.perf_counter() - start, 6)
+            return kept._replace(result=kept.result.model_copy(update={"seconds": seconds}))
+        execution = self._fresh(tool, args, media)
+        if self.cache and execution.result.status in ("ok", "failed"):
+            self.cache.put(key, pack(execution))
+        return execution
+
+    def _key(self, tool: Tool[Any], args: ToolArgs, media: MediaSet, name: str) -> str:
+        recipe = media.recipe(name)
+        source = media.source(root_name(media, name))
+        canonical = args.model_copy(update={"media": None}).model_dump_json()
+        cut = recipe.model_copy(update={"media": ""}).model_dump_json() if recipe else ""
+        limits = self._limits.model_dump_json()
+        return key_of("result", source.sha256, cut, tool.identity().model_dump_json(), limits, canonical)
+
+    def _kept(self, key: str, name: str) -> Execution | None:
+        packed = self.cache.get(key) if self.cache else None
+        if packed is None:
+            return None
+        try:
+            execution = unpack(packed)
+        except ValueError:
+            return None  # a damaged entry is no entry
+        return Execution(renamed(execution.result, name), execution.blobs, cached=True)
+
+    def _fresh(self, tool: Tool[Any], args: ToolArgs, media: MediaSet) -> Execution:
+        if not self.config.isolate:
+            with self._here:
+                return execute(tool, args, media, self._limits, self._perceive)
+        worker = self._idle.get()
+        deadline_s = self.config.deadline_s or tool.deadline_s
+        try:
+            request = {
+                "tool": tool.name,
+                "args": json.loads(args.model_dump_json()),
+                "media": [reference(m, self._spool_dir()) for m in media.given],
+                "views": [json.loads(v.model_dump_json()) for v in media.views],
+            }
+            return worker.run(request, deadline_s)
+        except WorkerDied as died:
+            status: Status = "timeout" if died.status == "timeout" else "crashed"
+            return Execution(ToolResult.failed(tool.name, str(died), status, identity=tool.identity()), {})
+        except MediaError as error:
+            return Execution(ToolResult.failed(tool.name, str(error), identity=tool.identity()), {})
+        finally:
+            self._idle.put(worker)
+
+    def _spool_dir(self) -> Path:
+        if self._spool is None:
+            self._spool = Path(tempfile.mkdtemp(prefix="pixelis-"))
+        return self._spool
+
+
+def _refused(tool: str, error: str, status: Status) -> Execution:
+    return Execution(ToolResult.failed(tool, error, status), {})

@@ -1,0 +1,293 @@
+"""TRK: things followed through a clip (supp:tool-vs-eval: BoT-SORT; outputs are boxes and ids for each frame).
+
+From a first box or mask: motion from frame to frame, held to the thing by the detector (`backends.follow`). Without
+one: everything the detector sees, or everything of one class, into identities by BoT-SORT (`backends.botsort`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field, field_validator, model_validator
+
+from pixelis.errors import ToolError
+from pixelis.geometry import Mask, PixelBox, Score, Size, Track, UnitBox, Value, rounded, to_pixels
+from pixelis.tools.base import Observation, Scene, Tool, ToolArgs, coordinates, require_area
+from pixelis.tools.results import ToolIdentity
+from pixelis.weights import available, fingerprint
+
+if TYPE_CHECKING:
+    from pixelis.tools.backends.botsort import Row
+
+FAINT = 0.2
+"""Detections from this score on may hold a track; only surer ones start one."""
+SPARSER = 1.6
+"""BoT-SORT looks at so many times fewer frames than motion needs: the detector is the dear part."""
+
+Method = Literal["detector", "flow", "both"]
+
+
+class MaskArgs(Value):
+    """A region of the start frame as SEG returns it: COCO run lengths over a grid."""
+
+    width: int = Field(gt=0)
+    height: int = Field(gt=0)
+    counts: str
+
+    @model_validator(mode="after")
+    def _is_a_mask(self) -> Self:
+        Mask(width=self.width, height=self.height, counts=self.counts)
+        return self
+
+
+class TrkArgs(ToolArgs):
+    """What to follow, and from when to when."""
+
+    box: UnitBox | None = Field(default=None, description="[x0, y0, x1, y1] from 0 to 1 on the start frame")
+    mask: MaskArgs | None = Field(default=None, description="the same as a mask: width, height, COCO counts")
+    label: str | None = Field(default=None, max_length=64, description="follow everything of this COCO class instead")
+    start_frame: int | None = Field(default=None, ge=0, description="the first frame if left out")
+    end_frame: int | None = Field(default=None, ge=0, description="the last frame, or the horizon, if left out")
+    start_s: float | None = Field(default=None, ge=0.0, description="start by time, in seconds")
+    end_s: float | None = Field(default=None, ge=0.0, description="end by time, in seconds")
+
+    @field_validator("box")
+    @classmethod
+    def _has_area(cls, box: UnitBox | None) -> UnitBox | None:
+        return None if box is None else require_area(box)
+
+    @model_validator(mode="after")
+    def _one_way_of_saying_each(self) -> Self:
+        if sum(v is not None for v in (self.box, self.mask, self.label)) > 1:
+            raise ValueError("give one of box, mask and label")
+        for name in ("start", "end"):
+            if getattr(self, f"{name}_frame") is not None and getattr(self, f"{name}_s") is not None:
+                raise ValueError(f"give {name}_frame or {name}_s, not both")
+        return self
+
+
+class TrackSummary(Value):
+    """One identity in a line."""
+
+    track_id: int
+    label: str
+    method: Method
+    """What followed it: the detector alone, motion alone, or both."""
+    score: Score
+    seen: int
+    """Frames on which it was seen, of those looked at."""
+    first_frame: int
+    last_frame: int
+    first_s: float
+    last_s: float
+    first_box: UnitBox
+    last_box: UnitBox
+    direction: str
+    """From the first box to the last: still, left, up-right …"""
+
+
+class TrkOutput(Value):
+    """The tracks in short; their boxes are the footprints."""
+
+    tracks: tuple[TrackSummary, ...]
+    frames_looked_at: int
+    stride: int
+    """Every so many frames of the clip were looked at, and the last one."""
+    start_frame: int
+    end_frame: int
+    cut_at_horizon: bool
+    """Whether the tracking horizon ended the look before the end that was asked for."""
+    tracks_left_out: int = 0
+
+
+class Trk(Tool[TrkArgs]):
+    """Tracking by detection and by motion."""
+
+    name: ClassVar[str] = "TRK"
+    summary: ClassVar[str] = (
+        "Follow the thing in a box or mask through a clip, or everything of a COCO class (of all classes if no label "
+        "is given); gives a box for each frame and an id for each thing."
+    )
+    Args = TrkArgs
+    Output = TrkOutput
+
+    def identity(self) -> ToolIdentity:
+        if not available("nanodet"):
+            return ToolIdentity(tool=self.name, version=self.version, backend="flow")
+        weights = fingerprint("nanodet")
+        return ToolIdentity(tool=self.name, version=self.version, backend="botsort+flow+nanodet", weights=weights)
+
+    def look(self, args: TrkArgs, scene: Scene) -> Observation:
+        scene.require_clip(self.name)
+        first = first_box(args)
+        frames, stride, cut = sampled(args, scene, 1.0 if first is not None else SPARSER)
+        tracks = one_thing(first, frames, scene) if first is not None else all_things(args.label, frames, scene)
+        found = [(scene.place(track), summary(track, method, scene)) for track, method in tracks]
+        kept = found[: scene.limits.regions]
+        output = TrkOutput(
+            tracks=tuple(line for _, line in kept),
+            frames_looked_at=len(frames),
+            stride=stride,
+            start_frame=frames[0],
+            end_frame=frames[-1],
+            cut_at_horizon=cut,
+            tracks_left_out=len(found) - len(kept),
+        )
+        confidence = rounded(float(np.mean([line.score for line in output.tracks]))) if kept else None
+        return Observation(
+            text=wording(output, args.label),
+            output=output,
+            footprints=tuple(track for track, _ in kept),
+            confidence=confidence,
+        )
+
+
+def first_box(args: TrkArgs) -> UnitBox | None:
+    """The box to follow, if one is given."""
+    if args.mask is None:
+        return args.box
+    box = Mask(width=args.mask.width, height=args.mask.height, counts=args.mask.counts).box_unit
+    if box is None:
+        raise ToolError("the mask is empty: there is nothing to follow")
+    return box
+
+
+def sampled(args: TrkArgs, scene: Scene, sparser: float) -> tuple[list[int], int, bool]:
+    """The frames to look at, their stride, and whether the horizon cut them off."""
+    clip = scene.medium
+    start = clip.index_at(args.start_s) if args.start_s is not None else args.start_frame or 0
+    end = clip.index_at(args.end_s) if args.end_s is not None else args.end_frame
+    end = clip.frame_count - 1 if end is None else end
+    clip.check_index(start)
+    clip.check_index(end)
+    if end < start:
+        raise ToolError(f"the range ends at frame {end}, before it starts at frame {start}")
+    stride = max(round(sparser * clip.frame_count / clip.duration_s / scene.limits.track_fps), 1)
+    frames = list(range(start, end + 1, stride))
+    if frames[-1] != end:
+        frames.append(end)
+    return frames[: scene.limits.track_frames], stride, len(frames) > scene.limits.track_frames
+
+
+def one_thing(box: UnitBox, frames: list[int], scene: Scene) -> list[tuple[Track, Method]]:
+    """The thing in the first box."""
+    from pixelis.tools.backends.follow import follow
+    from pixelis.tools.backends.signals import detections
+
+    size = scene.medium.size
+    detect = (lambda frame: detections(scene, frame, threshold=FAINT)) if available("nanodet") else None
+    start = to_pixels(box, size)
+    if min(start.right - start.left, start.bottom - start.top) < 1.0:
+        start = PixelBox(*start.whole(size))
+    seen, label = follow(frames, scene.frame, start, detect)
+    methods = {s.method for s in seen}
+    track = Track(
+        track_id=1,
+        label=label,
+        score=rounded(float(np.mean([s.score for s in seen]))),
+        frames=tuple(s.frame for s in seen),
+        boxes=tuple(s.box_px.to_unit(size) for s in seen),
+    )
+    return [(track, "both" if len(methods) == 2 else methods.pop())]
+
+
+def all_things(label: str | None, frames: list[int], scene: Scene) -> list[tuple[Track, Method]]:
+    """Everything that the detector sees, or everything of one class; the longest and surest tracks first."""
+    if not available("nanodet"):
+        raise ToolError("without a box TRK needs the detector; run `pixelis models pull nanodet`, or give a box")
+    from pixelis.tools.backends.botsort import Association, Sighting, associate, distinct
+    from pixelis.tools.backends.signals import detections
+
+    wanted = None if label is None else coco_class(label)
+    sightings = []
+    for frame in frames:
+        found = [d for d in detections(scene, frame, threshold=FAINT) if wanted in (None, d.label)]
+        boxes = np.array([d.box_px for d in found], dtype=np.float64).reshape(-1, 4)
+        scores = np.array([d.score for d in found], dtype=np.float64)
+        keep = distinct(boxes, scores)
+        sightings.append(Sighting(frame, boxes[keep], scores[keep], tuple(found[i].label for i in keep)))
+    rate = (len(frames) - 1) / max(scene.medium.time_of(frames[-1]) - scene.medium.time_of(frames[0]), 1e-6)
+    settings = Association(
+        start_score=0.45,
+        high_score=0.35,
+        first_similarity=0.2,
+        newborn_similarity=0.15,
+        reach=0.5,
+        patience=max(round(2.0 * rate), 2),
+        fill_gap=max(round(1.0 * rate), 2),
+    )
+    tracks = tracks_of(associate(sightings, settings, scene.frame), scene.medium.size)
+    return [(track, "detector") for track in sorted(tracks, key=lambda t: -len(t.frames) * t.score)]
+
+
+def tracks_of(rows: list[Row], size: Size) -> list[Track]:
+    """One footprint for each identity."""
+    by_id: dict[int, list[Row]] = {}
+    for row in rows:
+        by_id.setdefault(row.track_id, []).append(row)
+    return [
+        Track(
+            track_id=track_id,
+            label=members[0].label,
+            score=rounded(float(np.mean([m.score for m in members]))),
+            frames=tuple(m.frame for m in members),
+            boxes=tuple(PixelBox(*m.box_px).to_unit(size) for m in members),
+        )
+        for track_id, members in by_id.items()
+    ]
+
+
+def coco_class(label: str) -> str:
+    """The detector's word for this label."""
+    from pixelis.tools.backends.nanodet import COCO_NAMES
+
+    word = label.strip().lower()
+    for name in COCO_NAMES:
+        if word in (name, f"{name}s") or (name, word) == ("person", "people"):
+            return name
+    raise ToolError(f"{label!r} is not one of the detector's eighty COCO classes; give a box to follow anything else")
+
+
+def summary(track: Track, method: Method, scene: Scene) -> TrackSummary:
+    return TrackSummary(
+        track_id=track.track_id,
+        label=track.label,
+        method=method,
+        score=track.score,
+        seen=len(track.frames),
+        first_frame=track.frames[0],
+        last_frame=track.frames[-1],
+        first_s=scene.medium.time_of(track.frames[0]),
+        last_s=scene.medium.time_of(track.frames[-1]),
+        first_box=track.boxes[0],
+        last_box=track.boxes[-1],
+        direction=direction(track.boxes[0], track.boxes[-1]),
+    )
+
+
+def direction(first: UnitBox, last: UnitBox) -> str:
+    """Where the centre went, in words; less than a twentieth of the frame is still."""
+    across, down = ((last[i] + last[i + 2] - first[i] - first[i + 2]) / 2 for i in (0, 1))
+    words = []
+    if abs(down) >= 0.05 and abs(down) > 0.4 * abs(across):
+        words.append("down" if down > 0 else "up")
+    if abs(across) >= 0.05 and abs(across) > 0.4 * abs(down):
+        words.append("right" if across > 0 else "left")
+    return "-".join(words) or "still"
+
+
+def wording(output: TrkOutput, label: str | None) -> str:
+    """What the policy reads."""
+    looked = f"{output.frames_looked_at} frames looked at, every {output.stride}"
+    looked += f" from {output.start_frame} to {output.end_frame}" + (" (horizon)" if output.cut_at_horizon else "")
+    if not output.tracks:
+        return f"no {label or 'known thing'} seen; {looked}"
+    lines = [
+        f"#{t.track_id} {t.label or 'thing'} {t.first_s:.2f}-{t.last_s:.2f}s {coordinates(t.first_box)} -> "
+        f"{coordinates(t.last_box)} {t.direction}, seen {t.seen}, {t.method}, {t.score:.2f}"
+        for t in output.tracks
+    ]
+    if output.tracks_left_out:
+        lines.append(f"{output.tracks_left_out} shorter tracks left out")
+    return "\n".join([f"{len(output.tracks)} tracked; {looked}", *lines])

@@ -1,0 +1,123 @@
+"""ZOOM (also CROP): a closer look, or a step back, as a new picture that the policy sees."""
+
+from __future__ import annotations
+
+import io
+from typing import Annotated, Self
+
+from PIL import Image as Pil
+from pydantic import AfterValidator, Field, model_validator
+
+from pixelis.errors import ToolError
+from pixelis.geometry import Box, Point, Size, UnitBox, Value, rounded, to_pixels
+from pixelis.media.medium import Frame
+from pixelis.media.query import ViewRecipe, resample
+from pixelis.tools.base import FrameArgs, Observation, Scene, Tool, coordinates, require_area
+from pixelis.tools.results import Blob
+
+MAX_UPSAMPLE = 4.0
+"""Enlarging further shows no more: it only invents."""
+ENLARGE_TO = 512
+"""A small crop is enlarged until its longer side has this many pixels, within MAX_UPSAMPLE."""
+MAX_SIDE = 1024
+"""A large crop is scaled down to this longer side."""
+
+
+class ZoomArgs(FrameArgs):
+    """Where to look: a box, or a scale around a point."""
+
+    box: Annotated[UnitBox, AfterValidator(require_area)] | None = Field(
+        default=None, description="region [x0, y0, x1, y1] from 0 to 1"
+    )
+    scale: float | None = Field(
+        default=None, gt=0.0, le=64.0, description="over 1 looks closer, under 1 steps back; around the box or center"
+    )
+    center: Point | None = Field(default=None, description="[x, y] from 0 to 1; the middle if left out")
+
+    @model_validator(mode="after")
+    def _says_where(self) -> Self:
+        if self.box is None and self.scale is None:
+            raise ValueError("give a box, or a scale (with or without a center)")
+        if self.box is not None and self.center is not None:
+            raise ValueError("give a box or a center, not both")
+        return self
+
+
+class ZoomOutput(Value):
+    """What the new view shows."""
+
+    box: UnitBox
+    """In the coordinates of the medium that the query was given, also when a view was looked at."""
+    width: int
+    height: int
+    magnification: float
+    """Pixels of the view for one pixel of the source; under 1 it was scaled down."""
+
+
+class Zoom(Tool[ZoomArgs]):
+    """A crop at a useful size. Exact: it has no model."""
+
+    name = "ZOOM"
+    summary = "Look closer at a box, or step back (scale under 1); returns a new picture, View_k."
+    Args = ZoomArgs
+    Output = ZoomOutput
+    deadline_s = 60.0
+
+    def look(self, args: ZoomArgs, scene: Scene) -> Observation:
+        index = scene.index(args)
+        on_source, frame = wanted_box(args, scene), scene.source_frame(index)
+        whole = Size(frame.shape[1], frame.shape[0])
+        left, top, right, bottom = to_pixels(on_source, whole).whole(whole)
+        exact: UnitBox = (
+            rounded(left / whole.width), rounded(top / whole.height),
+            rounded(right / whole.width), rounded(bottom / whole.height),
+        )  # fmt: skip
+        require_some(exact)
+        size, magnification = view_size(Size(right - left, bottom - top))
+        view = ViewRecipe(
+            media=scene.name,
+            frame=scene.recipe.frame if scene.recipe else index,
+            box=exact,
+            width=size.width,
+            height=size.height,
+        )
+        x0, y0, x1, y1 = exact
+        return Observation(
+            text=f"view of {coordinates(exact)}, {size.width}x{size.height} pixels, {magnification:.2f}x",
+            output=ZoomOutput(box=exact, width=size.width, height=size.height, magnification=magnification),
+            footprints=(Box(media=scene.name, frame=view.frame, x0=x0, y0=y0, x1=x1, y1=y1),),
+            placed=True,
+            confidence=1.0,
+            blobs=(Blob("view.png", "image/png", png(resample(frame, exact, size))),),
+            view=view,
+        )
+
+
+def require_some(box: UnitBox) -> None:
+    if not (box[0] < box[2] and box[1] < box[3]):
+        raise ToolError(f"nothing is left of {coordinates(box)} inside the frame")
+
+
+def wanted_box(args: ZoomArgs, scene: Scene) -> UnitBox:
+    """What to show, in the coordinates of the source, cut to its frame."""
+    box = args.box or (0.0, 0.0, 1.0, 1.0)
+    x0, y0, x1, y1 = scene.to_source_free(box)
+    cx, cy = (x0 + x1) / 2, (y0 + y1) / 2
+    if args.center is not None:
+        cx, cy, _, _ = scene.to_source_free((*args.center, *args.center))
+    half_w, half_h = (x1 - x0) / 2 / (args.scale or 1.0), (y1 - y0) / 2 / (args.scale or 1.0)
+    return max(cx - half_w, 0.0), max(cy - half_h, 0.0), min(cx + half_w, 1.0), min(cy + half_h, 1.0)
+
+
+def view_size(crop: Size) -> tuple[Size, float]:
+    """Size of the view for a crop of this many pixels, and the magnification that this means."""
+    longer = max(crop)
+    factor = MAX_SIDE / longer if longer > MAX_SIDE else min(MAX_UPSAMPLE, max(ENLARGE_TO / longer, 1.0))
+    size = Size(max(round(crop.width * factor), 1), max(round(crop.height * factor), 1))
+    return size, round(factor, 4)
+
+
+def png(frame: Frame) -> bytes:
+    buffer = io.BytesIO()
+    Pil.fromarray(frame).save(buffer, format="PNG", compress_level=3)
+    return buffer.getvalue()
