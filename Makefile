@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test check bench models clean help
+.PHONY: setup demo test check bench models peers clean help
 
 help:  ## what each target does
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -32,8 +32,14 @@ check: $(STAMP)  ## lint, types, layers, module size
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/module_size.py
 
-bench: models  ## the quick rows of `pixelis bench`
+bench: models peers  ## the quick rows of `pixelis bench`, beside the peers that can be installed here
 	@$(BIN)/pixelis bench
+
+peers: .peers/crowdkit/.installed  ## libraries that a benchmark runs against, each in an environment of its own
+
+.peers/%/.installed: scripts/peers/%.txt
+	$(PYTHON) -m venv .peers/$*
+	.peers/$*/bin/pip install --quiet --requirement $< && touch $@ || echo "no $*: its rows will say 'not run'"
 
 clean:  ## remove the environment and what runs left behind
 	rm -rf $(VENV) .peers demo runs

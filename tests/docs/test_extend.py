@@ -51,20 +51,9 @@ def test_another_backend_takes_the_place_of_the_built_in_one(module):
 
 
 def test_the_command_of_the_page(module):
+    words = ["tools", "run", "EDGES", "--plugin", "edges:Edges", "--media", str(PHOTOGRAPH), "--no-cache", "--json"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pixelis",
-            "tools",
-            "run",
-            "EDGES",
-            "--plugin",
-            "edges:Edges",
-            "--media",
-            str(PHOTOGRAPH),
-        ]
-        + ["--args", '{"box": [0, 0, 0.5, 0.5]}', "--json", "--no-cache"],
+        [str(Path(sys.executable).with_name("pixelis")), *words, "--args", '{"box": [0, 0, 0.5, 0.5]}'],
         cwd=module,
         capture_output=True,
         text=True,

@@ -138,7 +138,7 @@ def test_a_track_beyond_the_end_fails_with_a_sentence():
         look(clip, track={"frames": [0, 7], "boxes": [[0, 0, 0.5, 0.5]] * 2})
 
 
-# Hand-checked: the truth is what a person sees in the picture. The rules for white in shade, for dark pink and for faint
+# Hand-checked: the truth is what a person sees in the picture. The rules for white in shade, dark pink and faint
 # stripes were set while looking at these files, and the boxes chosen by hand: these tests guard; they do not measure.
 
 

@@ -196,8 +196,8 @@ def test_identity_names_the_backends_and_loads_no_model():
     assert "detector" not in vars(tool._models)
 
 
-# Hand-checked: the truth was read off contact sheets of every tenth of a second. The length of an entrance, the curve of
-# a jump and the detector's certainty were set while looking at this dog, so these tests guard; they do not measure.
+# Hand-checked: the truth was read off contact sheets of every tenth of a second. The length of an entrance, the shape
+# of a jump and the detector's certainty were set while looking at this dog, so these tests guard; they do not measure.
 
 
 @pytest.fixture(scope="module")

@@ -188,7 +188,7 @@ BAD_ARGUMENTS = [
     {"scale": 0},
     {"scale": "2"},
     {},
-    {"box": object()},
+    {"box": {1, 2}},
 ]
 
 

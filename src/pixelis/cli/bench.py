@@ -47,8 +47,12 @@ def equations(as_json: AsJson = False, out: Out = None) -> None:
 @app.command()
 def trk(
     det: Annotated[Path, typer.Option(help="Detections as MOTChallenge rows.")],
-    gt: Annotated[Path | None, typer.Option(help="Gold tracks as MOTChallenge rows; without them nothing is scored.")] = None,
-    media: Annotated[Path | None, typer.Option(help="The frames, a folder or a clip, for camera-motion compensation.")] = None,
+    gt: Annotated[
+        Path | None, typer.Option(help="Gold tracks as MOTChallenge rows; without them nothing is scored.")
+    ] = None,
+    media: Annotated[
+        Path | None, typer.Option(help="The frames, a folder or a clip, for camera-motion compensation.")
+    ] = None,
     as_json: AsJson = False,
     out: Out = None,
 ) -> None:

@@ -62,9 +62,11 @@ def held_out_probabilities(
 ) -> NDArray[np.float64]:
     """(n,) each row's probability by a model that was fitted without it, over shuffled folds stratified by outcome.
 
-    Never more folds than rows; a single row is predicted by itself.
+    Never more folds than rows; a single row is predicted by itself. Lengths that differ are a ValueError.
     """
     x, y = _features(features), _outcome(outcome)
+    if len(x) != len(y):
+        raise ValueError(f"{len(x)} rows and {len(y)} outcomes: want an outcome a row")
     order = rng.permutation(len(y))
     order = order[np.argsort(y[order], kind="stable")]
     fold = np.empty(len(y), dtype=np.intp)

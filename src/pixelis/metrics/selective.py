@@ -66,11 +66,12 @@ def error_at_coverage(confidence: ArrayLike, wrong: ArrayLike, *, coverage: floa
 def error_at_margin(margin: ArrayLike, wrong: ArrayLike, *, delta: float) -> Selected:
     """Err@Sel when queries with a margin under `delta` abstain. None answered: coverage 0, error 0.
 
-    A NaN margin abstains. Raises ValueError on no queries or lengths that differ.
+    A margin of delta itself is answered, as `voting.consensus` does it, however it was rounded. A NaN margin abstains.
+    Raises ValueError on no queries or lengths that differ.
     """
     m, loss = np.asarray(margin, dtype=np.float64), np.asarray(wrong, dtype=np.float64)
     _check(m, loss)
-    answered = m >= delta  # (N,)
+    answered = m >= delta - 1e-12  # (N,)
     return Selected(float(np.mean(answered)), float(loss[answered].mean()) if answered.any() else 0.0)
 
 

@@ -96,6 +96,16 @@ def benjamini_hochberg(p_values: ArrayLike, *, level: float = 0.05) -> FalseDisc
     return FalseDiscovery(adjusted=adjusted, rejected=adjusted <= level)
 
 
+def relative_gain(score: float, baseline: float) -> float:
+    """(score - baseline) / baseline, as the paper's headline counts (sec:supp-clarify-table1).
+
+    A baseline of 0 has no relative gain: ValueError. NaN stays NaN.
+    """
+    if baseline == 0:
+        raise ValueError(f"no gain of {score} relative to a baseline of 0: report the difference")
+    return (score - baseline) / baseline
+
+
 def spearman(x: ArrayLike, y: ArrayLike) -> Correlation:
     """Spearman's rank correlation. A side that does not vary, or fewer than three pairs: 0 with p = 1."""
     x, y = _pairs(x, y)
@@ -155,5 +165,5 @@ def _residuals(values: NDArray[np.float64], controls: NDArray[np.float64]) -> ND
     """(n,) what an intercept and the controls leave over; exactly 0 where that is rounding noise."""
     design = np.column_stack([np.ones(len(values)), controls])  # (n, 1+k)
     rest = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
-    noise = 1e-10 * max(1.0, float(np.abs(values).max()))
+    noise = 1e-10 * float(np.abs(values).max())
     return np.zeros_like(rest) if np.abs(rest).max() <= noise else rest

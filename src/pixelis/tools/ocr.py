@@ -106,10 +106,7 @@ def observed(spans: list[TextSpan], turned: int, most: int) -> Observation:
     text = "\n".join(span.text for span in spans)
     letters = [max(len(span.text), 1) for span in spans]
     confidence = float(np.average([span.score for span in spans], weights=letters)) if spans else 0.0
-    shown = "; ".join(
-        f'"{span.text}" at {coordinates(span.box_unit)}'
-        for span in spans[:most]
-    )
+    shown = "; ".join(f'"{span.text}" at {coordinates(span.box_unit)}' for span in spans[:most])
     more = f" … and {len(spans) - most} more lines" if len(spans) > most else ""
     return Observation(
         text=f"{len(spans)} lines: {shown}{more}" if len(spans) > 1 else (shown or "no text"),

@@ -6,6 +6,7 @@ one: everything the detector sees, or everything of one class, into identities b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from pixelis.errors import ToolError
 from pixelis.geometry import Mask, PixelBox, Score, Size, Track, UnitBox, Value, rounded, to_pixels
 from pixelis.tools.base import Observation, Scene, Tool, ToolArgs, coordinates, require_area
+from pixelis.tools.grounding import coco_class
 from pixelis.tools.results import ToolIdentity
 from pixelis.weights import available, fingerprint
 
@@ -200,13 +202,19 @@ def all_things(label: str | None, frames: list[int], scene: Scene) -> list[tuple
     from pixelis.tools.backends.signals import detections
 
     wanted = None if label is None else coco_class(label)
-    sightings = []
-    for frame in frames:
-        found = [d for d in detections(scene, frame, threshold=FAINT) if wanted in (None, d.label)]
-        boxes = np.array([d.box_px for d in found], dtype=np.float64).reshape(-1, 4)
-        scores = np.array([d.score for d in found], dtype=np.float64)
-        keep = distinct(boxes, scores)
-        sightings.append(Sighting(frame, boxes[keep], scores[keep], tuple(found[i].label for i in keep)))
+    if label is not None and wanted is None:
+        raise ToolError(
+            f"{label!r} is not one of the detector's eighty COCO classes; give a box to follow anything else"
+        )
+
+    def sightings() -> Iterator[Sighting]:
+        for frame in frames:
+            found = [d for d in detections(scene, frame, threshold=FAINT) if wanted in (None, d.label)]
+            boxes = np.array([d.box_px for d in found], dtype=np.float64).reshape(-1, 4)
+            scores = np.array([d.score for d in found], dtype=np.float64)
+            keep = distinct(boxes, scores)
+            yield Sighting(frame, boxes[keep], scores[keep], tuple(found[i].label for i in keep))
+
     rate = (len(frames) - 1) / max(scene.medium.time_of(frames[-1]) - scene.medium.time_of(frames[0]), 1e-6)
     settings = Association(
         start_score=0.45,
@@ -217,7 +225,7 @@ def all_things(label: str | None, frames: list[int], scene: Scene) -> list[tuple
         patience=max(round(2.0 * rate), 2),
         fill_gap=max(round(1.0 * rate), 2),
     )
-    tracks = tracks_of(associate(sightings, settings, scene.frame), scene.medium.size)
+    tracks = tracks_of(associate(sightings(), settings, scene.frame), scene.medium.size)
     return [(track, "detector") for track in sorted(tracks, key=lambda t: -len(t.frames) * t.score)]
 
 
@@ -236,17 +244,6 @@ def tracks_of(rows: list[Row], size: Size) -> list[Track]:
         )
         for track_id, members in by_id.items()
     ]
-
-
-def coco_class(label: str) -> str:
-    """The detector's word for this label."""
-    from pixelis.tools.backends.nanodet import COCO_NAMES
-
-    word = label.strip().lower()
-    for name in COCO_NAMES:
-        if word in (name, f"{name}s") or (name, word) == ("person", "people"):
-            return name
-    raise ToolError(f"{label!r} is not one of the detector's eighty COCO classes; give a box to follow anything else")
 
 
 def summary(track: Track, method: Method, scene: Scene) -> TrackSummary:

@@ -78,20 +78,18 @@ class Tracklet:
 
 
 def associate(
-    sightings: Sequence[Sighting],
+    sightings: Iterable[Sighting],
     settings: Association = Association(),
     image_of: Callable[[int], Frame] | None = None,
 ) -> list[Row]:
     """The identities in a sequence of sightings, ordered by id and frame; ids count from 1 in the order of appearance.
 
+    Sightings are taken one by one, each just before the picture of its frame, so that a frame is decoded once.
     `image_of` gives the picture of a frame: with it the camera's motion is compensated, without it there is none.
     """
-    steps = [s.frame for s in sightings]
-    tracklets = [
-        filled(tracklet, steps, settings.fill_gap)
-        for tracklet in run_botsort(sightings, settings, image_of)
-        if len(tracklet.frames) >= min(settings.least_seen, len(sightings))
-    ]
+    tracklets, steps = run_botsort(sightings, settings, image_of)
+    least = min(settings.least_seen, len(steps))
+    tracklets = [filled(t, steps, settings.fill_gap) for t in tracklets if len(t.frames) >= least]
     tracklets.sort(key=lambda t: (int(t.frames[0]), tuple(t.boxes[0])))
     return [row for i, t in enumerate(tracklets, start=1) for row in rows_of(t, i)]
 
@@ -104,9 +102,9 @@ def rows_of(tracklet: Tracklet, track_id: int) -> Iterable[Row]:
 
 
 def run_botsort(
-    sightings: Sequence[Sighting], settings: Association, image_of: Callable[[int], Frame] | None
-) -> list[Tracklet]:
-    """BoT-SORT frame by frame, each track with the frame before its id came."""
+    coming: Iterable[Sighting], settings: Association, image_of: Callable[[int], Frame] | None
+) -> tuple[list[Tracklet], list[int]]:
+    """BoT-SORT frame by frame, each track with the frame before its id came; and the frames that were looked at."""
     import supervision as sv
     from trackers import BoTSORTTracker
     from trackers.utils.iou import BIoU, IoU
@@ -126,7 +124,9 @@ def run_botsort(
         tracker.enable_cmc, tracker.cmc = True, Estimated()
     members: dict[int, list[tuple[int, int]]] = {}  # id -> (sighting, detection)
     free_before: list[int] = []
-    for at, sighting in enumerate(sightings):
+    sightings: list[Sighting] = []
+    for at, sighting in enumerate(coming):
+        sightings.append(sighting)
         motion = None
         if camera is not None and image_of is not None:
             motion = camera.step(image_of(sighting.frame), sighting.boxes_px[sighting.scores >= settings.high_score])
@@ -153,7 +153,7 @@ def run_botsort(
                     members[track_id].append((at - 1, before))
             members[track_id].append((at, int(detection)))
         free_before = [int(d) for d, track_id in ids.items() if track_id < 0]
-    return [gathered(sightings, pairs) for pairs in members.values()]
+    return [gathered(sightings, pairs) for pairs in members.values()], [s.frame for s in sightings]
 
 
 class Estimated:

@@ -25,7 +25,7 @@ from pixelis.tools.backends.nanodet import Detection
 
 WORK_SIDE = 80
 """Frames are made smaller until the longer side of the first box has so many pixels."""
-ANCHOR_EVERY = 4
+ANCHOR_EVERY = 5
 """Frames between two looks of the detector while motion is sure."""
 LIKELY = 0.2
 """A motion of less quality is not believed."""
@@ -82,7 +82,8 @@ def follow(
     detect: Callable[[int], list[Detection]] | None,
 ) -> tuple[list[Seen], str]:
     """The thing in `box_px` of the first frame on all the frames where it is seen, and what the detector calls it."""
-    scale = min(1.0, WORK_SIDE / max(box_px.right - box_px.left, box_px.bottom - box_px.top))
+    scale = WORK_SIDE / max(box_px.right - box_px.left, box_px.bottom - box_px.top)
+    scale = scale if scale < 0.75 else 1.0  # making a frame a little smaller costs more than it saves
     look = None if detect is None else lambda frame: [d._replace(box_px=scaled(d.box_px, scale)) for d in detect(frame)]
     start = scaled(box_px, scale)
     before = resized(image_of(frames[0]), scale)
@@ -105,7 +106,13 @@ def follow(
             seen += [*doubted, found._replace(frame=frame)]
             doubted.clear()
     kept = [s._replace(box_px=scaled(s.box_px, 1.0 / scale)) for s in (*seen, *doubted)]
-    return kept, max(state.labels, key=lambda name: state.labels[name]) if state.labels else ""
+    return kept, agreed(state.labels)
+
+
+def agreed(labels: dict[str, float]) -> str:
+    """What the detector called the thing, if it said one word with more than half of its weight; else nothing."""
+    best = max(labels, key=lambda name: labels[name], default="")
+    return best if best and labels[best] > 0.5 * sum(labels.values()) else ""
 
 
 def step(state: Follower, before: Frame, image: Frame, detect: Callable[[], list[Detection]] | None) -> Seen | None:

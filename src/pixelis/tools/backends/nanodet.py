@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from pixelis.geometry import PixelBox
 from pixelis.weights import fingerprint, path_of
@@ -125,7 +125,8 @@ def preprocess(image_rgb: Rgb) -> tuple[Floats, float]:
     height, width = image_rgb.shape[:2]
     scale = SIDE / max(height, width)
     size = max(round(width * scale), 1), max(round(height * scale), 1)
-    small = np.asarray(Image.fromarray(image_rgb).resize(size, Image.Resampling.BILINEAR), np.float32)
+    way = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    small = cv2.resize(image_rgb, size, interpolation=way).astype(np.float32)
     canvas = np.zeros((SIDE, SIDE, 3), np.float32)  # zero is the mean colour
     canvas[: size[1], : size[0]] = (small[..., ::-1] - BGR_MEAN) / BGR_STD
     return np.ascontiguousarray(canvas.transpose(2, 0, 1)[None]), scale

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pixelis.geometry import PixelBox, Size
 from pixelis.media.medium import Frame
 from pixelis.tools.colours import membership
-from pixelis.tools.shapes import shape_of
+from pixelis.tools.shapes import figure_in, shape_of
 
 SMALLEST_SHARE = 0.0002
 """A region under this share of the frame is noise."""
@@ -129,30 +129,11 @@ def _flooded(lab: NDArray[np.uint8], x: int, y: int, tolerance: int, walls: NDAr
 
 
 def in_box(image: Frame, box: PixelBox) -> Region | None:
-    """What fills a box: GrabCut between what lies inside and the ground around it, on a small copy."""
-    height, width = image.shape[:2]
-    shrink = min(1.0, 256.0 / max(height, width))
-    small = cv2.resize(
-        image, (max(round(width * shrink), 8), max(round(height * shrink), 8)), interpolation=cv2.INTER_AREA
-    )
-    left, top, right, bottom = (round(v * shrink) for v in box)
-    left, top = min(max(left, 1), small.shape[1] - 3), min(max(top, 1), small.shape[0] - 3)
-    right, bottom = min(max(right, left + 1), small.shape[1] - 1), min(max(bottom, top + 1), small.shape[0] - 1)
-    labels = np.full(small.shape[:2], cv2.GC_BGD, dtype=np.uint8)
-    labels[top:bottom, left:right] = cv2.GC_PR_FGD
-    if (labels == cv2.GC_BGD).sum() < 16 or (labels == cv2.GC_PR_FGD).sum() < 16:
-        return None
-    cv2.setRNGSeed(7)  # GrabCut's mixtures start at random: the same call must give the same bytes
-    background, foreground = np.zeros((1, 65)), np.zeros((1, 65))
-    cv2.grabCut(cv2.cvtColor(small, cv2.COLOR_RGB2BGR), labels, None, background, foreground, 3, cv2.GC_INIT_WITH_MASK)
-    inside = ((labels == cv2.GC_FGD) | (labels == cv2.GC_PR_FGD)).astype(np.uint8)
-    if not inside.any():
-        return None
-    mask = cv2.resize(inside, (width, height), interpolation=cv2.INTER_LINEAR) > 0
-    clipped = np.zeros_like(mask)
-    a, b, c, d = box.whole(Size(width, height))
-    clipped[b:d, a:c] = mask[b:d, a:c]
-    share = float(clipped.sum()) / max((c - a) * (d - b), 1)
-    if share < 0.15:
+    """What fills a box, apart from the ground around it; None where the two cannot be told apart."""
+    left, top, right, bottom = box.whole(Size(image.shape[1], image.shape[0]))
+    figure = figure_in(image, (left, top, right, bottom))
+    if figure is None or figure.mean() < 0.15:
         return None  # the box holds more than one thing, or the dark: what is left is not what was meant
-    return Region(clipped, float(np.clip(0.35 + min(share, 0.6), 0.0, 0.95)))
+    mask = np.zeros(image.shape[:2], dtype=bool)
+    mask[top:bottom, left:right] = figure
+    return Region(mask, float(np.clip(0.35 + min(figure.mean(), 0.6), 0.0, 0.95)))
