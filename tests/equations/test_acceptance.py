@@ -47,6 +47,13 @@ def test_components_are_standardised_inside_their_task():
     assert zscore_per_task([1, 3, 10, 10, 7], ["a", "a", "b", "b", "c"]) == pytest.approx([-1, 1, 0, 0, 0])
 
 
+def test_an_unknown_component_is_refused_raw_and_counts_as_its_tasks_mean_otherwise():
+    # logic of the others is 1 and 0: z = 1, −1; 0.4·0 for the first, struct and visual are constant
+    scores = trajectory_scores([float("nan"), 1, 0], [1] * 3, [1] * 3, ["a"] * 3)
+    assert np.isnan(scores.raw[0])
+    assert scores.zscored == pytest.approx([0.0, 0.4, -0.4])
+
+
 def test_raw_and_standardised_scores_stand_side_by_side():
     scores = trajectory_scores([0.2, 0.8], [0.5, 0.5], [1.0, 0.0], ["a", "a"])
     assert scores.raw == pytest.approx([0.08 + 0.15 + 0.3, 0.32 + 0.15 + 0.0])

@@ -41,6 +41,12 @@ def test_a_chain_is_like_itself():
     assert (ours.similarity, ours.names, ours.footprints) == (1.0, 1.0, 1.0)
 
 
+def test_the_footprints_are_held_against_the_geometric_mean_of_both_chains_with_themselves():
+    # one step against it and another: both pairs are aligned, (1 + 0) / 2; by themselves 1 and 1 / (1 + p)
+    p = np.exp(-5) / (1 + 2 * np.exp(-5))
+    assert similarity([seg(0.0)], [seg(0.0), seg(0.7)]).footprints == pytest.approx(0.5 * np.sqrt(1 + p), abs=1e-12)
+
+
 def test_equal_tools_on_other_places_are_half_alike():
     ours = similarity([seg(0.0)], [seg(0.7)])
     assert (ours.names, ours.footprints, ours.similarity) == (1.0, 0.0, 0.5)
@@ -62,6 +68,8 @@ def test_empty_chains_are_alike_and_unlike_any_other():
     assert similarity([], []).similarity == 1.0
     assert similarity([], [seg(0.0)]).similarity == 0.0
     assert similarities([], 0) == ()
+    with pytest.raises(ValueError, match="the exemplar is rollout -1 of 1"):
+        similarities([[]], -1)
 
 
 def test_the_group_form_equals_the_pairs():
@@ -75,6 +83,12 @@ def test_near_duplicates_share_a_group():
     chains = [[seg(0.0)], [seg(0.01)], [seg(0.05)], [seg(0.0, "ZOOM")]]
     assert duplicate_groups(chains, ["A"] * 4) == (0, 0, 2, 3)
     assert duplicate_groups(chains, ["A", "B", "A", "A"]) == (0, 1, 2, 3)
+
+
+def test_an_overlap_of_exactly_the_threshold_is_no_duplicate():
+    for overlap, groups in ((0.85, (0, 1)), (0.8501, (0, 0))):
+        scores = np.array([[1.0, overlap], [overlap, 1.0]])
+        assert duplicate_groups([[seg(0.0)], [seg(0.1)]], ["A", "A"], scores=scores) == groups
 
 
 def test_duplicate_groups_are_closed_whatever_the_order():

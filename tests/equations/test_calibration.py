@@ -127,15 +127,29 @@ def test_isotonic_without_data_is_the_identity_and_lengths_must_fit():
         fit_isotonic([0.1, 0.2], [1])
 
 
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_no_calibrator_is_fitted_on_broken_scores(broken):
+    for fit in (fit_platt, fit_isotonic):
+        with pytest.raises(ValueError, match="1 scores to calibrate on are NaN or infinite"):
+            fit([broken, 0.5], [0, 1])
+    for fit in (fit_temperature, fit_affine):
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            fit([[0.0, broken], [0.0, 1.0]], [0, 1])
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        fit_confidence_temperature([np.nan, 0.5], [0, 1])
+
+
 def test_raw_confidence_takes_the_geometric_mean_of_the_tools():
     # 0.9 x sqrt(0.8 x 0.2) = 0.9 x 0.4
     assert raw_confidence(0.9, [0.8, 0.2]) == pytest.approx(0.36)
     assert raw_confidence(0.9) == pytest.approx(0.9)
-    with pytest.raises(ValueError, match=r"\[0, 1\]"):
-        raw_confidence(1.2)
+    for broken in (1.2, np.nan):
+        with pytest.raises(ValueError, match=r"\[0, 1\]"):
+            raw_confidence(broken)
 
 
 def test_the_votes_calibration_is_a_power():
     assert vote_calibration([0.25, 1.0], alpha=0.5) == pytest.approx([0.5, 1.0])
     assert vote_calibration([0.25]) == pytest.approx([0.25])
     assert 0.0 < vote_calibration([0.0])[0] < 1e-9
+    assert np.isnan(vote_calibration([np.nan])).all()

@@ -46,10 +46,13 @@ def test_chains_of_no_and_of_one_step_score_zero(chain):
 
 def test_an_embedding_of_length_zero_has_cosine_zero():
     assert adjacent_cosines([[0.0, 0.0], [1.0, 0.0]]) == pytest.approx([0.0])
+    # but a tiny or a huge one keeps its direction
+    assert adjacent_cosines([[3e-200, 4e-200], [3e200, 4e200]]) == pytest.approx([1.0])
 
 
 def test_statistics_without_spread_standardise_to_zero():
     assert zscore_cosines([0.3, 0.9], CosineStatistics(0.5, 0.0, 2)).tolist() == [0.0, 0.0]
+    assert math.isnan(zscore_cosines([math.nan], CosineStatistics(0.5, 0.0, 2))[0])
 
 
 def test_a_chain_with_nan_scores_nan():

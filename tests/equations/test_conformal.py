@@ -15,6 +15,10 @@ def test_nine_scores_are_just_enough_for_level_one_tenth():
     assert conformal_quantile(np.arange(1, 9) / 10) == np.inf
 
 
+def test_a_level_near_one_takes_the_smallest_score():
+    assert conformal_quantile([0.3, 0.2, 0.9], alpha=1 - 1e-12) == pytest.approx(0.2)
+
+
 def test_without_scores_nothing_can_be_ruled_out():
     assert conformal_quantile([]) == np.inf
     assert prediction_set({"A": 0.9, "B": 0.1}, np.inf) == ("A", "B")

@@ -59,6 +59,17 @@ def test_a_perfect_prediction_has_no_error_and_nothing_against_nothing_has_half(
     assert prediction_error([[0, 0]], [[0, 0]]) == pytest.approx([0.5])
 
 
+def test_tiny_and_huge_features_keep_their_direction():
+    assert prediction_error([[1e-200, 0]], [[1e-200, 0]]) == pytest.approx([0.0])
+    assert prediction_error([[1e200, 0]], [[1e200, 0]]) == pytest.approx([0.0])
+
+
+def test_no_gradient_reaches_the_target():
+    target = THERE.clone().requires_grad_()
+    feature_loss(HERE.clone().requires_grad_(), target).backward()
+    assert target.grad is None
+
+
 def test_a_prediction_that_is_not_a_number_has_no_error():
     assert np.isnan(prediction_error([[NAN, 1.0]], [[1.0, 1.0]])).all()
 

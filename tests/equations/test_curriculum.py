@@ -25,8 +25,9 @@ def test_no_examples_have_no_bins():
 
 
 def test_an_error_that_is_not_a_number_is_refused():
-    with pytest.raises(ValueError, match="1 of 2 predicted errors are NaN"):
-        hardness_tertiles([0.1, float("nan")])
+    for broken in ("nan", "inf"):
+        with pytest.raises(ValueError, match="1 of 2 predicted errors are NaN or infinite"):
+            hardness_tertiles([0.1, float(broken)])
 
 
 def test_medium_examples_come_twice_as_often_as_hard_ones_and_easy_ones_never():

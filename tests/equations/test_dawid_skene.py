@@ -122,6 +122,13 @@ def test_no_items_give_a_uniform_prior():
     assert (ours.iterations, ours.log_likelihood, ours.converged) == (0, 0.0, True)
 
 
+def test_no_rollouts_have_no_reliability_and_tell_nothing_about_the_items():
+    ours = dawid_skene(np.zeros((2, 0), dtype=int), n_classes=4)
+    assert ours.posterior == pytest.approx(np.full((2, 4), 0.25))
+    assert ours.reliability.shape == (0,)
+    assert rollout_reliability([]).values.shape == rollout_reliability(np.zeros((2, 0), dtype=int)).values.shape == (0,)
+
+
 def test_a_single_query_falls_back_to_agreement_and_says_so():
     ours = rollout_reliability(np.array([[0, 0, 0, 1]]))
     assert ours.method == "agreement"
@@ -133,6 +140,8 @@ def test_a_single_query_falls_back_to_agreement_and_says_so():
 def test_agreement_of_all_different_answers_is_equal_and_of_one_rollout_is_one():
     assert agreement(np.array([[0, 1, 2]])) == pytest.approx([0.01 / 2.03] * 3)
     assert agreement(np.array([[0]])) == pytest.approx([1.0])
+    # the third labelled nothing, the others agree: (1 + 0.01) / (1 + 0.01), as there is one class
+    assert agreement(np.array([[0, 0, -1]])) == pytest.approx([1.0, 1.0, 1.0])
 
 
 @pytest.mark.parametrize("labels", [np.array([0, 1]), np.array([[0.5]]), np.zeros((0,))])

@@ -174,6 +174,7 @@ def test_the_readout_loss_passes_gradcheck():
 def test_statistics_of_cosines_leave_nan_out():
     assert cosine_statistics([0.2, 0.6, float("nan")]) == pytest.approx((0.4, 0.2, 2))
     assert cosine_statistics([]) == (0.0, 0.0, 0)
+    assert cosine_statistics([0.1] * 7).std == 0.0  # numpy's is 1e-17
 
 
 def test_a_spread_under_two_hundredths_fails_loudly():

@@ -34,6 +34,7 @@ def test_advantages_are_standardised_inside_the_group():
 
 def test_a_group_of_equal_rewards_teaches_nothing():
     assert group_advantage([0.1 + 0.2, 0.3, 0.3]).tolist() == [0, 0, 0]
+    assert group_advantage([0.1 + 0.2 - 0.3, 0.0, 0.0]).tolist() == [0, 0, 0]  # 5e-17, 0, 0
     assert group_advantage([5.0]).tolist() == [0]
     assert group_advantage(np.zeros((2, 0))).shape == (2, 0)
 
@@ -41,6 +42,8 @@ def test_a_group_of_equal_rewards_teaches_nothing():
 def test_a_rollout_without_a_reward_stands_aside():
     assert group_advantage([1, NAN, 0]) == pytest.approx([1, 0, -1])
     assert group_advantage([NAN, NAN]).tolist() == [0, 0]
+    # each group by itself, an infinite reward like an unknown one
+    assert group_advantage([[1, float("inf"), 0], [5, 5, 5]]) == pytest.approx(np.array([[1, 0, -1], [0, 0, 0]]))
 
 
 def test_a_single_number_is_no_group():
@@ -95,6 +98,15 @@ def test_padding_leaves_the_gradient_whole():
     # −ratio·A / tokens / rollouts: −1.1/2, then 1/3/2 for each token of the second
     assert log_probs.grad[0].tolist() == pytest.approx([-0.55, 0, 0])
     assert log_probs.grad[1].tolist() == pytest.approx([1 / 6] * 3)
+
+
+def test_no_gradient_reaches_the_advantages_or_the_old_policy():
+    log_probs, old, advantages, mask = two_rollouts()
+    old.requires_grad_()
+    advantages.requires_grad_()
+    grpo_loss(log_probs, old, advantages, mask).total.backward()
+    assert old.grad is None
+    assert advantages.grad is None
 
 
 def test_a_rollout_without_sampled_tokens_counts_in_no_average():

@@ -103,6 +103,13 @@ def test_the_exact_and_the_sampled_kl_pass_gradcheck():
         assert gradcheck(lambda x, k=estimator: sampled_kl(x, anchor, flags, estimator=k), policy)
 
 
+def test_no_gradient_reaches_the_anchor():
+    policy, anchor = EVEN.clone().requires_grad_(), SURE.clone().requires_grad_()
+    (token_kl(policy, anchor, ALL) + sampled_kl(policy[:, 0], anchor[:, 0], ALL)).backward()
+    assert anchor.grad is None
+    assert policy.grad is not None
+
+
 def test_the_guard_allows_drift_up_to_two_tenths_and_refuses_what_it_cannot_know():
     assert drift_allowed(0.2)
     assert not drift_allowed(0.2001)

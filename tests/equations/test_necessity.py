@@ -4,11 +4,13 @@ import pytest
 from pixelis.equations.necessity import (
     importance_matrix,
     necessity_effect,
+    prop_required,
     read_required,
     score_change,
     seg_required,
     temp_required,
     trk_required,
+    zoom_required,
 )
 
 FULL = [1, 1, 0, 1]
@@ -31,6 +33,7 @@ def test_an_empty_subset_was_not_run():
     effect = necessity_effect(FULL, NO_OCR, [False] * 4)
     assert np.isnan(effect.delta)
     assert effect.items == 0
+    assert np.isnan(necessity_effect([1, np.nan], [1, 0]).delta)
 
 
 def test_the_ablation_tables_sign_is_the_other_one():
@@ -62,7 +65,19 @@ def test_subsets_follow_the_papers_thresholds():
     assert trk_required(0.15, shuffling_degrades=True)
     assert read_required(0.7, masking_changes=True)
     assert not read_required(0.69, masking_changes=True)
+    assert not trk_required(0.149, shuffling_degrades=True)
     assert temp_required(0.5, random_window_flips=True)
+    assert not temp_required(0.5, random_window_flips=False)
+    assert not seg_required(float("nan"), answer_changes=True)
+
+
+def test_zoom_and_prop_have_subsets_too():
+    assert zoom_required(0.5, whole_frame_changes=True)
+    assert not zoom_required(0.49, whole_frame_changes=True)
+    assert not zoom_required(0.9, whole_frame_changes=False)
+    assert prop_required(1.0, other_value_changes=True)
+    assert not prop_required(0.9, other_value_changes=True)
+    assert not prop_required(1.0, other_value_changes=False)
 
 
 def test_lengths_that_differ_are_refused():

@@ -4,8 +4,9 @@ from itertools import groupby
 import numpy as np
 import pytest
 
+from pixelis.equations.coherence import adjacent_cosines as chain_cosines
+from pixelis.equations.embedding import CosineStatistics
 from pixelis.equations.process import (
-    CosineStatistics,
     action_entropy,
     adjacent_cosines,
     cosine_statistics,
@@ -43,6 +44,11 @@ def test_rapr_is_the_share_of_valid_steps():
 def test_a_trace_without_steps_has_rapr_zero_and_one_step_counts_itself():
     assert rapr([]) == pytest.approx([0.0])
     assert rapr([1]) == pytest.approx([1.0])
+
+
+def test_a_step_that_was_not_verified_is_not_valid():
+    assert rapr([1, np.nan]) == pytest.approx([0.5])
+    assert not one([1, 1, np.nan, 1, 1], [0, 1.0, 1.0, 1.0, 1.0], l_min=2).qualified.any()
 
 
 def test_racpr_by_hand():
@@ -92,6 +98,15 @@ def test_chains_do_not_run_over_from_one_trace_into_the_next():
     assert ours.values == pytest.approx([0.0, 0.0])
 
 
+def test_a_broken_cosine_or_a_task_without_spread_stays_in_its_own_trace():
+    # two traces of four gates; the second has z = 1: 1 - 0.3
+    for cosine, std in ((np.inf, 1.0), (np.nan, 1.0), (1.0, 1e-16)):
+        first = [np.nan, 1.0, cosine, 1.0, 1.0]
+        ours = racpr([1] * 10, [*first, np.nan, 1.0, 1.0, 1.0, 1.0], [5, 5], mean=0.0, std=[std, 1.0])
+        assert ours.values[1] == pytest.approx(0.7)
+    assert not racpr([1] * 5, [np.nan, 1.0, np.inf, 1.0, 1.0], mean=0.0, std=1.0).qualified.any()
+
+
 def test_a_thousand_random_traces_equal_the_papers_sentences():
     rng = np.random.default_rng(0)
     lengths = rng.integers(0, 15, 1000)
@@ -115,6 +130,16 @@ def test_cosines_by_hand():
     assert c[[1, 3, 4]] == pytest.approx([0.707107, 0.0, 0.0], abs=1e-6)
 
 
+def test_a_broken_embedding_has_no_cosine_on_either_side():
+    assert np.isnan(adjacent_cosines([[1.0, 0.0], [np.nan, 1.0], [1.0, 0.0]], [3])).all()
+
+
+def test_cosines_of_many_traces_equal_those_of_each_alone():
+    E = np.random.default_rng(2).normal(size=(9000, 5))
+    alone = [[np.nan, *chain_cosines(part)] for part in np.split(E, [4000])]
+    np.testing.assert_allclose(adjacent_cosines(E, [4000, 5000]), np.concatenate(alone), atol=1e-12)
+
+
 def test_half_precision_embeddings_give_the_same_cosines():
     E = np.random.default_rng(1).normal(size=(5000, 32)).astype(np.float16)
     lengths = [2500, 2500]
@@ -122,8 +147,10 @@ def test_half_precision_embeddings_give_the_same_cosines():
 
 
 def test_statistics_leave_out_first_steps_and_constant_cosines_open_no_gate():
-    assert cosine_statistics([np.nan, 0.2, 0.4]) == pytest.approx(CosineStatistics(0.3, 0.1))
-    assert cosine_statistics([]) == CosineStatistics(0.0, 1.0)
+    assert cosine_statistics([np.nan, 0.2, 0.4]) == pytest.approx(CosineStatistics(0.3, 0.1, 2))
+    nothing = cosine_statistics([])
+    assert nothing == CosineStatistics(0.0, 0.0, 0)
+    assert not racpr([1] * 5, [np.nan] + [0.9] * 4, mean=nothing.mean, std=nothing.std).qualified.any()
     assert not racpr([1] * 5, [np.nan] + [0.9] * 4, mean=0.9, std=0.0).qualified.any()
 
 

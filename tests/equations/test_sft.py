@@ -50,6 +50,13 @@ def test_places_without_loss_may_hold_anything():
     assert torch.isfinite(logits.grad).all()
 
 
+def test_an_ignored_target_inside_the_mask_weighs_nothing():
+    logits, targets, actions = two_tokens()
+    targets[0] = IGNORED
+    loss = sft_loss(logits, targets, actions, torch.ones(2, dtype=torch.bool), smoothing=0.0)
+    assert loss.item() == pytest.approx(0.287682, abs=1e-6)  # ln 4/3 alone
+
+
 def test_a_sequence_without_supervised_tokens_has_loss_zero_and_can_be_differentiated():
     logits, targets, actions = two_tokens()
     loss = sft_loss(logits.requires_grad_(), targets, actions, torch.zeros(2, dtype=torch.bool))

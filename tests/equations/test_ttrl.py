@@ -32,6 +32,8 @@ def test_value_stays_strictly_between_zero_and_one():
 def test_constant_summaries_have_value_one_half():
     statistics = summary_statistics([0.3, 0.3], [1.0, 1.0])
     assert trace_value([0.3, 9.0], [1.0, 5.0], statistics) == pytest.approx([0.5, 0.5])
+    # seven times 0.1 has a mean beside 0.1 and a spread of 1e-17, which must not become a z-score
+    assert trace_value([0.1], [0.1], summary_statistics([0.1] * 7, [0.1] * 7)) == pytest.approx([0.5])
     assert summary_statistics([], []) == Summaries(0.0, 1.0, 0.0, 1.0)
 
 
@@ -113,6 +115,18 @@ def test_an_abstained_query_leaves_only_the_kl_term():
     assert kl.grad.item() == pytest.approx(0.5)
 
 
+def test_an_abstained_rollout_may_lack_an_advantage():
+    # without an exemplar its return is NaN; the other counts -(0.5 x -2) / 2
+    assert np.isnan(rollout_return([0], [np.nan], [0.0])).all()
+    logprobs = torch.tensor([[-2.0], [-3.0]], requires_grad=True)
+    m, A = torch.tensor([1.0, 0.0]), torch.tensor([0.5, np.nan])
+    loss = ttrl_loss(logprobs, torch.ones(2, 1), A, m, torch.tensor(0.0), beta=0.5)
+    loss.backward()
+    assert loss.item() == pytest.approx(0.5)
+    assert logprobs.grad.tolist() == [[-0.25], [0.0]]
+    assert normalise_advantages([2.0, np.nan, -2.0]) == pytest.approx([1.0, 0.0, -1.0])
+
+
 def test_one_abstained_query_of_two_still_counts_in_the_mean():
     # -(1 x 1 x -2 + 0) / 2
     assert loss_of([[-2.0], [-3.0]], [[1], [1]], [1.0, 1.0], [1, 0], kl=0.0).item() == pytest.approx(1.0)
@@ -152,3 +166,5 @@ def test_shapes_that_differ_are_refused():
         loss_of([[-1.0]], [[1, 1]], [1.0], [1])
     with pytest.raises(ValueError, match="1 rollouts, but 2 advantages"):
         loss_of([[-1.0]], [[1]], [1.0, 2.0], [1])
+    with pytest.raises(ValueError, match=r"abstention masks \(2, 1\) for 2 rollouts"):
+        loss_of([[-1.0], [-1.0]], [[1], [1]], [1.0, 2.0], [[1], [0]])

@@ -96,6 +96,15 @@ def test_entropy_gate_passes_seven_of_eight_and_stops_six_of_eight():
     assert not consensus(["A"] * 6 + ["B"] * 2, np.ones(8)).teaches
 
 
+def test_near_duplicates_do_not_lower_the_entropy_by_repetition():
+    # seven rollouts say A, but they are one chain: one vote against one, entropy ln 2 / ln 2
+    weights = one_vote_each(np.full(8, 0.5), [0] * 7 + [7])
+    ours = consensus(["A"] * 7 + ["B"], weights)
+    assert ours.entropy == pytest.approx(1.0)
+    assert not ours.low_entropy
+    assert ours.majority == "A"
+
+
 def test_entropy_of_agreement_is_zero_and_of_all_different_one():
     assert answer_entropy(["A"] * 5) == 0.0
     assert answer_entropy(["A", "B", "C", "D"]) == pytest.approx(1.0)
@@ -123,6 +132,7 @@ def test_zero_weights_give_no_answer_and_abstain():
     ours = consensus(["A", "A", "B"], np.zeros(3))
     assert (ours.answer, ours.accepted, ours.majority) == (None, False, "A")
     assert ours.scores == {"A": 0.0, "B": 0.0}
+    assert not consensus(["A", "A"], np.zeros(2)).low_entropy
 
 
 def test_a_rollout_without_an_answer_casts_no_vote():

@@ -107,6 +107,8 @@ def test_bad_input_is_refused():
         fit_logistic([], [])
     with pytest.raises(ValueError, match="2 rows, 1 outcomes"):
         fit_logistic([[1], [2]], [1])
+    with pytest.raises(ValueError, match="3 rows and 2 outcomes"):
+        held_out_probabilities([[1], [2], [3]], [1, 0], rng=np.random.default_rng(0))
     with pytest.raises(ValueError, match="0 or 1"):
         roc_auc([0.5], [1])
     with pytest.raises(ValueError, match="not NaN"):

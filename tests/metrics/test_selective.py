@@ -51,6 +51,7 @@ def test_answering_nothing_has_no_error():
 
 def test_a_margin_of_exactly_delta_is_answered_and_nan_abstains():
     assert error_at_margin([0.08, 0.079, 0.5, float("nan")], [1, 1, 0, 1], delta=0.08) == (0.5, 0.5)
+    assert error_at_margin([0.58 - 0.5], [1], delta=0.08) == (1.0, 1.0)  # 0.07999999999999996, as the vote has it
 
 
 def test_bad_queries_are_refused():

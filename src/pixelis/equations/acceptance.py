@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pixelis.equations.reward import zscore
+from pixelis.equations.zscore import zscore
 
 THRESHOLDS: Mapping[str, float] = {"SEG": 0.5, "ZOOM": 0.5, "TRK": 0.15, "OCR": 0.85, "TEMP": 0.5, "PROP": 1.0}
 """Lowest passing score of a call by tool: IoU, IoU, HOTA, ANLS, temporal IoU, attribute match (sec:data, runlatency).
@@ -36,7 +36,7 @@ def trajectory_score(
 
 
 def zscore_per_task(values: ArrayLike, tasks: Sequence[str]) -> NDArray[np.float64]:
-    """Values standardised inside each task (sec:data). Equal values, or a task of one trace, give 0."""
+    """Values standardised inside each task (sec:data). Equal values, a task of one trace, and a NaN give 0."""
     values = np.asarray(values, dtype=float)
     if values.shape != (len(tasks),):
         raise ValueError(f"{values.shape} values for {len(tasks)} tasks: want one value a trace")
@@ -60,6 +60,7 @@ def trajectory_scores(
     """S(τ) from components in [0, 1], raw and with each component z-scored per task (sec:data).
 
     The threshold of 0.65 is meant for the raw sum: of z-scores, which average 0, it would take about one in eight.
+    A component that is NaN makes the raw score NaN, which is refused, and counts as its task's mean in the other.
     """
     scaled = (zscore_per_task(part, tasks) for part in (logic, struct, visual))
     return TrajectoryScores(

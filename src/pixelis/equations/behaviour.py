@@ -23,12 +23,13 @@ class Similarity(NamedTuple):
 
 
 def name_similarity(a: Sequence[str], b: Sequence[str]) -> float:
-    """1 - edit distance between the action names / the longer length; two empty chains are alike (1)."""
+    """1 - edit distance between the action names / the longer length (subsec:ttrl); two empty chains are alike (1)."""
     return float(Levenshtein.normalized_similarity(a, b))
 
 
 def aligned_overlap(overlaps: NDArray[np.float64], *, gamma: float = 0.20) -> float:
-    """Mean overlap over softly aligned steps: the (n, m) overlaps weighted by the expected alignment of soft-DTW.
+    """Mean overlap over softly aligned steps: the (n, m) overlaps weighted by the expected alignment of soft-DTW
+    (subsec:ttrl, tab:hp-rcpr).
 
     The cost of aligning two steps is 1 - overlap. Two empty chains give 1, an empty one against another 0.
     """
@@ -59,11 +60,16 @@ def similarities(
     gamma: float = 0.20,
     scores: NDArray[np.float64] | None = None,
 ) -> tuple[Similarity, ...]:
-    """Sim_behav of every chain to the exemplar; `scores` are `step_scores` of all steps, where known. No chains: ()."""
+    """Sim_behav of every chain to the exemplar, by its position (subsec:ttrl).
+
+    `scores` are `step_scores` of all steps, where they are known already. No chains: ().
+    """
     if not 0.0 <= weight_names <= 1.0:
         raise ValueError(f"the weight of the names lies in [0, 1], got {weight_names}")
     if not chains:
         return ()
+    if not 0 <= exemplar < len(chains):
+        raise ValueError(f"the exemplar is rollout {exemplar} of {len(chains)}: want 0 to {len(chains) - 1}")
     S = step_scores([step for chain in chains for step in chain]) if scores is None else scores
     at = _slices(chains)
     itself = [aligned_overlap(S[rows, rows], gamma=gamma) for rows in at]

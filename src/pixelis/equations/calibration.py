@@ -79,10 +79,11 @@ class Isotonic:
 
 
 def raw_confidence(answer_probability: float, tool_confidences: ArrayLike = ()) -> float:
-    """p_raw: probability of the answer tokens x geometric mean of the decisive tools' confidences (ours).
+    """p_raw: probability of the answer tokens x geometric mean of the decisive tools' confidences.
 
-    A policy copies what a tool read with probability near 1, so the tokens alone would say nothing about a misread.
-    Without decisive tools, the answer's probability alone.
+    The paper leaves open how p_raw is found (sec:supp:voting-calib). A policy copies what a tool read with probability
+    near 1, so the tokens alone would say nothing about a misread.
+    Without decisive tools, the answer's probability alone. NaN, or anything outside [0, 1], is a ValueError.
     """
     tools = np.asarray(tool_confidences, dtype=np.float64).ravel()
     p = np.append(tools, answer_probability)
@@ -92,7 +93,10 @@ def raw_confidence(answer_probability: float, tool_confidences: ArrayLike = ()) 
 
 
 def vote_calibration(calibrated: ArrayLike, *, alpha: float = 1.0) -> Floats:
-    """Cal_j = p~_j ** alpha in (0, 1], alpha in [0.75, 1.25] for the sensitivity (sec:supp:voting-calib)."""
+    """Cal_j = p~_j ** alpha in (0, 1], alpha in [0.75, 1.25] for the sensitivity (sec:supp:voting-calib).
+
+    NaN stays NaN, which gives its rollout no weight.
+    """
     return np.clip(np.asarray(calibrated, dtype=np.float64), SMALLEST, 1.0) ** alpha
 
 
@@ -100,7 +104,7 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> Temperature:
     """T > 0 that minimises -sum log softmax(s_i / T)[y_i] on dev-cal (sec:supp:voting-calib).
 
     Looked for in [0.05, 20] on a log scale; the loss is convex in 1/T. No data, or logits that do not differ between
-    classes: T = 1. Raises ValueError on lengths that differ or a label that is no class.
+    classes: T = 1. Raises ValueError on lengths that differ, a label that is no class, NaN or infinity.
     """
     s, y = _classified(logits, labels)
     if not len(s) or np.allclose(s, s[:, :1]):
@@ -114,17 +118,21 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> Temperature:
 
 
 def fit_confidence_temperature(raw: ArrayLike, correct: ArrayLike) -> Temperature:
-    """T for a single confidence: temperature scaling of the two-class logits (0, logit p). Apply with `.confidence`."""
+    """T for a single confidence: temperature scaling of the two-class logits (0, logit p) (sec:supp:voting-calib).
+
+    Apply it with `.confidence`. Edge cases as in `fit_temperature`.
+    """
     p = np.atleast_1d(np.asarray(raw, dtype=np.float64))
     return fit_temperature(np.stack([np.zeros_like(p), _logit(p)], axis=-1), np.asarray(correct, dtype=np.int64))
 
 
 def fit_platt(scores: ArrayLike, targets: ArrayLike) -> Platt:
-    """Platt's sigmoid, binary for (n,) scores, one-vs-rest for (n, C) scores and class numbers.
+    """Platt's sigmoid, binary for (n,) scores, one-vs-rest for (n, C) scores and class numbers (sec:supp:voting-calib).
 
     Platt's own targets (n+ + 1)/(n+ + 2) and 1/(n- + 2) keep it finite on separable data. No data: the sigmoid itself.
+    Lengths that differ, NaN and infinity are a ValueError.
     """
-    s = np.asarray(scores, dtype=np.float64)
+    s = _known(scores)
     y = np.asarray(targets, dtype=np.int64)
     if len(s) != len(y):
         raise ValueError(f"{len(s)} rows of scores, but {len(y)} targets: want one for each row")
@@ -166,8 +174,11 @@ def fit_affine(
 
 
 def fit_isotonic(raw: ArrayLike, correct: ArrayLike) -> Isotonic:
-    """Isotonic regression by pool-adjacent-violators; equal confidences are pooled first. No data: the identity."""
-    p, y = np.asarray(raw, dtype=np.float64).ravel(), np.asarray(correct, dtype=np.float64).ravel()
+    """Isotonic regression by pool-adjacent-violators; equal confidences are pooled first (sec:supp:voting-calib).
+
+    No data: the identity. Lengths that differ, NaN and infinity are a ValueError.
+    """
+    p, y = _known(raw).ravel(), _known(correct).ravel()
     if p.shape != y.shape:
         raise ValueError(f"{p.size} confidences, but {y.size} outcomes: want one for each")
     if not p.size:
@@ -200,12 +211,19 @@ def _minimum(loss: Callable[[Floats], tuple[float, Floats]], start: Floats) -> F
 
 
 def _classified(logits: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray[np.int64]]:
-    s, y = np.asarray(logits, dtype=np.float64), np.asarray(labels, dtype=np.int64).ravel()
+    s, y = _known(logits), np.asarray(labels, dtype=np.int64).ravel()
     if s.ndim != 2 or len(s) != len(y):
         raise ValueError(f"logits of shape {s.shape} and {len(y)} labels: want one row of logits for each label")
     if len(y) and not 0 <= y.min() <= y.max() < s.shape[1]:
         raise ValueError(f"labels run from {y.min()} to {y.max()}, but there are {s.shape[1]} classes")
     return s, y
+
+
+def _known(scores: ArrayLike) -> Floats:
+    s = np.asarray(scores, dtype=np.float64)
+    if not np.isfinite(s).all():
+        raise ValueError(f"{int((~np.isfinite(s)).sum())} scores to calibrate on are NaN or infinite: want numbers")
+    return s
 
 
 def _logit(p: ArrayLike) -> Floats:

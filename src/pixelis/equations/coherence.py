@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pixelis.equations.embedding import CosineStatistics, scaled_rows
+from pixelis.equations.embedding import CosineStatistics, row_cosines
+from pixelis.equations.zscore import zscore_with
 from pixelis.geometry import UnitBox
 
 WHOLE_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
@@ -15,25 +16,19 @@ WHOLE_CLIP: tuple[float, float] = (0.0, 1.0)
 def adjacent_cosines(embeddings: ArrayLike) -> NDArray[np.float64]:
     """cos(E_{t+1}, E_t) of a chain of step embeddings (T, d), giving (T−1,) (supp:structure_priors).
 
-    T = 0 and T = 1 have no neighbours: empty. An embedding of length 0 has cosine 0 with everything.
+    T = 0 and T = 1 have no neighbours: empty. An embedding of length 0 has cosine 0 with everything. Many chains at
+    once: `process.adjacent_cosines`.
     """
-    E = scaled_rows(_chain(embeddings))
-    norms = np.linalg.norm(E, axis=1)
-    products = np.einsum("td,td->t", E[1:], E[:-1])
-    lengths = norms[1:] * norms[:-1]
-    # NaN lengths are not over 0, yet must not turn into a cosine of 0
-    return np.divide(products, lengths, out=np.where(np.isnan(lengths), np.nan, 0.0), where=lengths > 0)
+    E = _chain(embeddings)
+    return row_cosines(E[1:], E[:-1])
 
 
 def zscore_cosines(cosines: ArrayLike, statistics: CosineStatistics) -> NDArray[np.float64]:
     """Cosines standardised with fixed statistics of their task family (supp:et_dynamics).
 
-    They come from the checkpoint and are the same in training and at test time. A spread of 0 gives zeros.
+    They come from the checkpoint and are the same in training and at test time. A spread of 0 gives zeros; NaN stays.
     """
-    cosines = np.asarray(cosines, dtype=float)
-    if not statistics.std > 0.0:
-        return np.zeros_like(cosines)
-    return (cosines - statistics.mean) / statistics.std
+    return zscore_with(cosines, statistics.mean, statistics.std)
 
 
 def coherence(embeddings: ArrayLike, statistics: CosineStatistics, *, total: bool = False) -> float:
@@ -64,7 +59,8 @@ def cpc_alignment(embeddings: ArrayLike, others: ArrayLike | None = None, *, tem
     """R_CPC: mean log-probability that E_{t+1} picks E_t among the steps of the batch (supp:structure_priors, C).
 
     `others` (M, d) are the steps of the batch's other chains. The candidates 𝒩_t are all steps of the batch but E_{t+1}
-    itself, hence E_t is one of them, as in InfoNCE: the value is never over 0. T < 2 gives 0.
+    itself, hence E_t is one of them, as in InfoNCE: the value is never over 0. T < 2 gives 0. The paper names no
+    temperature; 0.1 is usual for unit vectors.
     """
     E = _chain(embeddings)
     if len(E) < 2:

@@ -10,23 +10,27 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def nonconformity(share: ArrayLike) -> NDArray[np.float64]:
-    """1 - calibrated vote share of an answer: 0 unanimous, 1 for an answer that nobody gave."""
+    """1 - calibrated vote share of an answer: 0 unanimous, 1 for an answer that nobody gave (subsec:ttrl)."""
     return 1.0 - np.asarray(share, dtype=np.float64)
 
 
 def conformal_quantile(scores: ArrayLike, *, alpha: float = 0.1) -> float:
     """The ceil((n+1)(1-alpha))-th smallest calibration score: sets built with it hold the truth with 1 - alpha.
 
-    `scores` are the nonconformities of the true answers on dev-cal. Too few of them for the level (n + 1 < 1/alpha,
-    none at all included) give infinity: nothing can be ruled out yet. NaN scores count as infinitely strange.
+    The paper asks for a conformal set without saying how (subsec:ttrl, supp:ttrl_loss_clean). `scores` are the
+    nonconformities of the true answers on dev-cal. Too few of them for the level (n + 1 < 1/alpha, none at all
+    included) give infinity: nothing can be ruled out yet. NaN scores count as infinitely strange.
     """
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"the conformal level alpha lies between 0 and 1, got {alpha}")
     known = np.sort(np.where(np.isnan(s := np.asarray(scores, dtype=np.float64).ravel()), inf, s))
-    rank = ceil(round((known.size + 1) * (1.0 - alpha), 9))  # rounded: 10 x 0.9 must not become 9.000000000000002
+    rank = max(1, ceil(round((known.size + 1) * (1.0 - alpha), 9)))  # 10 x 0.9 must not become 9.000000000000002
     return float(known[rank - 1]) if rank <= known.size else inf
 
 
 def prediction_set(shares: Mapping[Hashable, float], threshold: float) -> tuple[Hashable, ...]:
-    """The answers whose nonconformity is at most the threshold, in the order given; no answers: ()."""
+    """The set C: answers whose nonconformity is at most the threshold, in the order given (supp:ttrl_loss_clean).
+
+    No answers: ().
+    """
     return tuple(answer for answer, share in shares.items() if 1.0 - share <= threshold + 1e-12)

@@ -7,15 +7,21 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from pixelis.equations.embedding import row_cosines
+
 
 def feature_loss(
     predicted: Tensor, target: Tensor, *, lambda_1: float = 0.5, lambda_2: float = 0.5, huber_delta: float = 1.0
 ) -> Tensor:
-    """λ₁·SmoothL1 + λ₂·(1 − cos) of (n, d) features, averaged over steps (supp:et_dynamics). No steps give 0."""
+    """λ₁·SmoothL1 + λ₂·(1 − cos) of (n, d) features, averaged over steps (supp:et_dynamics). No steps give 0.
+
+    The target passes no gradient: features are read off the backbone, which these losses must not train.
+    """
     if predicted.shape != target.shape or predicted.ndim != 2:
         raise ValueError(f"features are {tuple(predicted.shape)} and {tuple(target.shape)}: want the same (n, d)")
     if len(predicted) == 0:
         return predicted.sum()
+    target = target.detach()
     regression = functional.smooth_l1_loss(predicted, target, beta=huber_delta)
     return lambda_1 * regression + lambda_2 * (1.0 - functional.cosine_similarity(predicted, target, dim=1)).mean()
 
@@ -53,12 +59,8 @@ def prediction_error(
     a, b = np.asarray(v_hat, dtype=float), np.asarray(v_next, dtype=float)
     if a.shape != b.shape or a.ndim != 2:
         raise ValueError(f"features are {a.shape} and {b.shape}: want the same (n, d)")
-    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    products = (a * b).sum(axis=1)
-    # NaN lengths are not over 0, yet must not turn into a cosine of 0
-    cosine = np.divide(products, lengths, out=np.where(np.isnan(lengths), np.nan, 0.0), where=lengths > 0)
     distance = np.abs(a - b).sum(axis=1) / (max(1, a.shape[1]) if per_dimension else 1)
-    return alpha * distance + (1.0 - alpha) * (1.0 - cosine)
+    return alpha * distance + (1.0 - alpha) * (1.0 - row_cosines(a, b))
 
 
 def mc_variance(samples: ArrayLike) -> NDArray[np.float64]:

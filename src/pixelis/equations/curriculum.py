@@ -15,13 +15,13 @@ EASY, MEDIUM, HARD = 0, 1, 2
 def hardness_tertiles(predicted_error: ArrayLike) -> NDArray[np.int64]:
     """EASY, MEDIUM or HARD for each example by the tertiles of SFT-predicted error (subsec:sft).
 
-    Equal errors share a bin, and where all are equal all are MEDIUM. No examples give no bins; NaN raises ValueError.
+    Equal errors share a bin, and where all are equal all are MEDIUM. No examples give no bins; NaN or infinity is a
+    ValueError.
     """
     error = np.asarray(predicted_error, dtype=float)
-    if np.isnan(error).any():
-        raise ValueError(
-            f"{int(np.isnan(error).sum())} of {error.size} predicted errors are NaN: want a number for each"
-        )
+    if not np.isfinite(error).all():
+        broken = int((~np.isfinite(error)).sum())
+        raise ValueError(f"{broken} of {error.size} predicted errors are NaN or infinite: want a number for each")
     if error.size == 0:
         return np.zeros(0, dtype=np.int64)
     low, high = np.quantile(error, [1 / 3, 2 / 3])

@@ -55,14 +55,15 @@ def dawid_skene(
     tolerance: float = 1e-6,
     max_iterations: int = 50,
 ) -> DawidSkene:
-    """EM for class prior and confusion matrices from an (items, annotators) matrix of class numbers.
+    """EM for class prior and confusion matrices from an (items, annotators) matrix of class numbers
+    (sec:supp:voting-calib).
 
     A negative entry is a missing label. The prior starts at the majority labels' frequencies, every confusion matrix
     at the Laplace-smoothed diagonal (I + eps)/(1 + C eps); the prior is smoothed alike, because a class that starts at
     0 could never come back. Stops when the log-likelihood gains less than `tolerance` relative to itself, or after 50
     iterations. A row of a confusion matrix that rests on less than eps of an item (a class never seen, an annotator
     who labelled nothing) is given back as it started: the ratio of two vanishing masses says nothing.
-    An item without labels gets the prior; no items: uniform prior, log-likelihood 0.
+    An item without labels gets the prior; no items, or no annotators: uniform prior, log-likelihood 0.
     """
     given = np.asarray(labels)
     if given.ndim != 2 or not np.issubdtype(given.dtype, np.integer):
@@ -75,7 +76,7 @@ def dawid_skene(
     I, J = given.shape  # noqa: E741 - the paper's letters
     onehot = (given[:, :, None] == np.arange(C)).astype(np.float64)  # (I, J, C)
     seen = onehot.any(axis=(1, 2))
-    X = onehot[seen].reshape(-1, J * C)  # (I', J*C): one column for each annotator and label
+    X = onehot[seen].reshape(int(seen.sum()), J * C)  # (I', J*C): one column for each annotator and label
     start = np.broadcast_to(((np.eye(C) + epsilon) / (1.0 + C * epsilon))[None], (J, C, C))  # [j, label, truth]
     prior = (_majority(onehot[seen]).sum(axis=0) + epsilon) / (len(X) + C * epsilon)
     prior /= prior.sum()
@@ -100,7 +101,8 @@ def dawid_skene(
 def agreement(labels: ArrayLike, *, n_classes: int | None = None, epsilon: float = 1e-2) -> NDArray[np.float64]:
     """(J,) share of the other annotators' labels, on the same items, that are the same; Laplace-smoothed by eps.
 
-    (same + eps) / (others + C eps), C the number of classes. An annotator with nobody beside it: 1.
+    (same + eps) / (others + C eps), C the number of classes: what stands for r_j (sec:supp:voting-calib) where one
+    query is all there is. An annotator with nobody beside it, or without a label: 1.
     """
     given = np.asarray(labels)
     C = int(given.max(initial=0)) + 1 if n_classes is None else n_classes
@@ -112,7 +114,8 @@ def agreement(labels: ArrayLike, *, n_classes: int | None = None, epsilon: float
 
 
 def rollout_reliability(labels: ArrayLike, *, n_classes: int | None = None, min_items: int = 2) -> Reliability:
-    """r_j by Dawid and Skene where at least `min_items` items have two labels or more, else by agreement.
+    """r_j by Dawid and Skene where at least `min_items` items have two labels or more, else by agreement
+    (sec:supp:voting-calib). No rollouts: no values.
 
     With one item EM declares the majority right whatever the annotators are, so nothing is learnt from it.
     """

@@ -7,16 +7,19 @@ it when called.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pixelis.equations.zscore import mean_and_spread
 from pixelis.errors import PixelisError
 from pixelis.geometry import Footprint, Mask, Size, Span, Track, UnitBox, to_pixels
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Floating = TypeVar("Floating", bound=np.floating[Any])
 
 ACTIONS = ("SEG", "ZOOM", "TRK", "OCR", "TEMP", "PROP")
 """𝒜, in the order of the one-hot vector."""
@@ -121,15 +124,9 @@ def unit_norm(projected: ArrayLike) -> NDArray[np.float64]:
     g = np.asarray(projected, dtype=float)
     if not np.isfinite(g).all():
         raise ValueError("g_φ gave NaN or infinity: want finite step features")
-    g = scaled_rows(g)
+    g = _scaled_rows(g)
     norm = np.linalg.norm(g, axis=-1, keepdims=True)
     return np.divide(g, norm, out=np.zeros_like(g), where=norm > 0)
-
-
-def scaled_rows(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each vector divided by its largest entry, so that squares of tiny or huge features keep their digits."""
-    peak = np.abs(vectors).max(axis=-1, keepdims=True, initial=0.0)
-    return np.divide(vectors, peak, out=vectors.copy(), where=peak > 0)
 
 
 def step_embeddings(
@@ -155,8 +152,24 @@ def readout_loss(
     return feature_loss(readout, v_next, lambda_1=lambda_1, lambda_2=lambda_2, huber_delta=huber_delta)
 
 
+def row_cosines(a: NDArray[Floating], b: NDArray[Floating]) -> NDArray[np.float64]:
+    """cos(a_i, b_i) of two (n, d) arrays, giving (n,), computed in their own precision (supp:et_dynamics).
+
+    A vector of length 0 has cosine 0 with everything; NaN or infinity in a vector gives NaN.
+    """
+    a, b = _scaled_rows(a), _scaled_rows(b)
+    lengths = np.sqrt(np.einsum("nd,nd->n", a, a) * np.einsum("nd,nd->n", b, b))
+    # NaN lengths are not over 0, yet must not turn into a cosine of 0
+    zero = np.where(np.isnan(lengths), np.nan, 0.0)
+    return np.divide(np.einsum("nd,nd->n", a, b), lengths, out=zero, where=lengths > 0)
+
+
 class CosineStatistics(NamedTuple):
-    """Mean and spread of adjacent cosines in one task family; the checkpoint keeps them (supp:et_dynamics)."""
+    """Mean and spread of adjacent cosines, for z-scoring with fixed numbers.
+
+    Two sets that never mix: of E_t per task family, in the checkpoint (supp:et_dynamics), and of E_ext per evaluation
+    task, in the evaluation's passport (subsec:eval_setup).
+    """
 
     mean: float
     std: float
@@ -168,16 +181,19 @@ class CosineStatistics(NamedTuple):
 
 
 def cosine_statistics(cosines: ArrayLike) -> CosineStatistics:
-    """Statistics of the finite cosines among these, population standard deviation (supp:et_dynamics). None: 0, 0, 0."""
-    values = np.asarray(cosines, dtype=float).ravel()
-    values = values[np.isfinite(values)]
-    if values.size == 0:
-        return CosineStatistics(0.0, 0.0, 0)
-    return CosineStatistics(float(values.mean()), float(values.std()), int(values.size))
+    """Mean and population standard deviation of the finite cosines among these (supp:et_dynamics, subsec:eval_setup).
+
+    The NaN of a first step is left out. Equal cosines have spread 0; no cosines are 0, 0, 0. The z-scores of either are
+    all 0 and open no gate.
+    """
+    return CosineStatistics(*mean_and_spread(cosines))
 
 
 def require_spread(families: Mapping[str, CosineStatistics], *, floor: float = 0.02) -> None:
-    """Raise CollapseError where a task family's cosines have a spread under 0.02 (see DESIGN: training of g_φ)."""
+    """Raise CollapseError where a task family's E_t cosines have a spread under 0.02 (supp:et_dynamics).
+
+    The paper has no such check, and no loss for g_φ either. A family with fewer than two cosines fails too.
+    """
     fallen = {name: s for name, s in families.items() if s.collapsed(floor=floor)}
     if fallen:
         listed = ", ".join(f"{name} {s.std:.4f} over {s.samples}" for name, s in sorted(fallen.items()))
@@ -185,3 +201,17 @@ def require_spread(families: Mapping[str, CosineStatistics], *, floor: float = 0
             f"step embeddings have collapsed: spread of adjacent cosines is {listed}, want at least {floor}; "
             "train g_φ longer on the readout loss or give it more varied chains"
         )
+
+
+def _scaled_rows(vectors: NDArray[Floating]) -> NDArray[Floating]:
+    """Each vector divided by its largest entry, so that squares of tiny or huge features keep their digits.
+
+    Where no entry is so far out, the vectors as they are.
+    """
+    peak = np.maximum(
+        vectors.max(axis=-1, keepdims=True, initial=0.0), -vectors.min(axis=-1, keepdims=True, initial=0.0)
+    )
+    if ((peak > 1e-9) & (peak < 1e9)).all():
+        return vectors
+    with np.errstate(invalid="ignore"):  # infinity over infinity is NaN, which is meant
+        return np.divide(vectors, peak, out=vectors.copy(), where=peak > 0)

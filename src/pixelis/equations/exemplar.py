@@ -28,15 +28,17 @@ def choose_exemplar(
     """tau* = argmin |tau| - eta (Cur + Coh) - xi VisFid over the successful set (supp:ttrl_loss_clean).
 
     The paper gives neither weight. Ours are in steps: a standard deviation of Cur + Coh is worth half a step, full
-    fidelity two. A NaN summary says nothing and counts 0. Equal scores go to the shorter chain, then to the first.
-    Nobody successful, or no rollouts: rollout None.
+    fidelity two. A summary that is NaN or infinite says nothing and counts 0; such a length is a ValueError. Equal
+    scores go to the shorter chain, then to the first. Nobody successful, or no rollouts: rollout None.
     """
     columns = [np.atleast_1d(np.asarray(c, dtype=np.float64)) for c in (lengths, curiosity, coherence, visfid)]
     n = columns[0].size
     good = np.ones(n, dtype=bool) if successful is None else np.atleast_1d(np.asarray(successful, dtype=bool))
     if any(c.shape != (n,) for c in [*columns, good]):
         raise ValueError(f"{n} lengths, but other numbers of summaries or marks: want one of each for each rollout")
-    size, cur, coh, fidelity = (np.nan_to_num(c) for c in columns)
+    if not np.isfinite(columns[0]).all():
+        raise ValueError(f"chain lengths {columns[0].tolist()}: want a number of steps for each rollout")
+    size, cur, coh, fidelity = (np.nan_to_num(c, nan=0.0, posinf=0.0, neginf=0.0) for c in columns)
     scores = np.where(good, size - eta * (cur + coh) - xi * fidelity, np.inf)
     if not good.any():
         return Exemplar(None, scores)

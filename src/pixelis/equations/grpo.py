@@ -9,6 +9,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from pixelis.equations.zscore import zscore
+
 Normalisation = Literal["sequence", "token"]
 
 
@@ -16,21 +18,13 @@ def group_advantage(rewards: ArrayLike) -> NDArray[np.float64]:
     """A = (R − mean) / std inside each group, (..., K) giving (..., K), population std (subsec:ccrft).
 
     A group whose rewards are all equal teaches nothing: zeros, not noise blown up. So does a group of one. A rollout
-    whose reward is NaN gets 0 and takes no part in the statistics of its group.
+    whose reward is NaN or infinite gets 0 and takes no part in the statistics of its group.
     """
     R = np.asarray(rewards, dtype=float)
     if R.ndim == 0:
         raise ValueError("rewards are a single number, want the rewards of a group")
-    if R.size == 0:
-        return np.zeros_like(R)
-    known = np.isfinite(R)
-    count = np.maximum(known.sum(axis=-1, keepdims=True), 1)
-    filled = np.where(known, R, 0.0)
-    centred = np.where(known, filled - filled.sum(axis=-1, keepdims=True) / count, 0.0)
-    spread = np.sqrt((centred**2).sum(axis=-1, keepdims=True) / count)
-    # rounding leaves a spread of about 1e-16 times the rewards where all are equal
-    real = spread > 1e-8 * np.maximum(1.0, np.abs(filled).max(axis=-1, keepdims=True))
-    return np.divide(centred, spread, out=np.zeros_like(R), where=np.broadcast_to(real, R.shape))
+    # a reward is a sum of terms around 1: equal sums may differ by their rounding even where they come out near 0
+    return zscore(R, axis=-1, least_spread=1e-8)
 
 
 def top_k(rewards: ArrayLike, *, k: int = 8) -> tuple[int, ...]:

@@ -15,11 +15,11 @@ def per_token_kl(logits: Tensor, anchor_logits: Tensor) -> Tensor:
     """KL(π_θ ‖ π_anchor) in nats at each place, exact: (..., V) and (..., V) give (...) (supp:ttrl_loss_clean).
 
     A token that the policy cannot say (logit −∞) adds nothing, wherever the anchor stands; one that only the anchor
-    cannot say makes the KL infinite, which the controller holds.
+    cannot say makes the KL infinite, which the controller holds. The anchor passes no gradient.
     """
     if logits.shape != anchor_logits.shape:
         raise ValueError(f"logits are {tuple(logits.shape)} and {tuple(anchor_logits.shape)}: want the same vocabulary")
-    log_p, log_q = logits.log_softmax(-1), anchor_logits.log_softmax(-1)
+    log_p, log_q = logits.log_softmax(-1), anchor_logits.detach().log_softmax(-1)
     banned = torch.isneginf(log_p)
     # filled before the product: 0 · (−∞ + ∞) is NaN, and so would be its gradient
     return (log_p.exp() * (log_p.masked_fill(banned, 0.0) - log_q.masked_fill(banned, 0.0))).sum(-1)
@@ -52,7 +52,7 @@ def sampled_kl(log_probs: Tensor, anchor_log_probs: Tensor, mask: Tensor, *, est
         )
     if not bool(mask.any()):
         return log_probs[:0].sum()
-    r = log_probs[mask] - anchor_log_probs[mask]
+    r = log_probs[mask] - anchor_log_probs[mask].detach()
     if estimator == "k1":
         return r.mean()
     if estimator == "k2":

@@ -33,30 +33,55 @@ class Importance(NamedTuple):
 
 
 def seg_required(iou: float, *, answer_changes: bool, at: float = 0.5) -> bool:
-    """SEG-required: localised with IoU >= 0.5, and dilating or eroding the footprint by 8 px changes the answer."""
+    """SEG-required: localised with IoU >= 0.5, and dilating or eroding the footprint by 8 px changes the answer
+    (supp:tool_necessity). NaN, here and below, is no evidence of need.
+    """
     return iou >= at and answer_changes
 
 
+def zoom_required(iou: float, *, whole_frame_changes: bool, at: float = 0.5) -> bool:
+    """ZOOM-required: the view has IoU >= 0.5, and giving the whole frame in its place changes the answer.
+
+    The paper ablates ZOOM without saying which items need it (supp:tool_necessity); ours, after its SEG.
+    """
+    return iou >= at and whole_frame_changes
+
+
 def trk_required(hota: float, *, shuffling_degrades: bool, at: float = 0.15) -> bool:
-    """TRK-required: linked with HOTA >= the protocol's 0.15 (runlatency), and shuffled identities do worse."""
+    """TRK-required: linked with HOTA >= the protocol's 0.15 (runlatency), and shuffled identities do worse
+    (supp:tool_necessity).
+    """
     return hota >= at and shuffling_degrades
 
 
 def read_required(anls: float, *, masking_changes: bool, at: float = 0.7) -> bool:
-    """READ-required: the answer overlaps a reference span with ANLS >= 0.7, and masking its characters changes it."""
+    """READ-required: the answer overlaps a reference span with ANLS >= 0.7, and masking its characters changes it
+    (supp:tool_necessity).
+    """
     return anls >= at and masking_changes
 
 
 def temp_required(tiou: float, *, random_window_flips: bool, at: float = 0.5) -> bool:
-    """TEMP-required: a segment with IoU >= 0.5 is selected, and a random window of its length flips the decision."""
+    """TEMP-required: a segment with IoU >= 0.5 is selected, and a random window of its length flips the decision
+    (supp:tool_necessity).
+    """
     return tiou >= at and random_window_flips
+
+
+def prop_required(match: float, *, other_value_changes: bool, at: float = 1.0) -> bool:
+    """PROP-required: the attribute matches the reference, and giving another value in its place changes the answer.
+
+    The paper's protocol leaves PROP out (supp:tool_necessity); ours, after its READ.
+    """
+    return match >= at and other_value_changes
 
 
 def necessity_effect(full: ArrayLike, without: ArrayLike, needed: ArrayLike | None = None) -> Effect:
     """Delta m_u = m_full(D_u) - m_without(D_u) (supp:tool_necessity).
 
     `full` and `without` hold the metric of the same items with all tools and with u taken away: (n,), or (seeds, n).
-    `needed` (n,) marks D_u; without it all items count. An empty subset: NaN with 0 items.
+    `needed` (n,) marks D_u; without it all items count. An empty subset: NaN with 0 items. An item of the subset
+    without a score (NaN) makes the effect NaN: the two means would not be over the same items.
     """
     f, w = _paired(full, without)
     keep = _subset(needed, f.shape[1])

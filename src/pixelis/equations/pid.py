@@ -156,8 +156,10 @@ def simulate(
     target: float = 0.15,
     one_sided: bool = False,
 ) -> Response:
-    """Run the controller on a plant. KL starts at `start_kl` (0: the policy is still its anchor) or, where that is
-    None, where β would hold it. Gains for a policy that answers otherwise can be tried here before a run is spent."""
+    """Run the controller on a plant, to see what gains do before a run is spent on them (supp:pid_kl, note iii).
+
+    KL starts at `start_kl` (0: the policy is still its anchor) or, where that is None, where β would hold it.
+    """
     pid = Pid(beta=beta)
     betas, kls = [beta], [plant.ceiling / (1.0 + beta / plant.half) if start_kl is None else start_kl]
     for step in range(steps):

@@ -15,18 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pixelis.equations import embedding
 from pixelis.equations.behaviour import name_similarity
+from pixelis.equations.embedding import ACTIONS, row_cosines
+from pixelis.equations.zscore import zscore_with
 
 Floats = NDArray[np.float64]
 
-TOOLS = ("SEG", "ZOOM", "TRK", "OCR", "TEMP", "PROP")
-
-
-class CosineStatistics(NamedTuple):
-    """Mean and spread of adjacent cosines of E_ext, per task, computed once on the dev split."""
-
-    mean: float
-    std: float
+cosine_statistics = embedding.cosine_statistics
+"""Of E_ext cosines as of E_t cosines; the two sets of statistics are kept apart (subsec:eval_setup)."""
 
 
 class Racpr(NamedTuple):
@@ -60,7 +57,8 @@ class ActionEntropy(NamedTuple):
 def adjacent_cosines(embeddings: ArrayLike, lengths: ArrayLike) -> Floats:
     """c_t = cos(E_ext(t), E_ext(t-1)) for every step; NaN at the first of each trace (subsec:eval_setup).
 
-    `embeddings` (S, d) in any float type. A vector of length 0 has cosine 0 with everything.
+    `embeddings` (S, d) in any float type. A vector of length 0 has cosine 0 with everything; NaN or infinity in one
+    gives NaN, which closes the gate.
     """
     E = np.asarray(embeddings)
     first = _first_steps(lengths, len(E))
@@ -71,27 +69,18 @@ def adjacent_cosines(embeddings: ArrayLike, lengths: ArrayLike) -> Floats:
     block = 4096  # keeps the copy of half-precision caches in the processor's own cache
     for at in range(1, len(E), block):
         rows: NDArray[Any] = E[at - 1 : at + block].astype(wide)  # block + 1 rows
-        norms = np.sqrt(np.einsum("id,id->i", rows, rows))
-        scale = norms[1:] * norms[:-1]
-        dots = np.einsum("id,id->i", rows[1:], rows[:-1])
-        cosines[at : at + len(dots)] = np.divide(dots, scale, out=np.zeros_like(dots), where=scale > 0.0)
+        cosines[at : at + block] = row_cosines(rows[1:], rows[:-1])
     cosines[first] = np.nan
     return cosines
-
-
-def cosine_statistics(cosines: ArrayLike) -> CosineStatistics:
-    """z-scoring statistics from dev-split cosines; NaN (first steps) is left out. No cosines: mean 0, spread 1."""
-    c = np.asarray(cosines, dtype=np.float64)
-    c = c[np.isfinite(c)]
-    return CosineStatistics(float(c.mean()), float(c.std())) if c.size else CosineStatistics(0.0, 1.0)
 
 
 def rapr(valid: ArrayLike, lengths: ArrayLike | None = None) -> Floats:
     """RaPR(h) = (1/T) sum u_t of each trace, in [0, 1] (subsec:eval_setup).
 
-    `valid` (S,) holds u_t of all steps; without `lengths` they are one trace. A trace without steps: 0.
+    `valid` (S,) holds u_t of all steps, 0 or 1; without `lengths` they are one trace. A step whose validity is NaN was
+    not verified and is not valid. A trace without steps: 0.
     """
-    u = np.asarray(valid, dtype=np.float64).ravel()
+    u = _verified(valid)
     T = np.array([u.size]) if lengths is None else np.asarray(lengths, dtype=np.int64)
     _first_steps(T, u.size)
     owner = np.repeat(np.arange(T.size), T)
@@ -117,18 +106,19 @@ def racpr(
     g_t = 1 where u_{t-1} = u_t = 1 and z(c_t) >= tau; runs of g_t = 1 are the chains C, kept from |C| = l_min on;
     q(C) = mean [z - tau]+ - alpha_len (|C| - L_0)+ / |C| - alpha_inv (invalid in C) / |C|. The gate lets no invalid
     step into a chain, so the last term is 0 wherever the formula is followed.
-    No qualified chain, T = 0 and T = 1 included: 0. A spread of 0 gives z = 0; a NaN cosine closes the gate.
+    No qualified chain, T = 0 and T = 1 included: 0. A spread of 0 gives z = 0; a NaN or infinite cosine closes the
+    gate, and so does a NaN validity.
     """
-    u = np.asarray(valid, dtype=np.float64).ravel() > 0.5
+    u = _verified(valid)
     c = np.asarray(cosines, dtype=np.float64).ravel()
     T = np.array([u.size]) if lengths is None else np.asarray(lengths, dtype=np.int64)
     if c.size != u.size:
         raise ValueError(f"{u.size} validity marks, but {c.size} cosines: want one of each for each step")
     first = _first_steps(T, u.size)
     owner = np.repeat(np.arange(T.size), T)  # (S,) trace of each step
-    z = _z_scores(c, np.broadcast_to(mean, T.shape)[owner], np.broadcast_to(std, T.shape)[owner])
+    z = zscore_with(c, np.broadcast_to(mean, T.shape)[owner], np.broadcast_to(std, T.shape)[owner])
     before = np.concatenate([[False], u[:-1]])[: u.size]
-    gate = u & before & (z >= tau)  # NaN compares False
+    gate = u & before & np.isfinite(z) & (z >= tau)
     gate[first] = False
     starts = np.flatnonzero(gate & ~np.concatenate([[False], gate[:-1]])[: gate.size])
     ends = np.flatnonzero(gate & ~np.concatenate([gate[1:], [False]])) + 1
@@ -137,10 +127,8 @@ def racpr(
     starts, ends, size = starts[keep], ends[keep], size[keep]
     values, chain_length = np.zeros(T.size), np.zeros(T.size, dtype=np.int64)
     if size.size:
-        rise = np.concatenate([[0.0], np.cumsum(np.where(gate, z - tau, 0.0))])
-        invalid = np.concatenate([[0], np.cumsum(~u)])
-        q = (rise[ends] - rise[starts]) / size
-        q -= alpha_len * np.maximum(size - l_0, 0) / size + alpha_inv * (invalid[ends] - invalid[starts]) / size
+        q = _chain_sums(np.where(gate, z - tau, 0.0), starts, ends) / size
+        q -= alpha_len * np.maximum(size - l_0, 0) / size + alpha_inv * _chain_sums(~u, starts, ends) / size
         order = np.lexsort((q, owner[starts]))  # the best of each trace comes last
         best = order[np.append(np.diff(owner[starts][order]) > 0, True)]
         values[owner[starts[best]]], chain_length[owner[starts[best]]] = q[best], size[best]
@@ -148,7 +136,7 @@ def racpr(
 
 
 def process_summary(rapr_values: ArrayLike, racpr_values: Racpr) -> ProcessSummary:
-    """Means over traces x 100 with the share that has a qualified chain; no traces: zeros."""
+    """Means over traces x 100 with the share that has a qualified chain (subsec:eval_setup); no traces: zeros."""
     p = np.asarray(rapr_values, dtype=np.float64)
     if p.size != racpr_values.values.size:
         raise ValueError(f"RaPR of {p.size} traces, but RaCPR of {racpr_values.values.size}: want the same traces")
@@ -173,7 +161,7 @@ def run_to_run_stability(
     return float(np.mean(means))
 
 
-def action_entropy(actions: Sequence[str], *, tools: Sequence[str] = TOOLS) -> ActionEntropy:
+def action_entropy(actions: Sequence[str], *, tools: Sequence[str] = ACTIONS) -> ActionEntropy:
     """AE: entropy of the tools called (subsec:rq1). No actions: 0. A name outside `tools` counts as one tool more."""
     counts = Counter(actions)
     p = np.array(list(counts.values()), dtype=np.float64) / max(1, len(actions))
@@ -193,8 +181,15 @@ def plan_reexecution(correct: ArrayLike) -> Floats:
     return np.where(ran > 0, np.nansum(hits, axis=1) / np.maximum(ran, 1), np.nan)
 
 
-def _z_scores(c: Floats, mean: Floats, std: Floats) -> Floats:
-    return np.where(np.isnan(c), np.nan, np.divide(c - mean, std, out=np.zeros_like(c), where=std > 0.0))
+def _verified(valid: ArrayLike) -> NDArray[np.bool_]:
+    return np.asarray(valid, dtype=np.float64).ravel() > 0.5  # NaN compares False
+
+
+def _chain_sums(values: NDArray[Any], starts: NDArray[np.intp], ends: NDArray[np.intp]) -> Floats:
+    """The sum from each start up to its end."""
+    # not by differences of one running sum: the huge z of a task without spread would drown every later trace
+    bounds = np.column_stack([starts, ends]).ravel()  # chains and the gaps between them, in turn
+    return np.add.reduceat(np.append(values, 0.0), bounds)[::2]
 
 
 def _first_steps(lengths: ArrayLike, steps: int) -> NDArray[np.int64]:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pixelis.equations.zscore import zscore
+
 
 class RewardWeights(NamedTuple):
     """w_1 to w_4 of (eq:ccrft_reward). The paper tunes them on dev and does not print them: these are ours.
@@ -33,24 +35,6 @@ class Rewards(NamedTuple):
     penalty: NDArray[np.float64]
 
 
-def zscore(values: ArrayLike) -> NDArray[np.float64]:
-    """(x − mean) / standard deviation over the batch, population form (subsec:ccrft).
-
-    A value that is NaN or infinite takes no part in the statistics and gets 0, the batch's middle. Equal values, a
-    single value and no value at all give zeros.
-    """
-    values = np.asarray(values, dtype=float)
-    known = np.isfinite(values)
-    result = np.zeros_like(values)
-    if known.any():
-        centred = values[known] - values[known].mean()
-        spread = centred.std()
-        # rounding leaves a spread of about 1e-16 times the values where all are equal
-        if spread > 1e-12 * np.abs(values[known]).max():
-            result[known] = centred / spread
-    return result
-
-
 def final_reward(score: ArrayLike) -> NDArray[np.float64]:
     """R_final from a task score in [0, 1]: 2·score − 1, so right is +1 and wrong −1 (eq:ccrft_reward).
 
@@ -64,7 +48,10 @@ def final_reward(score: ArrayLike) -> NDArray[np.float64]:
 
 
 def repeated_calls(calls: Sequence[Hashable]) -> tuple[bool, ...]:
-    """For each call whether it equals the one before it. A repeated view is perfectly coherent, so it must not pay."""
+    """For each call whether it equals the one before it (eq:value_pen counts it as invalid).
+
+    A repeated view is perfectly coherent, so it must not pay.
+    """
     return tuple(at > 0 and call == calls[at - 1] for at, call in enumerate(calls))
 
 
@@ -74,7 +61,7 @@ def penalty(
     *,
     alpha_inv: float = 0.30,
     alpha_len: float = 0.02,
-    length_prior: int = 6,
+    l_0: int = 6,
 ) -> float:
     """Pen(τ) = α_inv·(invalid calls) + α_len·max(0, |τ| − L₀) (eq:value_pen, values of tab:hp-rcpr).
 
@@ -84,7 +71,7 @@ def penalty(
     if len(calls) != len(valid):
         raise ValueError(f"{len(calls)} calls and {len(valid)} validities: want one a call")
     invalid = sum(not ok or again for ok, again in zip(valid, repeated_calls(calls), strict=True))
-    return alpha_inv * invalid + alpha_len * max(0, len(calls) - length_prior)
+    return alpha_inv * invalid + alpha_len * max(0, len(calls) - l_0)
 
 
 def ccrft_reward(

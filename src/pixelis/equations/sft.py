@@ -33,10 +33,12 @@ def sft_loss(
     """ℒ_SFT: next-token cross-entropy in which tool names and arguments weigh w_act (subsec:sft), label-smoothed.
 
     logits (..., V), the others (...). The weighted sum is divided by the sum of the weights, so the loss stays in nats
-    per token whatever the share of action tokens. Places outside `loss_mask` (prompt, tool outputs, padding) may hold
-    anything, NaN included; where the mask is all zero the loss is 0.
+    per token whatever the share of action tokens. Places outside `loss_mask` (prompt, tool outputs, padding), or whose
+    target is `IGNORED`, carry neither loss nor weight and may hold anything, NaN included; where that leaves none the
+    loss is 0.
     """
     _same_shape(logits=logits[..., 0], targets=targets, action_mask=action_mask, loss_mask=loss_mask)
+    loss_mask = loss_mask & (targets != IGNORED)
     if not bool(loss_mask.any()):
         return _zero(logits)
     nats = functional.cross_entropy(logits[loss_mask], targets[loss_mask], reduction="none", label_smoothing=smoothing)

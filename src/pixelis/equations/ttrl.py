@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from pixelis.equations.ema import ema
+from pixelis.equations.zscore import mean_and_spread, zscore_with
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -30,13 +33,9 @@ class Baseline(NamedTuple):
 
 
 def summary_statistics(curiosity: ArrayLike, coherence: ArrayLike) -> Summaries:
-    """The z-scoring statistics of a memory. No entries: mean 0, spread 1."""
-    pairs = []
-    for column in (curiosity, coherence):
-        x = np.asarray(column, dtype=np.float64)
-        x = x[np.isfinite(x)]
-        pairs += [float(x.mean()), float(x.std())] if x.size else [0.0, 1.0]
-    return Summaries(*pairs)
+    """The z-scoring statistics of a memory's summaries (eq:value_pen), NaN left out. No entries: mean 0, spread 1."""
+    cur, coh = (mean_and_spread(column) for column in (curiosity, coherence))
+    return Summaries(cur.mean, cur.std if cur.samples else 1.0, coh.mean, coh.std if coh.samples else 1.0)
 
 
 def trace_value(curiosity: ArrayLike, coherence: ArrayLike, statistics: Summaries) -> Floats:
@@ -75,9 +74,7 @@ def baseline_step(
     """
     r = np.asarray(returns, dtype=np.float64).ravel()
     x = value if kind == "literal" else (float(r.mean()) if r.size else np.nan)
-    if not np.isfinite(x):
-        return baseline
-    return Baseline(float(x) if baseline.value is None else rho * baseline.value + (1.0 - rho) * float(x))
+    return Baseline(ema(baseline.value, float(x), rho=rho))
 
 
 def rollout_return(
@@ -86,7 +83,7 @@ def rollout_return(
     """r(tau) = 1{ans = a-hat} + kappa Sim_behav(tau, tau*) - lambda_pen Pen(tau) (supp:ttrl_loss_clean).
 
     kappa and lambda_pen are ours: Pen has its own weights already, and with kappa = 1 the exemplar's behaviour counts
-    as much as the answer.
+    as much as the answer. Without an exemplar the similarity is NaN, and so is the return.
     """
     if kappa < 0.0 or lambda_pen < 0.0:
         raise ValueError(f"kappa and lambda_pen are 0 or more, got {kappa} and {lambda_pen}")
@@ -107,11 +104,11 @@ def normalise_advantages(
     """Advantages over their root mean square within the batch (supp:ttrl_loss_clean, practical notes).
 
     A is centred by b already: taking the batch mean away as well would punish the weaker of two good rollouts, so that
-    is a flag. Rollouts of abstained queries (`mask` 0) come out as 0 and do not count in the scale. A batch whose
-    scale is under `eps` (constant and centred, or all 0) gives zeros.
+    is a flag. Rollouts of abstained queries (`mask` 0), and those whose advantage is NaN or infinite, come out as 0 and
+    do not count in the scale. A batch whose scale is under `eps` (constant and centred, or all 0) gives zeros.
     """
     A = np.asarray(advantages, dtype=np.float64)
-    m = np.ones_like(A, dtype=bool) if mask is None else np.broadcast_to(np.asarray(mask, dtype=bool), A.shape)
+    m = np.isfinite(A) if mask is None else np.asarray(mask, dtype=bool) & np.isfinite(A)
     if not m.any():
         return np.zeros_like(A)
     centred = A - (A[m].mean() if centre else 0.0)
@@ -126,7 +123,8 @@ def ttrl_loss(
 
     `token_logprobs` (N, L) of the sampled tokens, `token_mask` (N, L) is 0 on prompts, observations and padding;
     log pi(tau) is their sum. `advantages` (N,) and the abstention masks `m`, (N,) or one number, pass no gradient.
-    With m = 0 everywhere, or without rollouts, only the KL term is left. `kl_tok` is nats per token.
+    With m = 0 everywhere, or without rollouts, only the KL term is left: an abstained rollout's advantage may be NaN,
+    as it is where there was no exemplar. `kl_tok` is nats per token.
     """
     if token_logprobs.shape != token_mask.shape:
         raise ValueError(
@@ -134,14 +132,15 @@ def ttrl_loss(
         )
     if advantages.shape != token_logprobs.shape[:1]:
         raise ValueError(f"{token_logprobs.shape[0]} rollouts, but {advantages.numel()} advantages: want one for each")
-    # where, not a product: a masked position may hold -inf, and 0 x -inf is NaN
+    if m.ndim and m.shape != advantages.shape:
+        raise ValueError(f"abstention masks {tuple(m.shape)} for {advantages.numel()} rollouts: want one, or one each")
+    # masked_fill, not a product: a masked position may hold -inf or NaN, and 0 times that is NaN
     log_pi = token_logprobs.masked_fill(token_mask == 0, 0.0).sum(dim=1)  # (N,)
-    weight = (m * advantages).detach()
+    weight = (m * advantages.masked_fill(m == 0, 0.0)).detach()
     # the mean is over all N, abstained ones included, as the pseudo-code has it
     policy = -(weight * log_pi.masked_fill(weight == 0, 0.0)).sum() / max(1, log_pi.shape[0])
     return policy + beta * kl_tok
 
 
 def _z(x: ArrayLike, mean: float, std: float) -> Floats:
-    z = (np.asarray(x, dtype=np.float64) - mean) / std if std > 0.0 else np.zeros(np.shape(x))
-    return np.nan_to_num(z, nan=0.0, posinf=0.0, neginf=0.0)
+    return np.nan_to_num(zscore_with(x, mean, std), nan=0.0, posinf=0.0, neginf=0.0)

@@ -77,7 +77,7 @@ class Fidelity(NamedTuple):
 
 
 def mask_overlap(a: Mask, b: Mask) -> float:
-    """IoU of two masks; 1 where both are empty. On different grids both are read on the finer one."""
+    """IoU of two masks (subsec:ttrl); 1 where both are empty. On different grids both are read on the finer one."""
     if (a.height, a.width) == (b.height, b.width):
         return region_iou(a, b)
     height, width = max(a.height, b.height), max(a.width, b.width)
@@ -87,7 +87,7 @@ def mask_overlap(a: Mask, b: Mask) -> float:
 
 
 def overlap_matrix(footprints: Sequence[Footprint]) -> NDArray[np.float64]:
-    """(n, n) overlap of every two footprints in [0, 1], symmetric, ones on the diagonal.
+    """(n, n) overlap of every two footprints in [0, 1], symmetric, ones on the diagonal (subsec:ttrl).
 
     Boxes and masks: IoU; a mask against a box by its bounding box. Tracks: IoU averaged over the frames in which
     either was seen, 0 where only one was. Spans: F1 over time. Across media, frames, or between space, tracks and
@@ -105,7 +105,7 @@ def overlap_matrix(footprints: Sequence[Footprint]) -> NDArray[np.float64]:
 
 
 def time_f1(a: Sequence[Span], b: Sequence[Span]) -> float:
-    """2 x common seconds / (seconds of a + seconds of b), over the unions of spans.
+    """2 x common seconds / (seconds of a + seconds of b), over the unions of spans (subsec:ttrl, F1-style).
 
     Single instants have no length: where neither side has any, 1 if they name the same instants, else 0.
     """
@@ -113,12 +113,15 @@ def time_f1(a: Sequence[Span], b: Sequence[Span]) -> float:
 
 
 def property_f1(a: Sequence[tuple[str, str]], b: Sequence[tuple[str, str]]) -> float:
-    """F1 of attribute-value pairs, normalised as text is; 1 where both said nothing."""
+    """F1 of attribute-value pairs, normalised as text is (subsec:ttrl, F1-style); 1 where both said nothing."""
     return _set_f1(_pairs(a), _pairs(b))
 
 
 def text_anls(a: Sequence[TextSpan], b: Sequence[TextSpan]) -> float:
-    """ANLS of what was read, lines joined in reading order; a similarity under 0.5 scores 0; 1 where both are empty."""
+    """ANLS of what was read, lines joined in reading order (subsec:ttrl).
+
+    A similarity under 0.5 scores 0; 1 where both are empty.
+    """
     return anls(_reading(a), [_reading(b)])
 
 
@@ -133,7 +136,7 @@ def match_score(a: Step, b: Step) -> float:
 
 
 def step_scores(steps: Sequence[Step]) -> NDArray[np.float64]:
-    """(n, n) symmetric matrix of `match_score`, ones on the diagonal.
+    """(n, n) symmetric matrix of `match_score`, ones on the diagonal (subsec:ttrl). No steps: (0, 0).
 
     Rollouts repeat one another's calls, so equal steps are compared once, and all regions are intersected in one go.
     """

@@ -50,9 +50,9 @@ class Consensus(NamedTuple):
     conformal_set: tuple[Hashable, ...] | None
     """Answers that cannot be ruled out; None where no threshold was given."""
     majority: Answer
-    """The most frequent answer, weights aside."""
+    """The most frequent answer, weights and near-duplicates aside: the hard majority of tab:risk_coverage."""
     entropy: float
-    """Entropy of the answers' frequencies over log N, in [0, 1]."""
+    """Entropy of the answers' frequencies over log N, in [0, 1], N the rollouts that voted with weight."""
     low_entropy: bool
     """The gate of the successful set: entropy under 0.2."""
     reason: str
@@ -135,7 +135,7 @@ def class_scores(answers: Sequence[Answer], weights: ArrayLike) -> dict[Hashable
 
 
 def normalised_margin(scores: ArrayLike) -> float:
-    """(largest - second largest) / sum; 1 for a single answer with weight, 0 where nothing has weight."""
+    """(largest - second largest) / sum (sec:supp:voting-calib); 1 for a single answer, 0 where nothing has weight."""
     ranked = sorted(np.asarray(scores, dtype=np.float64).tolist(), reverse=True)
     total = fsum(ranked)
     if total <= 0.0:
@@ -144,7 +144,7 @@ def normalised_margin(scores: ArrayLike) -> float:
 
 
 def answer_entropy(answers: Sequence[Answer]) -> float:
-    """Entropy of the answers' frequencies over log N, N answers given: 0 unanimous, 1 all different.
+    """Entropy of the answers' frequencies over log N, N answers given: 0 unanimous, 1 all different (subsec:ttrl).
 
     Over log N, 7 of 8 gives 0.18 and passes the paper's 0.2, 6 of 8 gives 0.27 and does not; in nats only unanimity
     would ever pass. Fewer than two answers: 0.
@@ -168,7 +168,8 @@ def consensus(
     """The weighted vote with abstention (sec:supp:voting-calib, supp:ttrl_loss_clean; delta from tab:risk_coverage).
 
     m(q) = 1 iff the margin is at least `delta` and the conformal set holds one answer: an answer is in it when
-    1 - its vote share is at most `conformal_threshold`. Without a threshold the margin alone decides.
+    1 - its vote share is at most `conformal_threshold`. Without a threshold the margin alone decides. The entropy gate
+    looks at rollouts with weight only: a near-duplicate that lost its vote must not lower the entropy by repetition.
     No rollouts, none with an answer, or all weights 0: no answer, margin 0, not accepted. One rollout with weight:
     its answer, margin 1. All answers different with equal weights: margin 0, not accepted.
     """
@@ -187,7 +188,8 @@ def consensus(
     else:
         reason = ""
     given = [a for a in answers if a is not None]
-    entropy = answer_entropy(answers)
+    voted = [a for a, weight in zip(answers, _checked(answers, weights), strict=True) if weight > 0.0]
+    entropy = answer_entropy(voted)
     return Consensus(
         answer=answer,
         margin=margin,
@@ -196,13 +198,15 @@ def consensus(
         conformal_set=kept,
         majority=min(given, key=lambda a: (-given.count(a), repr(a)), default=None),
         entropy=entropy,
-        low_entropy=bool(given) and entropy < max_entropy,
+        low_entropy=answer is not None and entropy < max_entropy,
         reason=reason,
     )
 
 
 def single_flips(answers: Sequence[Answer], weights: ArrayLike, *, ceiling: float = 1.0) -> tuple[Flip, ...]:
     """Which rollout's weight, changed alone within [0, ceiling], would change the answer; smallest change first.
+
+    For the record of a vote, so that a reader sees what it hung on (sec:supp:voting-calib, sensitivity).
 
     A rollout of the winning answer flips it by falling under `flips_at`, another by rising over it. Every factor of
     w_j is at most 1, and so is the ceiling. Nobody voted with weight, or nothing flips it: ().

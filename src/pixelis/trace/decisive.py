@@ -1,9 +1,10 @@
 """Which steps carried the answer.
 
 The paper calls a step decisive that "succeeded and changes the intermediate state or the final answer"
-(subsec:pipeline), and counts high-confidence, answer-contributing calls. We take it to be a call that succeeded, with
+(sec:data), and counts high-confidence, answer-contributing calls. We take it to be a call that succeeded, with
 confidence at or over its tool's threshold, of which a region, text, view, time or value reaches a later call or the
-answer. A later call that never ran (invalid, disabled) uses nothing. Pure: the record alone decides.
+answer. A tool that states no confidence is exact. A later call that never ran (invalid, disabled) uses nothing. Pure:
+the record alone decides.
 """
 
 from __future__ import annotations

@@ -1,0 +1,65 @@
+"""Standardising: over a batch or inside groups, and with statistics that were fixed beforehand.
+
+Corpus scores, intrinsic rewards and the rewards of a group take the statistics of the batch itself (`zscore`); adjacent
+cosines and the memory's summaries take fixed ones (`zscore_with`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+ROUNDING = 1e-12
+"""A spread under this share of the values is what rounding leaves where all are equal."""
+
+
+class Spread(NamedTuple):
+    """Mean and population standard deviation of so many values."""
+
+    mean: float
+    std: float
+    samples: int
+
+
+def mean_and_spread(values: ArrayLike) -> Spread:
+    """Statistics to fix for `zscore_with`, of the finite values (supp:et_dynamics, subsec:eval_setup).
+
+    Equal values have spread 0, exactly: one of 1e-17 would turn their rounding into z-scores. No values: 0, 0, 0.
+    """
+    x = np.asarray(values, dtype=float).ravel()
+    x = x[np.isfinite(x)]
+    if x.size == 0:
+        return Spread(0.0, 0.0, 0)
+    std = float(x.std())
+    return Spread(float(x.mean()), std if std > ROUNDING * np.abs(x).max() else 0.0, int(x.size))
+
+
+def zscore(values: ArrayLike, *, axis: int | None = None, least_spread: float = 0.0) -> NDArray[np.float64]:
+    """(x − mean) / standard deviation over the batch or along an axis, population form (sec:data, subsec:ccrft).
+
+    A value that is NaN or infinite takes no part in the statistics and gets 0, the batch's middle. Equal values, a
+    single value and no value at all give zeros; so does a spread that is not over `least_spread`.
+    """
+    x = np.asarray(values, dtype=float)
+    known = np.isfinite(x)
+    if not known.any():
+        return np.zeros_like(x)
+    filled = np.where(known, x, 0.0)
+    count = np.maximum(known.sum(axis=axis, keepdims=True), 1)
+    centred = np.where(known, filled - filled.sum(axis=axis, keepdims=True) / count, 0.0)
+    spread = np.sqrt((centred**2).sum(axis=axis, keepdims=True) / count)
+    rounding = ROUNDING * np.abs(filled).max(axis=axis, keepdims=True)
+    real = np.broadcast_to(spread > np.maximum(least_spread, rounding), x.shape)
+    return np.divide(centred, spread, out=np.zeros_like(x), where=real)
+
+
+def zscore_with(values: ArrayLike, mean: ArrayLike, std: ArrayLike) -> NDArray[np.float64]:
+    """(x − mean) / std with given statistics, one pair or one for each value (supp:et_dynamics, subsec:eval_setup).
+
+    A spread that is not over 0 gives 0, since nothing can be told apart; NaN stays NaN.
+    """
+    x, mu, sigma = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (values, mean, std)))
+    z = np.divide(x - mu, sigma, out=np.zeros(x.shape), where=sigma > 0.0)
+    return np.where(np.isnan(x), np.nan, z)
