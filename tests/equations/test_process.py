@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 
 from pixelis.equations.coherence import adjacent_cosines as chain_cosines
-from pixelis.equations.embedding import CosineStatistics
+from pixelis.equations.embedding import CosineStatistics, cosine_statistics
 from pixelis.equations.process import (
     action_entropy,
     adjacent_cosines,
-    cosine_statistics,
     plan_reexecution,
     process_summary,
     racpr,

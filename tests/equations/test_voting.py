@@ -7,6 +7,7 @@ from pixelis.equations.voting import (
     answer_entropy,
     class_scores,
     consensus,
+    decisive_entropy,
     normalised_margin,
     one_vote_each,
     single_flips,
@@ -191,3 +192,14 @@ def test_the_order_of_the_rollouts_decides_nothing(votes, random):
     assert ours == theirs
     assert list(ours.scores) == list(theirs.scores)
     assert 0.0 <= ours.margin <= 1.0
+
+
+def test_entropy_counts_the_tokens_of_decisive_steps_alone():
+    assert decisive_entropy([0.5, 2.0, 0.1, 9.0], [True, False, True, False]) == pytest.approx(0.3)  # (0.5 + 0.1) / 2
+
+
+def test_without_decisive_steps_all_tokens_count_and_without_tokens_nothing_is_known():
+    assert decisive_entropy([1.0, 3.0], [False, False]) == 2.0
+    assert np.isnan(decisive_entropy([], []))
+    with pytest.raises(ValueError, match="2 token entropies, but 1"):
+        decisive_entropy([1.0, 3.0], [True])

@@ -15,15 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pixelis.equations import embedding
 from pixelis.equations.behaviour import name_similarity
 from pixelis.equations.embedding import ACTIONS, row_cosines
 from pixelis.equations.zscore import zscore_with
 
 Floats = NDArray[np.float64]
-
-cosine_statistics = embedding.cosine_statistics
-"""Of E_ext cosines as of E_t cosines; the two sets of statistics are kept apart (subsec:eval_setup)."""
 
 
 class Racpr(NamedTuple):

@@ -84,6 +84,20 @@ class Flip(NamedTuple):
         return abs(self.flips_at - self.weight)
 
 
+def decisive_entropy(token_entropy: ArrayLike, decisive: ArrayLike) -> float:
+    """H_j: mean entropy, in nats, of the sampled tokens that belong to decisive steps (subsec:ttrl).
+
+    `token_entropy` and `decisive` have one entry for each sampled token. A rollout without decisive steps is judged by
+    all of its tokens; one without tokens has NaN, which carries no weight in `vote_weights`.
+    """
+    entropy = np.atleast_1d(np.asarray(token_entropy, dtype=np.float64))
+    inside = np.atleast_1d(np.asarray(decisive, dtype=bool))
+    if entropy.shape != inside.shape:
+        raise ValueError(f"{entropy.size} token entropies, but {inside.size} marks of decisive tokens: want equal")
+    counted = entropy[inside] if inside.any() else entropy
+    return float(counted.mean()) if counted.size else float("nan")
+
+
 def vote_weights(
     entropy: ArrayLike, calibration: ArrayLike, fidelity: ArrayLike, reliability: ArrayLike | None = None
 ) -> VoteWeights:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from pixelis.equations.behaviour import duplicate_groups, similarities
 from pixelis.equations.calibration import Temperature, vote_calibration
 from pixelis.equations.dawid_skene import dawid_skene, rollout_reliability
+from pixelis.equations.embedding import cosine_statistics
 from pixelis.equations.exemplar import choose_exemplar
-from pixelis.equations.process import adjacent_cosines, cosine_statistics, process_summary, racpr, rapr
+from pixelis.equations.process import adjacent_cosines, process_summary, racpr, rapr
 from pixelis.equations.softdtw import soft_dtw
 from pixelis.equations.visfid import Step, group_fidelity, step_scores
 from pixelis.equations.voting import Consensus, consensus, one_vote_each, single_flips, vote_weights
