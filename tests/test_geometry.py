@@ -77,6 +77,18 @@ def test_hostile_run_lengths_are_refused_before_the_decoder_sees_them(counts):
     assert mask.array.shape == (3, 3)
 
 
+def test_a_few_letters_that_promise_gigabytes_are_no_mask():
+    counts = coco.frPyObjects({"size": [2**16, 2**15], "counts": [2**31]}, 2**16, 2**15)["counts"].decode()
+    assert len(counts) < 12
+    with pytest.raises(ValidationError, match="too large"):
+        Mask(width=2**15, height=2**16, counts=counts)
+
+
+def test_an_edge_that_rounding_closes_leaves_no_box():
+    with pytest.raises(ValueError, match="no area"):
+        PixelBox(639.9999, 0, 641, 10).to_unit(Size(640, 480))
+
+
 def test_a_mask_decoded_cannot_be_written_into():
     with pytest.raises(ValueError, match="read-only"):
         Mask.from_array(np.ones((2, 2), dtype=bool)).array[0, 0] = False

@@ -20,8 +20,12 @@ Score = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Point = tuple[UnitCoordinate, UnitCoordinate]
 UnitBox = tuple[UnitCoordinate, UnitCoordinate, UnitCoordinate, UnitCoordinate]
 
+FrameNumber = Annotated[int, Field(ge=0, lt=2**31)]
+
 DECIMALS = 6
 """Footprints keep six decimals: finer than a pixel of any picture, coarse enough to print the same everywhere."""
+MOST_CELLS = 120_000_000
+"""Cells of a mask: as many as the largest picture that is decoded has pixels."""
 
 
 def rounded(value: float) -> float:
@@ -52,9 +56,10 @@ class PixelBox(NamedTuple):
         """The same box in unit coordinates, cut to the frame; raises ValueError where nothing of it is inside."""
         x0, x1 = (min(max(v / size.width, 0.0), 1.0) for v in (self.left, self.right))
         y0, y1 = (min(max(v / size.height, 0.0), 1.0) for v in (self.top, self.bottom))
+        x0, y0, x1, y1 = rounded(x0), rounded(y0), rounded(x1), rounded(y1)
         if not (x0 < x1 and y0 < y1):
             raise ValueError(f"box {tuple(self)} has no area inside a frame of {size.width}x{size.height} pixels")
-        return rounded(x0), rounded(y0), rounded(x1), rounded(y1)
+        return x0, y0, x1, y1
 
     def whole(self, size: Size) -> tuple[int, int, int, int]:
         """The whole pixels that the box touches, cut to the frame, never empty: `frame[top:bottom, left:right]`."""
@@ -90,7 +95,7 @@ class Box(Evidence):
     """An upright rectangle on one frame."""
 
     kind: Literal["box"] = "box"
-    frame: int = Field(default=0, ge=0)
+    frame: FrameNumber = 0
     x0: UnitCoordinate
     y0: UnitCoordinate
     x1: UnitCoordinate
@@ -119,7 +124,7 @@ class Mask(Evidence):
     """A region of one frame as COCO run lengths over a grid of `width` x `height` cells, column by column."""
 
     kind: Literal["mask"] = "mask"
-    frame: int = Field(default=0, ge=0)
+    frame: FrameNumber = 0
     width: int = Field(gt=0)
     height: int = Field(gt=0)
     counts: str
@@ -127,6 +132,8 @@ class Mask(Evidence):
 
     @model_validator(mode="after")
     def _runs_fill_the_grid(self) -> Self:
+        if self.width * self.height > MOST_CELLS:  # a few letters of run lengths may promise any number
+            raise ValueError(f"a mask of {self.width}x{self.height} cells is too large: at most {MOST_CELLS}")
         total = sum(run_lengths(self.counts))
         if total != self.width * self.height:
             raise ValueError(f"mask runs cover {total} cells, the grid {self.width}x{self.height} has another number")
@@ -166,7 +173,7 @@ class TextSpan(Evidence):
     """A line of text as read, with the four corners of where it stands (clockwise from the text's own top left)."""
 
     kind: Literal["text"] = "text"
-    frame: int = Field(default=0, ge=0)
+    frame: FrameNumber = 0
     text: str
     quad: tuple[Point, Point, Point, Point]
 
@@ -180,8 +187,8 @@ class Track(Evidence):
     """One thing followed over frames: a box for each frame in which it was seen, frames in rising order."""
 
     kind: Literal["track"] = "track"
-    track_id: int = Field(ge=0)
-    frames: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
+    track_id: int = Field(ge=0, lt=2**31)
+    frames: tuple[FrameNumber, ...] = Field(min_length=1)
     boxes: tuple[UnitBox, ...]
 
     @model_validator(mode="after")

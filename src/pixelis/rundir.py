@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pixelis import __version__
+from pixelis.errors import ConfigError
 
 WATCHED = ("numpy", "onnxruntime", "opencv-python-headless", "rapidocr", "torch", "transformers", "trackers")
 """Packages whose version can change a number."""
@@ -42,6 +43,7 @@ def commit() -> str:
         ).stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", "rundir.py")  # an installed copy may lie in another project's checkout
         return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
@@ -55,11 +57,16 @@ def installed_version(package: str) -> str | None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """A result file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """A result file, whole or not at all; ConfigError where it cannot be."""
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path} is not a file: nothing was written")  # a device would be replaced
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror})") from error

@@ -34,7 +34,8 @@ def test_one_json_object_with_what_the_documentation_promises():
     said = json.loads(done.stdout)
     assert done.returncode == 0
     assert said["ok"] is True
-    assert said["output"]["text"].split() == ["FOR", "SALE"]
+    assert said["text"] == said["output"]["text"] == "FOR\nSALE"
+    assert '"FOR" at [' in said["seen"]
     assert {f["text"] for f in said["footprints"]} == {"FOR", "SALE"}
     assert 0.9 < said["confidence"] <= 1.0
     assert said["seconds"] > 0
@@ -75,6 +76,74 @@ def test_a_mistake_gets_one_line_and_never_a_traceback(words, line):
     assert line in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_control_characters_of_a_stranger_do_not_reach_the_terminal(tmp_path):
+    (tmp_path / "a\x1b[31m.png").write_bytes(b"no picture")
+    done = pixelis("tools", "run", "OCR", "--media", tmp_path / "a\x1b[31m.png")
+    assert done.returncode == 2
+    assert "\x1b" not in done.stderr
+    done = pixelis("tools", "run", "SEG", "--media", SIGN, "--args", json.dumps({"target": "\x1b]0;gone\x07 [bold]"}))
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout
+
+
+def test_a_page_takes_the_place_of_nothing_but_a_page(tmp_path):
+    photograph = tmp_path / "mine.jpg"
+    photograph.write_bytes(SIGN.read_bytes())
+    words = ["tools", "run", "ZOOM", "--media", SIGN, "--args", '{"scale": 2}', "--html"]
+    done = pixelis(*words, photograph)
+    assert done.returncode == 2
+    assert "no evidence page" in done.stderr
+    assert photograph.read_bytes() == SIGN.read_bytes()
+    assert pixelis(*words, tmp_path / "page.html").returncode == pixelis(*words, tmp_path / "page.html").returncode == 0
+
+
+def test_a_plugin_and_a_disabled_tool_run_into_a_trace_that_replays(tmp_path):
+    (tmp_path / "grey.py").write_text(
+        "from pixelis.geometry import Value\n"
+        "from pixelis.tools.base import FrameArgs, Observation, Tool\n"
+        "class Mean(Value):\n    mean: float\n"
+        "class Grey(Tool[FrameArgs]):\n"
+        "    name, summary, Args, Output = 'GREY', 'Mean grey.', FrameArgs, Mean\n"
+        "    def look(self, args, scene):\n"
+        "        mean = round(float(scene.frame(0).mean()), 3)\n"
+        "        return Observation(str(mean), Mean(mean=mean))\n"
+    )
+    (tmp_path / "plan.json").write_text(json.dumps({"steps": [{"tool": "GREY"}, {"tool": "OCR"}]}))
+    with_both = ["--plugin", "grey:Grey", "--disable", "OCR"]
+    done = pixelis("run", "plan.json", "--media", SIGN, "-o", "t.jsonl", "--json", *with_both, cwd=tmp_path)
+    assert [step["status"] for step in json.loads(done.stdout)["steps"]] == ["ok", "disabled"]
+    assert pixelis("replay", "t.jsonl", *with_both, cwd=tmp_path).returncode == 0
+    assert pixelis("replay", "t.jsonl", cwd=tmp_path).returncode == 1
+
+
+def test_the_page_of_one_call_comes_with_the_trace_that_it_says_to_replay(tmp_path):
+    done = pixelis("tools", "run", "ZOOM", "--media", SIGN, "--args", '{"scale": 3}', "--html", tmp_path / "z.html")
+    assert done.returncode == 0, done.stderr
+    assert "pixelis replay z.jsonl" in (tmp_path / "z.html").read_text()
+    assert pixelis("replay", tmp_path / "z.jsonl").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ('{"target": [100, 100, 400, 400]}', "coordinates go from 0 to 1"),
+        ('{"target": "sign", "bx": 1}', "bx: there is no such argument"),
+    ],
+)
+def test_wrong_arguments_are_answered_in_the_words_of_a_person(args, said):
+    done = pixelis("tools", "run", "SEG", "--media", SIGN, "--args", args)
+    assert done.returncode == 1
+    assert said in done.stdout
+    assert "constrained" not in done.stdout
+
+
+def test_a_plan_with_a_failed_call_is_written_and_exits_with_one(tmp_path):
+    (tmp_path / "plan.json").write_text('{"steps": [{"tool": "FLY"}]}')
+    done = pixelis("run", tmp_path / "plan.json", "--media", SIGN, "-o", tmp_path / "t.jsonl")
+    assert done.returncode == 1
+    assert (tmp_path / "t.jsonl").exists()
 
 
 def test_schemas_are_json_for_every_tool():
@@ -130,5 +199,5 @@ def test_cache_info_and_clear(tmp_path, monkeypatch):
     monkeypatch.setenv("PIXELIS_CACHE", str(tmp_path))
     assert pixelis("tools", "run", "ZOOM", "--media", SIGN, "--args", '{"scale": 2}').returncode == 0
     assert json.loads(pixelis("cache", "info", "--json").stdout)["entries"] >= 1
-    assert "forgot" in pixelis("cache", "clear").stdout
+    assert json.loads(pixelis("cache", "clear", "--json").stdout)["entries"] >= 1
     assert json.loads(pixelis("cache", "info", "--json").stdout)["entries"] == 0

@@ -51,3 +51,8 @@ def test_statistics_of_finite_values_and_of_equal_ones():
     assert mean_and_spread([1, 3, NAN, float("inf")]) == (2.0, 1.0, 2)
     assert mean_and_spread([0.1] * 7) == (pytest.approx(0.1), 0.0, 7)
     assert mean_and_spread([]) == (0.0, 0.0, 0)
+
+
+def test_the_smallest_and_the_largest_floats_have_a_spread_too():
+    assert zscore([6.27e-162, 0.0]) == pytest.approx([1.0, -1.0])
+    assert zscore([1e200, -1e200, 0.0]) == pytest.approx([1.5**0.5, -(1.5**0.5), 0.0])

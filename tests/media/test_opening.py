@@ -116,6 +116,42 @@ def test_a_variable_frame_rate_is_what_the_file_says(tmp_path):
     assert [clip.index_at(t) for t in (0.0, 0.3, 0.5, 0.99)] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("codec", ["mpeg4", "libx264"])
+def test_an_avi_with_b_frames_gives_the_same_frame_in_any_order(tmp_path, codec):
+    path = tmp_path / "a.avi"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.codec_context.max_b_frames = 2
+        for i in range(120):
+            frame = np.full((48, 64, 3), 40, dtype=np.uint8)
+            frame[:, i % 60 : i % 60 + 4] = 255
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode(None))
+    with av.open(str(path)) as container:
+        straight = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    clip = open_media(path)
+    assert clip.frame_count == len(straight) == 120
+    for index in (119, 5, 20, 0, 61, 62, 118):
+        assert (clip.frame(index) == straight[index]).all(), index
+
+
+def test_an_animated_gif_gives_the_same_frame_in_any_order(tmp_path):
+    frames = [Pil.fromarray(np.roll(PICTURE, 2 * i, axis=1)) for i in range(12)]
+    path = save(tmp_path / "a.gif", frames[0], save_all=True, append_images=frames[1:], duration=100)
+    forward, backward = open_media(path), open_media(path)
+    there = [forward.frame(i).tobytes() for i in range(12)]
+    assert [backward.frame(i).tobytes() for i in reversed(range(12))] == there[::-1]
+    assert len(set(there)) == 12
+
+
+def test_the_frames_of_an_animation_are_counted_before_they_are_decoded(tmp_path):
+    frames = [Pil.new("RGB", (100, 100), (20 * i, 0, 0)) for i in range(10)]
+    path = save(tmp_path / "a.gif", frames[0], save_all=True, append_images=frames[1:])
+    with pytest.raises(MediaError, match="10 frames of 100x100 pixels; at most 90000"):
+        open_media(path, limits=MediaLimits(animation_pixels=90_000))
+
+
 def test_an_animated_gif_is_a_clip_with_its_own_times(tmp_path):
     frames = [Pil.new("RGB", (8, 8), (60 * i, 0, 0)) for i in range(3)]
     clip = open_media(
@@ -132,6 +168,20 @@ def test_a_folder_of_frames_goes_by_number_and_not_by_letter(tmp_path):
     clip = open_media(tmp_path, fps=2.0)
     assert [int(clip.frame(i)[0, 0, 0]) for i in range(3)] == [1, 2, 10]
     assert clip.duration_s == 1.5
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("nowhere.png")])
+def test_what_is_no_plain_file_in_a_folder_of_frames_is_named(tmp_path, make):
+    save(tmp_path / "1.png", Pil.new("L", (8, 8)))
+    make(tmp_path / "2.png")
+    with pytest.raises(MediaError, match=r"2\.png .* is not a plain file"):
+        open_media(tmp_path)
+
+
+def test_the_bytes_of_a_folder_are_limited(tmp_path):
+    save(tmp_path / "1.png", Pil.new("L", (8, 8)))
+    with pytest.raises(MediaError, match="10 of one"):
+        open_media(tmp_path, limits=MediaLimits(image_bytes=10))
 
 
 def test_a_folder_of_two_sizes_says_which_frame_differs(tmp_path):

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from pixelis.errors import ConfigError
 from pixelis.tools.cache import PerceptionCache, ResultCache
 
 
@@ -59,6 +60,17 @@ def test_a_full_disk_is_a_warning_and_not_a_failure(tmp_path):
     with pytest.warns(UserWarning, match="out of use"):
         cache.put("k", b"value")
     assert cache.get("k") is None
+
+
+def test_a_damaged_file_is_said_in_a_line_and_clear_makes_a_new_one(tmp_path):
+    path = tmp_path / "c.sqlite"
+    path.write_bytes(b"this is not a database" * 400)
+    with pytest.raises(ConfigError, match="pixelis cache clear"):
+        ResultCache(path).info()
+    ResultCache(path).clear()
+    cache = ResultCache(path)
+    cache.put("k", b"value")
+    assert cache.get("k") == b"value"
 
 
 def test_perception_is_computed_once_and_kept_below(tmp_path):

@@ -10,8 +10,8 @@ from pixelis.tools.base import Scene
 from pixelis.tools.cache import PerceptionCache
 from pixelis.tools.executing import parse_args
 from pixelis.tools.grounding import coco_class, understand
-from pixelis.tools.seg import SAM2_WEIGHTS, Seg
-from pixelis.weights import available
+from pixelis.tools.seg import SAM2_WEIGHTS, Seg, find_checkpoint
+from pixelis.weights import available, weights_dir
 
 needs_detector = pytest.mark.skipif(not available("nanodet"), reason="needs `pixelis models pull`")
 needs_sam2 = pytest.mark.skipif(not all(map(available, SAM2_WEIGHTS)), reason="needs `pixelis models pull`")
@@ -153,3 +153,42 @@ def test_sam2_cuts_the_truck_out_of_its_wall_and_gives_the_same_bytes_again(real
     assert mask.array[mask.height // 2, mask.width // 2]  # the door
     assert not mask.array[int(mask.height * 0.15), mask.width // 2]  # the red wall
     assert not mask.array[int(mask.height * 0.95), mask.width // 2]  # the road
+
+
+def test_a_checkpoint_is_known_by_its_content_and_a_pulled_one_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIXELIS_CACHE", str(tmp_path))
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "config.json").write_text("{}")
+    first = Seg("sam2-transformers", str(own)).identity().weights
+    (own / "config.json").write_text("{ }")
+    assert Seg("sam2-transformers", str(own)).identity().weights != first
+    hub = "facebook/sam2.1-hiera-large"
+    assert find_checkpoint(hub) == (hub, "")
+    pulled = weights_dir() / "sam2.1-large"
+    pulled.mkdir(parents=True)
+    pulled.with_name("sam2.1-large.sha256").write_text("ab" * 32)
+    assert find_checkpoint(hub) == (str(pulled), "ab" * 32)
+
+
+@pytest.mark.realdata
+@needs_detector
+def test_both_cars_are_found_and_the_one_on_the_right_is_the_right_one(classical, realdata):
+    cars = open_media(realdata / "seg" / "sam2_cars.jpg")
+    assert len(look(classical, cars, "cars").footprints) == 2  # by eye
+    assert look(classical, cars, "the big car on the right").footprints[0].box_unit[0] > 0.55
+
+
+@pytest.mark.realdata
+@needs_detector
+def test_a_white_truck_is_not_blue(classical, realdata):
+    truck = open_media(realdata / "seg" / "sam2_truck.jpg")
+    assert look(classical, truck, "the white truck").output.grounded_by == "detector"
+    with pytest.raises(ToolError, match="the blue truck"):
+        look(classical, truck, "the blue truck")
+
+
+def test_words_that_nothing_knows_are_said(classical):
+    seen = look(classical, PICTURE, "the green wherewithal")
+    assert seen.output.ignored == ("wherewithal",)
+    assert "nothing here knows 'wherewithal'" in seen.text

@@ -14,6 +14,7 @@ from pixelis.errors import ConfigError
 from pixelis.media import Clip, Image, MediaSet, open_media
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+from pixelis.tools.worker import Spool
 
 HERE = Path(__file__).parent
 DEMO = HERE.parents[1] / "src" / "pixelis" / "demo"
@@ -76,13 +77,14 @@ def test_the_memory_ceiling_holds(toolbox):
     result = run(toolbox, "GREEDY", gigabytes=60.0)
     assert not result.ok
     assert "memory" in result.error
+    assert toolbox.cache.info().entries == 1  # the call that fitted; with more memory the other would too
 
 
 def test_a_backend_that_raises_is_a_failed_result_with_its_words(toolbox):
     result = run(toolbox, "RAISE")
     assert result.status == "failed"
     assert "ZeroDivisionError" in result.error
-    assert "one by nothing" in result.error
+    assert result.error.endswith(": one by nothing")
 
 
 def test_an_unknown_tool_and_an_unknown_medium_name_what_there_is(toolbox):
@@ -158,6 +160,57 @@ def test_a_file_that_changes_between_opening_and_the_call(toolbox, tmp_path):
     result = run(toolbox, "ZOOM", media, scale=2.0)
     assert result.status == "failed"
     assert "changed after it was opened" in result.error
+    Pil.fromarray(NOISE).save(path)  # as it was: the failure must not have been kept for this content
+    assert run(toolbox, "ZOOM", media, scale=2.0).ok
+
+
+def test_what_a_tool_itself_could_not_do_is_kept(toolbox):
+    call = ToolCall(tool="SEG", args={"target": "wherewithal"})
+    assert not toolbox.run(call, PICTURE).cached
+    assert toolbox.run(call, PICTURE).cached
+
+
+def test_a_box_of_less_than_a_millionth_of_the_source_still_has_area(in_process):
+    view = run(in_process, "ZOOM", box=[0.5, 0.5, 0.51, 0.51]).view
+    result = run(in_process, "PROP", PICTURE.with_view(view), media="View_0", box=[0.5, 0.5, 0.50001, 0.50001])
+    assert result.ok, result.error
+    assert 0.0 < result.footprints[0].area < 1e-9
+    edge = run(in_process, "PROP", PICTURE.with_view(view), media="View_0", box=[0.99999, 0.99999, 1.0, 1.0])
+    assert edge.ok, edge.error
+
+
+def test_a_module_that_lies_among_the_media_is_not_imported(toolbox, tmp_path, monkeypatch):
+    (tmp_path / "selectors.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert run(toolbox, "ZOOM", scale=2.0).ok
+    assert not (tmp_path / "taken").exists()
+
+
+def test_a_worker_that_cannot_start_is_a_result(toolbox, monkeypatch):
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    result = run(toolbox, "ZOOM", scale=2.0)
+    assert result.status == "crashed"
+    assert "No such file" in result.error
+
+
+def test_media_without_a_file_take_a_bounded_place_on_the_disk():
+    spool = Spool(limit_bytes=40_000)
+    made = [Image.from_array(np.full((60, 80, 3), value, dtype=np.uint8)) for value in range(6)]  # 14.4 kB each
+    with spool.references((made[0],)) as (first,):
+        for image in made[1:]:
+            with spool.references((image,)) as (reference,):
+                assert Path(reference["pixels"]).exists()
+        assert Path(first["pixels"]).exists()  # in use, however old
+        folder = Path(first["pixels"]).parent
+        assert len(list(folder.iterdir())) == 2
+    spool.close()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("settings", [{"limits": {"temp_frames": 0}}, {"limits": {"pixels": 3}}, {"deadline_s": 0}])
+def test_a_limit_that_is_none_is_refused(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        ToolboxConfig(**settings)
 
 
 def test_several_threads_share_a_toolbox(toolbox):

@@ -175,6 +175,27 @@ def test_a_missing_artifact_names_the_step(recording, tmp_path):
     assert list(read(path, check_artifacts=False)) == [recording.trace]
 
 
+def test_a_pipe_in_the_place_of_an_artifact_keeps_nobody_waiting(recording, tmp_path):
+    path = tmp_path / "t.jsonl"
+    append(recording.trace, path, recording.blobs)
+    ((_, artifact),) = recording.trace.artifacts
+    artifact_path(path, artifact).unlink()
+    os.mkfifo(artifact_path(path, artifact))
+    with pytest.raises(TraceError, match=r"artifact view.png is not a plain file"):
+        list(read(path))
+
+
+def test_arguments_nested_without_end_are_refused(recording):
+    deep = json.loads("[" * 200 + "]" * 200)
+    step = Draft(call=ToolCall(tool="OCR", args={"box": deep}), result=ToolResult.failed("OCR", "no"))
+    with pytest.raises(TraceError, match="levels deep"):
+        seal_trace(query="", media=(), origin="plan", created_at=WHEN, steps=[step], pixelis="0.1.0")
+    record = json.loads(encode(recording.trace))
+    record["steps"][0]["call"]["args"] = deep
+    with pytest.raises(TraceError, match="levels deep"):
+        decode(json.dumps(record).encode())
+
+
 def test_artifacts_that_were_not_handed_over_or_are_others_are_refused(tmp_path):
     blob = Blob("view.png", "image/png", b"pixels")
     trace = one_step(blob=blob)

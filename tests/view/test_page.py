@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pixelis.geometry import Span, Track
-from pixelis.media import Image
+from pixelis.media import Image, ViewRecipe
 from pixelis.tools.results import Artifact
 from pixelis.trace import MediaRecord
 from pixelis.trace.codec import ArtifactProblem
@@ -18,7 +18,7 @@ from pixelis.view.panels import evenly, frames_of, frames_to_show
 
 def test_the_page_says_who_chose_the_calls(chain):
     page = report([chain])
-    assert "These calls were given as a plan. No model chose them." in page
+    assert "These calls were given by a person, as a plan. No model chose them." in page
     assert "Answer, given with the plan" in page
     assert origin_sentence("policy:nano") == "The policy nano chose these calls."
     assert origin_sentence("teacher:x") == "The teacher x chose these calls."
@@ -26,7 +26,7 @@ def test_the_page_says_who_chose_the_calls(chain):
 
 
 def test_a_chain_without_an_answer_says_so(film):
-    assert "No answer: this chain was given as a plan." in report([film])
+    assert "No answer: a person gave these calls, and no model was asked." in report([film])
 
 
 def test_every_step_shows_its_call_its_result_and_where_it_comes_from(chain):
@@ -140,3 +140,21 @@ def test_no_trace_field_can_break_the_page(film):
 @pytest.mark.parametrize(("value", "said"), [(0.0021, "2 ms"), (0.25, "250 ms"), (1.0, "1.0 s"), (12.34, "12.3 s")])
 def test_durations_are_said_as_people_say_them(value, said):
     assert seconds(value) == said
+
+
+def test_a_record_that_promises_two_milliards_of_frames_costs_no_memory():
+    endless = MediaRecord(
+        name="Video_0", kind="clip", sha256="a" * 64, width=8, height=8, frame_count=2**31 - 1, duration_s=1e-300
+    )
+    assert frames_of(Span(start_s=1e308, end_s=1.5e308), endless, 2) == [2**31 - 2]
+    assert evenly(range(endless.frame_count), 4)[0] == 0
+    with pytest.raises(ValueError, match="frame_count"):
+        MediaRecord.model_validate(endless.model_dump() | {"frame_count": 10**12})
+
+
+@pytest.mark.parametrize("change", [{"width": 100_000}, {"box": (0.5, 0.0, 0.5, 1.0)}, {"frame": -1}])
+def test_a_view_that_nobody_could_have_made_is_refused(change):
+    made = {"media": "Image_0", "frame": 0, "box": (0.0, 0.0, 0.5, 1.0), "width": 50, "height": 50}
+    assert ViewRecipe.model_validate(made).width == 50
+    with pytest.raises(ValueError, match=next(iter(change)) if "box" not in change else "shows nothing"):
+        ViewRecipe.model_validate(made | change)

@@ -50,12 +50,13 @@ def _root(
 
 def main() -> None:
     """The console script: a person sees one line for whatever they can put right, never a traceback."""
+    from pixelis.cli.terminal import printable
     from pixelis.errors import PixelisError
 
     try:
         app()
     except PixelisError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone, e.g. `| head`

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pixelis.cli.terminal import AsJson, print_json, waiting
+
 if TYPE_CHECKING:
     from pixelis.eval.bench import BenchRow
 
 app = typer.Typer(invoke_without_command=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Out = Annotated[Path | None, typer.Option("-o", "--out", help="Also write the rows to this JSON file.")]
 
 
@@ -59,7 +59,8 @@ def trk(
     """TRK's association on given detections: HOTA, MOTA, IDF1 and id switches, by TrackEval."""
     from pixelis.eval.bench_trk import bench_trk
 
-    found = bench_trk(media, det, gt).model_dump()
+    with waiting("tracking the detections", quiet=as_json):
+        found = bench_trk(media, det, gt).model_dump()
     show_scores("TRK, association", found, as_json=as_json, out=out)
 
 
@@ -75,7 +76,7 @@ def seg(
     from pixelis.cli.tools import make_toolbox
     from pixelis.eval.bench_seg import score_polygons
 
-    with make_toolbox(seg=backend) as toolbox:
+    with make_toolbox(seg=backend) as toolbox, waiting("segmenting every polygon", quiet=as_json):
         scores = score_polygons(folder, toolbox, limit=limit)
         name = toolbox.tools["SEG"].identity().backend
     found = {
@@ -93,15 +94,15 @@ def show_scores(title: str, found: dict[str, Any], *, as_json: bool, out: Path |
     from pixelis.rundir import provenance, write_json
 
     content = {**found, **provenance()}
-    if out is not None:
-        write_json(out, content)
     if as_json:
-        typer.echo(json.dumps(content))
-        return
-    typer.echo(title)
-    for name, value in found.items():
-        if not isinstance(value, list):
-            typer.echo(f"  {name:<14}{f'{value:.4f}' if isinstance(value, float) else value}")
+        print_json(content)
+    else:
+        typer.echo(title)
+        for name, value in found.items():
+            if not isinstance(value, list):
+                typer.echo(f"  {name:<14}{f'{value:.4f}' if isinstance(value, float) else value}")
+    if out is not None:  # after it was said: a file that cannot be written must not cost the measurement
+        write_json(out, content)
 
 
 def report(groups: dict[str, Iterable[BenchRow]], *, as_json: bool, out: Path | None) -> None:
@@ -113,19 +114,17 @@ def report(groups: dict[str, Iterable[BenchRow]], *, as_json: bool, out: Path | 
 
     from pixelis.rundir import provenance, write_json
 
-    console = Console(stderr=True)
     measured: dict[str, list[BenchRow]] = {}
     for name, group in groups.items():
         measured[name] = []
-        with console.status(f"measuring {name} …") as status:
-            for row in group:
-                measured[name].append(row)
-                status.update(f"measuring {name}: {row.name} {seconds(row.ours_cpu_s)}")
+        for row in group:
+            measured[name].append(row)
+            typer.echo(f"measured {name}: {row.name}, {seconds(row.ours_cpu_s)}", err=True)
     content = {**provenance(unit="CPU seconds"), "rows": {n: [asdict(r) for r in g] for n, g in measured.items()}}
-    if out is not None:
-        write_json(out, content)
     if as_json:
-        typer.echo(json.dumps(content))
+        print_json(content)
+        if out is not None:
+            write_json(out, content)
         return
     for name, group_rows in measured.items():
         table = Table(title=name, title_justify="left", box=None, header_style="bold", pad_edge=False)
@@ -134,8 +133,11 @@ def report(groups: dict[str, Iterable[BenchRow]], *, as_json: bool, out: Path | 
         for row in group_rows:
             beside = "not run" if row.peer and row.peer_cpu_s is None else seconds(row.peer_cpu_s)
             table.add_row(row.name, seconds(row.ours_cpu_s), beside, row.peer, row.target, row.note)
-        Console().print(table)
+        console = Console()
+        console.width = max(console.width, 150) if not console.is_terminal else console.width
+        console.print(table)
     if out is not None:
+        write_json(out, content)
         typer.echo(f"wrote {out}")
 
 

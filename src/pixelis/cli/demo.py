@@ -22,11 +22,10 @@ def demo(
     if backend == "classical":
         typer.echo("SAM 2 is not here (`pixelis models pull` needs npm): SEG uses classical regions.")
     assets = Path(__file__).parents[1] / "demo"
-    out.mkdir(parents=True, exist_ok=True)
     for plan, medium in PLANS:
         typer.echo(f"\n{plan}: the plan in {plan}.json on {medium}")
         record, page = out / f"{plan}.jsonl", out / f"{plan}.html"
-        trace.run(assets / f"{plan}.json", [assets / medium], record)
+        trace.print_run(trace.record_plan(assets / f"{plan}.json", [assets / medium], record), record)
         trace.report(record, page)
     typer.echo(
         f"\nOpen {out}/photograph.html and {out}/clip.html in a browser. Then try your own picture:\n"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from pixelis.cli.terminal import AsJson, print_json
 
 if TYPE_CHECKING:
     from pixelis.weights import Weight
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 Names = Annotated[list[str] | None, typer.Argument(help="Names of `models list`; all that need no hub where left out.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command("list")
@@ -34,7 +34,7 @@ def list_models(as_json: AsJson = False) -> None:
             }
             for weight in CATALOGUE
         ]
-        typer.echo(json.dumps({"folder": str(weights_dir()), "models": rows}))
+        print_json({"folder": str(weights_dir()), "models": rows})
         return
     from rich.console import Console
     from rich.table import Table
@@ -61,6 +61,7 @@ def pull(
     missing_ok: Annotated[
         bool, typer.Option("--missing-ok", help="Do without what cannot be fetched here; the exit status is 0.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fetch or make what is not here yet; each file is checked against its SHA-256."""
     from rich.console import Console
@@ -73,18 +74,22 @@ def pull(
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     failures: dict[str, str] = {}
-    pack = asking_once()
+    chosen, pack = _chosen(names), asking_once()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
 
         def progress(what: str, done: int, total: int | None) -> None:
             bar.update(task, description=what, completed=done, total=total)
 
-        for weight in _chosen(names):
+        for weight in chosen:
             try:
                 weights.pull(weight.name, progress, pack=pack)
             except WeightsError as error:
                 failures[weight.name] = str(error)
+    if as_json:
+        found = {weight.name: failures.get(weight.name, "here") for weight in chosen}
+        print_json({"ok": not failures, "folder": str(weights.weights_dir()), "models": found})
+        raise typer.Exit(1 if failures and not missing_ok else 0)
     for reason in dict.fromkeys(failures.values()):  # one package that cannot be had is said once
         console.print(reason, style="yellow" if missing_ok else "red", markup=False, highlight=False, soft_wrap=True)
     if not failures:
@@ -113,7 +118,7 @@ def verify(names: Names = None, as_json: AsJson = False) -> None:
             report[weight.name] = str(error)
     bad = {name: text for name, text in report.items() if text not in {"sound", "absent"}}
     if as_json:
-        typer.echo(json.dumps({"ok": not bad, "models": report}))
+        print_json({"ok": not bad, "models": report})
     else:
         for name, text in report.items():
             typer.echo(f"{name}: {text}" if name not in bad else text)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pixelis.cli.terminal import AsJson, print_json, printable, stdout, waiting
+
 if TYPE_CHECKING:
     from pixelis.tools.results import ToolResult
     from pixelis.tools.toolbox import Toolbox
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 Plugins = Annotated[list[str], typer.Option("--plugin", help="A further tool as module:Class; may be repeated.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Disable = Annotated[list[str], typer.Option("--disable", help="A tool to take away; may be repeated.")]
+Fps = Annotated[float, typer.Option("--fps", help="Frames a second of a folder of frames.")]
 
 
 def make_toolbox(**settings: Any) -> Toolbox:
@@ -29,7 +32,7 @@ def make_toolbox(**settings: Any) -> Toolbox:
     from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 
     if settings.get("plugins"):
-        sys.path.insert(0, str(Path.cwd()))
+        sys.path.append(str(Path.cwd()))  # last: what lies there must not take the place of an installed module
     try:
         config = ToolboxConfig.model_validate(settings)
     except ValidationError as error:
@@ -43,7 +46,7 @@ def list_tools(plugin: Plugins = [], as_json: AsJson = False) -> None:  # noqa: 
     with make_toolbox(plugins=plugin) as toolbox:
         rows = [(tool.name, tool.summary, tool.identity()) for tool in toolbox.tools.values()]
     if as_json:
-        typer.echo(json.dumps([{"tool": n, "summary": s, "identity": i.model_dump()} for n, s, i in rows]))
+        print_json([{"tool": n, "summary": s, "identity": i.model_dump()} for n, s, i in rows])
         return
     from rich.console import Console
     from rich.table import Table
@@ -80,27 +83,29 @@ def run_tool(
     as_json: AsJson = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write an evidence page of this one call.")] = None,
     seg: Annotated[str, typer.Option(help="SEG's backend: auto, classical, sam2 or sam2-transformers.")] = "auto",
-    disable: Annotated[list[str], typer.Option(help="Tools to take away; repeatable.")] = [],  # noqa: B006
+    disable: Disable = [],  # noqa: B006
     plugin: Plugins = [],  # noqa: B006
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Use the result cache.")] = True,
     deadline: Annotated[float | None, typer.Option(help="Seconds after which the call is stopped.")] = None,
+    fps: Fps = 25.0,
 ) -> None:
     """Run one call. Exit status 0: it succeeded; 1: it failed, and the result says why; 2: it could not be tried."""
     from pixelis.media import MediaSet, open_media
     from pixelis.tools.results import ToolCall
 
     call = ToolCall(tool=tool, args=parse_object(args))
-    opened = MediaSet(tuple(open_media(path) for path in media))
+    opened = MediaSet(tuple(open_media(path, fps=fps) for path in media))
     settings = {"seg": seg, "disabled": disable, "plugins": plugin, "cache": cache, "deadline_s": deadline}
-    with make_toolbox(**settings) as toolbox:
+    with make_toolbox(**settings) as toolbox, waiting(tool, quiet=as_json):
         execution = toolbox.run(call, opened)
         if html is not None:
             from pixelis.cli.trace import page_of_call
 
             page_of_call(call, opened, execution, html)
     result = execution.result
-    typer.echo(json.dumps({"ok": result.ok, **result.model_dump(mode="json")}) if as_json else "", nl=as_json)
-    if not as_json:
+    if as_json:
+        print_json({"ok": result.ok, **result.model_dump(mode="json"), "text": reading(result), "seen": result.text})
+    else:
         show(result, cached=execution.cached, page=html)
     raise typer.Exit(0 if result.ok else 1)
 
@@ -120,13 +125,18 @@ def parse_object(text: str) -> dict[str, Any]:
     return value
 
 
+def reading(result: ToolResult) -> str:
+    """What was read, where a tool reads; else what a policy is told."""
+    text = result.output.get("text")
+    return text if isinstance(text, str) else result.text
+
+
 def show(result: ToolResult, *, cached: bool, page: Path | None) -> None:
     """A result as a person likes to read it."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
+    console = stdout()
     head = Text.assemble(
         (result.tool, "bold"),
         ("  ok" if result.ok else f"  {result.status}", "green" if result.ok else "red"),
@@ -134,16 +144,17 @@ def show(result: ToolResult, *, cached: bool, page: Path | None) -> None:
         (f"  {result.seconds:.2f} s" + (" (kept from before)" if cached else ""), "dim"),
     )
     console.print(head)
-    console.print(Text(result.error or result.output.get("text") or result.text), soft_wrap=True)
+    console.print(Text(printable(result.error or reading(result) or result.text)), soft_wrap=True)
     if result.footprints:
         table = Table("", "where", "score", box=None, header_style="dim", pad_edge=False)
         for footprint in result.footprints[:20]:
-            table.add_row(Text(footprint.label or footprint.kind), where(footprint), f"{footprint.score:.2f}")
+            name = Text(printable(footprint.label or footprint.kind))
+            table.add_row(name, Text(where(footprint)), f"{footprint.score:.2f}")
         console.print(table)
         if len(result.footprints) > 20:
             console.print(f"… and {len(result.footprints) - 20} more", style="dim")
     if page is not None:
-        console.print(f"wrote {page}", style="dim")
+        console.print(Text(f"wrote {printable(str(page))}", style="dim"))
 
 
 def where(footprint: Any) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from pixelis.cli.terminal import AsJson, escaped, print_json, stdout, waiting
+from pixelis.cli.tools import Disable, Fps, Plugins
 
 if TYPE_CHECKING:
     from pixelis.media import MediaSet
@@ -21,7 +20,6 @@ MediaPaths = Annotated[
     list[Path] | None, typer.Option("--media", "-m", help="A picture, a clip or a folder of frames; may be repeated.")
 ]
 Seg = Annotated[str, typer.Option("--seg", help="SEG's backend: auto, classical, sam2 or sam2-transformers.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 TraceFile = Annotated[Path, typer.Argument(help="A trace file (JSON lines).", show_default=False)]
 
 
@@ -33,10 +31,32 @@ def run(
     out: Annotated[Path, typer.Option("-o", "--out", help="The trace file to write.")] = Path("trace.jsonl"),
     append: Annotated[bool, typer.Option("--append", help="Add to the file instead of replacing it.")] = False,
     seg: Seg = "auto",
-    fps: Annotated[float, typer.Option(help="Frames a second of a folder of frames.")] = 25.0,
+    fps: Fps = 25.0,
     as_json: AsJson = False,
+    disable: Disable = [],  # noqa: B006 - Typer copies it
+    plugin: Plugins = [],  # noqa: B006
 ) -> None:
-    """Execute a given list of calls into a trace."""
+    """Execute a given list of calls into a trace. Exit status 1: it was written, and some call in it failed."""
+    settings = {"seg": seg, "disabled": disable, "plugins": plugin}
+    trace = record_plan(plan, media or [], out, append=append, fps=fps, settings=settings, quiet=as_json)
+    if as_json:
+        print_json(summary(trace, out))
+    else:
+        print_run(trace, out)
+    raise typer.Exit(0 if all(step.result.ok for step in trace.steps) else 1)
+
+
+def record_plan(
+    plan: Path,
+    media: list[Path],
+    out: Path,
+    *,
+    append: bool = False,
+    fps: float = 25.0,
+    settings: dict[str, Any] | None = None,
+    quiet: bool = False,
+) -> Trace:
+    """A plan from its file, executed and written."""
     from pixelis.cli.tools import make_toolbox
     from pixelis.media import MediaSet, open_media
     from pixelis.trace import codec
@@ -44,20 +64,24 @@ def run(
 
     planned = read_plan(plan)
     codec.check_target(out)
-    given = MediaSet(tuple(open_media(path, fps=fps) for path in media or []))
-    with make_toolbox(seg=seg) as toolbox, waiting(f"{len(planned.steps)} calls", quiet=as_json):
+    given = MediaSet(tuple(open_media(path, fps=fps) for path in media))
+    with make_toolbox(**(settings or {})) as toolbox, waiting(f"{len(planned.steps)} calls", quiet=quiet):
         recording = run_plan(planned, given, toolbox, beside=out)
     if append:
         codec.append(recording.trace, out, recording.blobs)
     else:
         codec.write([recording.trace], out, recording.blobs)
-    if as_json:
-        print_json(summary(recording.trace, out))
-    else:
-        print_run(recording.trace, out)
+    return recording.trace
 
 
-def replay(trace: TraceFile, media: MediaPaths = None, seg: Seg = "auto", as_json: AsJson = False) -> None:
+def replay(
+    trace: TraceFile,
+    media: MediaPaths = None,
+    seg: Seg = "auto",
+    as_json: AsJson = False,
+    disable: Disable = [],  # noqa: B006 - Typer copies it
+    plugin: Plugins = [],  # noqa: B006
+) -> None:
     """Execute every call of a trace again: 0 if all is identical, 1 if a step differs, 2 if it cannot be read."""
     from pixelis.cli.tools import make_toolbox
     from pixelis.errors import TraceError
@@ -67,7 +91,8 @@ def replay(trace: TraceFile, media: MediaPaths = None, seg: Seg = "auto", as_jso
 
     reports: list[ReplayReport] = []
     # Without the cache: a kept result would prove nothing.
-    with make_toolbox(seg=seg, cache=False) as toolbox, waiting("executing every call again", quiet=as_json):
+    settings = {"seg": seg, "disabled": disable, "plugins": plugin, "cache": False}
+    with make_toolbox(**settings) as toolbox, waiting("executing every call again", quiet=as_json):
         for recorded in codec.read(trace):
             reports.append(execute_again(recorded, toolbox, reopen(recorded, trace, media or [])))
     if not reports:
@@ -114,39 +139,51 @@ def report(
 
 
 def page_of_call(call: ToolCall, media: MediaSet, execution: Execution, out: Path) -> None:
-    """The evidence page of a single call that somebody typed."""
+    """The evidence page of a single call that somebody typed, and beside it the trace that proves it."""
     from datetime import UTC, datetime
 
     from pixelis import __version__
+    from pixelis.trace import codec
     from pixelis.trace.reopening import record_media
     from pixelis.trace.schema import Draft, seal_trace
     from pixelis.view import exhibit
     from pixelis.view import report as page_of
 
+    record = out.with_suffix(".jsonl")
+    codec.check_target(record)
     trace = seal_trace(
         query="",
-        media=record_media(media),
+        media=record_media(media, record),
         origin="plan",
         created_at=datetime.now(UTC),
         steps=[Draft(call=call, result=execution.result)],
         pixelis=__version__,
     )
-    write_page(page_of([exhibit(trace, blobs=execution.blobs)]), out)
+    codec.write([trace], record, execution.blobs)
+    write_page(page_of([exhibit(trace, record, blobs=execution.blobs)]), out)
 
 
 def write_page(page: str, out: Path) -> int:
-    """Put the page in place, whole; the number of its bytes."""
+    """Put the page in place, whole; the number of its bytes. Nothing but an older page is replaced."""
     from pixelis.errors import TraceError
     from pixelis.trace.artifacts import replacing
 
     content = page.encode()
     try:
+        if out.exists() and (not out.is_file() or not begins_like(out, content)):
+            raise TraceError(f"{out} exists and is no evidence page: nothing was written")
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as file:
             file.write(content)
     except OSError as error:
         raise TraceError(f"{out} cannot be written ({error.strerror})") from error
     return len(content)
+
+
+def begins_like(file: Path, content: bytes) -> bool:
+    with file.open("rb") as stream:
+        start = stream.read(15)  # <!doctype html>
+    return content.startswith(start)
 
 
 def summary(trace: Trace, path: Path) -> dict[str, Any]:
@@ -176,9 +213,8 @@ def print_run(trace: Trace, path: Path) -> None:
         table.add_row(str(number), escaped(result.tool), f"[{colour}]{result.status}[/]", sure, time, escaped(text))
     console = stdout()
     console.print(table)
-    console.print(
-        f"wrote [bold]{escaped(str(path))}[/]; the calls were given as a plan. Prove it: pixelis replay {path}"
-    )
+    written = escaped(str(path))
+    console.print(f"wrote [bold]{written}[/]; the calls were given as a plan. Prove it: pixelis replay {written}")
 
 
 def replayed(report: ReplayReport) -> dict[str, Any]:
@@ -197,31 +233,3 @@ def print_replay(reports: list[ReplayReport]) -> None:
     for report in reports:
         colour = "green" if report.identical else "red"
         console.print(f"{escaped(report.trace_id)}  [{colour}]{escaped(report.sentence())}[/]")
-
-
-@contextmanager
-def waiting(what: str, *, quiet: bool) -> Iterator[None]:
-    """A sign of life on a terminal; nothing where nobody looks."""
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(what):
-        yield
-
-
-def stdout() -> Any:
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
-
-
-def escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text))
-
-
-def print_json(value: object) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False))

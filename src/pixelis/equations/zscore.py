@@ -48,10 +48,11 @@ def zscore(values: ArrayLike, *, axis: int | None = None, least_spread: float = 
         return np.zeros_like(x)
     filled = np.where(known, x, 0.0)
     count = np.maximum(known.sum(axis=axis, keepdims=True), 1)
-    centred = np.where(known, filled - filled.sum(axis=axis, keepdims=True) / count, 0.0)
+    scale = np.abs(filled).max(axis=axis, keepdims=True)  # squares of 1e-162 underflow, those of 1e200 overflow
+    unit = np.divide(filled, scale, out=np.zeros_like(filled), where=scale > 0.0)
+    centred = np.where(known, unit - unit.sum(axis=axis, keepdims=True) / count, 0.0)
     spread = np.sqrt((centred**2).sum(axis=axis, keepdims=True) / count)
-    rounding = ROUNDING * np.abs(filled).max(axis=axis, keepdims=True)
-    real = np.broadcast_to(spread > np.maximum(least_spread, rounding), x.shape)
+    real = np.broadcast_to((spread > ROUNDING) & (spread * scale > least_spread), x.shape)
     return np.divide(centred, spread, out=np.zeros_like(x), where=real)
 
 

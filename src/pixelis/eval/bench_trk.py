@@ -23,6 +23,7 @@ from pixelis.tools.backends.botsort import Association, Row, Sighting, associate
 Rows = NDArray[np.float64]
 """(N, 7 or more) MOTChallenge rows."""
 
+MOST_FRAMES = 500_000
 MOT_FIELDS = 9
 """MOT16 and later give nine fields a gold row: the last two are class and visibility."""
 
@@ -51,6 +52,8 @@ def bench_trk(media: Path | None, det: Path, gt: Path | None, *, settings: Assoc
     gold = None if gt is None else read_mot(gt)
     known = detections if gold is None else np.vstack([detections[:, :7], gold[:, :7]])
     first, last = int(known[:, 0].min()), int(known[:, 0].max())
+    if last - first >= MOST_FRAMES:
+        raise MediaError(f"the rows reach from frame {first} to {last}; at most {MOST_FRAMES} frames are tracked")
     image_of = None if media is None else pictures(media, min(first, 1), last)
     rows = associate(sightings(detections, first, last), settings, image_of)
     result = TrkBench(

@@ -54,7 +54,13 @@ CHECKS = (
         lambda r: r.view is not None and r.view.width > 300,
     ),
     Check("OCR", "astronaut_sign.jpg", {}, "FOR SALE", lambda r: {"FOR", "SALE"} <= set(r.output["text"].split())),
-    Check("PROP", "coffee.jpg", {"box": [0.02, 0.45, 0.98, 0.98]}, "a colour", lambda r: "colour" in r.text),
+    Check(
+        "PROP",
+        "coffee.jpg",
+        {"box": [0.02, 0.45, 0.98, 0.98]},
+        "large, at the bottom",
+        lambda r: {"large", "bottom"} <= {found["value"] for found in r.output["properties"].values()},
+    ),
     Check(
         "TRK",
         "cockatoo.mp4",

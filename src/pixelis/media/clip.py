@@ -20,7 +20,8 @@ from pixelis.media.medium import Frame, Medium
 from pixelis.media.sources import ArraySource
 
 KEPT_FRAMES = 24
-"""Decoded frames kept at hand: tools ask for neighbours."""
+KEPT_BYTES = 256 * 2**20
+"""Decoded frames kept at hand, in number and in bytes: tools ask for neighbours."""
 
 
 class FrameSource(Protocol):
@@ -64,7 +65,7 @@ class Clip(Medium):
         self.check_index(index)
         if index not in self._kept:
             self._kept[index] = self._source.decode(index)
-            if len(self._kept) > KEPT_FRAMES:
+            if len(self._kept) > max(min(KEPT_FRAMES, KEPT_BYTES // (3 * self.size.pixels)), 1):
                 self._kept.popitem(last=False)
         self._kept.move_to_end(index)
         return self._kept[index]

@@ -107,6 +107,7 @@ def upright_rgb(picture: Pil.Image, name: str) -> Frame:
 
 def eight_bits(values: np.ndarray) -> Frame:
     """Grey values of 16 or 32 bits, or floats, as 8-bit RGB: 16-bit by its full range, the others by what occurs."""
+    values = np.nan_to_num(values, nan=0.0, posinf=65535.0, neginf=0.0)
     low, high = 0.0, 65535.0
     if values.min() < low or values.max() > high or values.max() <= 1.0:
         low, high = float(values.min()), float(values.max())

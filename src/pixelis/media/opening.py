@@ -30,7 +30,10 @@ def open_media(path: Path | str, *, limits: MediaLimits | None = None, fps: floa
     except (OSError, ValueError) as error:
         raise MediaError(f"{path} cannot be opened ({getattr(error, 'strerror', None) or error})") from error
     if stat.S_ISDIR(status.st_mode):
-        return open_folder(path, limits, fps)
+        try:
+            return open_folder(path, limits, fps)
+        except OSError as error:
+            raise MediaError(f"{path} cannot be read ({error.strerror})") from error
     if not stat.S_ISREG(status.st_mode):
         raise MediaError(f"{path} is neither a file nor a folder of frames")
     if status.st_size == 0:
@@ -83,15 +86,30 @@ def open_folder(path: Path, limits: MediaLimits, fps: float) -> Clip:
     """Frames in the order of the numbers in their names; what is not a picture by its name is passed over."""
     if not 0.0 < fps <= 1000.0:
         raise MediaError(f"{fps} frames a second: want a rate over 0 and at most 1000")
+    fps = float(f"{fps:g}")  # as the identity says it, so that one identity has one time line
     files = sorted((f for f in path.iterdir() if f.suffix.lower() in PICTURE_SUFFIXES), key=numbered)
+    strange = next((f for f in files if not f.is_file()), None)  # a pipe would keep the reader waiting for ever
+    if strange is not None:
+        raise MediaError(f"{strange.name} in {path} is not a plain file: a folder of frames holds pictures")
     if not files:
         raise MediaError(f"{path} holds no pictures ({', '.join(FORMATS)}): a clip is a video or a folder of frames")
     if len(files) > limits.clip_frames:
         raise MediaError(f"{path} holds {len(files)} pictures; at most {limits.clip_frames} are read")
-    digests = tuple(hashlib.sha256(f.read_bytes()).hexdigest() for f in files)
+    sizes = [f.stat().st_size for f in files]
+    if max(sizes) > limits.image_bytes or sum(sizes) > limits.clip_bytes:
+        raise MediaError(
+            f"{path} holds {sum(sizes)} bytes of pictures, {max(sizes)} in one; "
+            f"at most {limits.clip_bytes} are read, {limits.image_bytes} of one"
+        )
+    digests = tuple(digest_of(f) for f in files)
     listing = "".join(f"{digest} {file.name}\n" for digest, file in zip(digests, files, strict=True))
     identity = hashlib.sha256(f"folder {fps:g}\n{listing}".encode()).hexdigest()
     return Clip(FolderSource(tuple(files), digests, fps, limits), sha256=identity, path=path)
+
+
+def digest_of(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def numbered(file: Path) -> tuple[list[int], str]:

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Self
 
 from PIL import Image as Pil
+from pydantic import Field, model_validator
 
 from pixelis.errors import MediaError
-from pixelis.geometry import PixelBox, Size, UnitBox, Value, rounded, to_pixels
+from pixelis.geometry import FrameNumber, PixelBox, Size, UnitBox, Value, rounded, to_pixels
 from pixelis.media.image import Image
 from pixelis.media.medium import Frame, Medium
+
+LONGEST_SIDE = 8192
+"""Pixels along a side of a view: a recipe may come from a stranger's trace."""
 
 
 class ViewRecipe(Value):
     """How a view was cut from a medium of the query: enough to cut it again, byte for byte."""
 
     media: str
-    frame: int
+    frame: FrameNumber
     box: UnitBox
     """What the view shows, in the unit coordinates of that medium."""
-    width: int
-    height: int
+    width: int = Field(gt=0, le=LONGEST_SIDE)
+    height: int = Field(gt=0, le=LONGEST_SIDE)
     """Size of the view in pixels."""
+
+    @model_validator(mode="after")
+    def _shows_something(self) -> Self:
+        x0, y0, x1, y1 = self.box
+        if not (x0 < x1 and y0 < y1):
+            raise ValueError(f"a view of [{x0:g}, {y0:g}, {x1:g}, {y1:g}] shows nothing: want x0 < x1 and y0 < y1")
+        return self
 
 
 @dataclass(frozen=True)
@@ -66,7 +78,7 @@ class MediaSet:
         return self.source(name) if recipe is None else cut_view(self.source(recipe.media), recipe)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)  # each entry holds its source open
 def cut_view(source: Medium, recipe: ViewRecipe) -> Image:
     """The view's pixels: the crop, resampled to the recipe's size (Lanczos, deterministic)."""
     return Image.from_array(resample(source.frame(recipe.frame), recipe.box, Size(recipe.width, recipe.height)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,20 +19,25 @@ from pixelis.media.medium import Frame, read_only
 
 @dataclass
 class AnimationSource:
-    """An animated GIF, WebP or PNG."""
+    """An animated GIF, WebP or PNG. Each frame is painted over the one before, so the open picture is kept."""
 
     content: bytes
     limits: MediaLimits
     path: Path | None
+    _picture: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        with open_pillow(self.content, self.limits, self.path) as picture:
-            count = getattr(picture, "n_frames", 1)
-            if count > self.limits.clip_frames:
-                raise MediaError(f"{self._name} has {count} frames; at most {self.limits.clip_frames} are read")
-            durations = [self._duration(picture, index) for index in range(count)]
-            self.size = Size(*picture.size)
-        starts = np.concatenate([[0.0], np.cumsum(durations)])
+        picture = self._opened()
+        self.size = Size(*picture.size)
+        count = getattr(picture, "n_frames", 1)
+        if count > self.limits.clip_frames:
+            raise MediaError(f"{self._name} has {count} frames; at most {self.limits.clip_frames} are read")
+        if count * self.size.pixels > self.limits.animation_pixels:
+            raise MediaError(
+                f"{self._name} has {count} frames of {self.size.width}x{self.size.height} pixels; "
+                f"at most {self.limits.animation_pixels} pixels in all are decoded"
+            )
+        starts = np.concatenate([[0.0], np.cumsum([self._duration(index) for index in range(count)])])
         self.times_s = tuple(round(float(t), 6) for t in starts[:-1])
         self.duration_s = float(starts[-1])
 
@@ -40,17 +45,30 @@ class AnimationSource:
     def _name(self) -> str:
         return self.path.name if self.path else "the animation"
 
-    def _duration(self, picture: Any, index: int) -> float:
+    def _opened(self) -> Any:
+        if self._picture is None:
+            self._picture = open_pillow(self.content, self.limits, self.path)
+        return self._picture
+
+    def _at(self, index: int) -> Any:
+        """The picture at this frame; Pillow goes on from where it stands, or back to the start."""
         try:
+            picture = self._opened()
             picture.seek(index)
         except Exception as error:
+            self._picture = None
             raise MediaError(f"{self._name}: frame {index} cannot be read ({error_text(error)})") from error
-        return max(float(picture.info.get("duration", 100)), 10.0) / 1000.0  # browsers too read 0 as "soon"
+        return picture
+
+    def _duration(self, index: int) -> float:
+        return max(float(self._at(index).info.get("duration", 100)), 10.0) / 1000.0  # browsers too read 0 as "soon"
 
     def decode(self, index: int) -> Frame:
-        with open_pillow(self.content, self.limits, self.path) as picture:
-            picture.seek(index)
-            return upright_rgb(picture.copy(), self._name)
+        try:
+            return upright_rgb(self._at(index).copy(), self._name)
+        except OSError as error:
+            self._picture = None
+            raise MediaError(f"{self._name}: frame {index} cannot be decoded ({error_text(error)})") from error
 
 
 @dataclass
@@ -63,11 +81,20 @@ class FolderSource:
     limits: MediaLimits
 
     def __post_init__(self) -> None:
-        self.size = self.decode(0, check=False).size
+        self.size = self._image(0).size
         self.times_s = tuple(round(i / self.fps, 6) for i in range(len(self.files)))
         self.duration_s = len(self.files) / self.fps
 
-    def decode(self, index: int, *, check: bool = True) -> Any:
+    def decode(self, index: int) -> Frame:
+        image = self._image(index)
+        if image.size != self.size:
+            raise MediaError(
+                f"{self.files[index].name} has {image.size.width}x{image.size.height} pixels, the first frame "
+                f"{self.size.width}x{self.size.height}: a folder of frames has one size"
+            )
+        return image.pixels
+
+    def _image(self, index: int) -> Image:
         path = self.files[index]
         try:
             image = Image.from_bytes(path.read_bytes(), limits=self.limits, path=path)
@@ -75,27 +102,20 @@ class FolderSource:
             raise MediaError(f"{path.name} of the folder cannot be read any more ({error.strerror})") from error
         if image.sha256 != self.digests[index]:
             raise MediaError(f"{path.name} changed after its folder was opened; open it again")
-        if not check:
-            return image
-        if image.size != self.size:
-            raise MediaError(
-                f"{path.name} has {image.size.width}x{image.size.height} pixels, the first frame "
-                f"{self.size.width}x{self.size.height}: a folder of frames has one size"
-            )
-        return image.pixels
+        return image
 
 
 class VideoSource:
     """A video stream, decoded by PyAV from an open file, so that a container can name no other file or address."""
 
     def __init__(self, file: BinaryIO, container_format: str, limits: MediaLimits, path: Path) -> None:
-        self._file, self._format, self._path = file, container_format, path
+        self._file, self._format, self._path, self._limits = file, container_format, path, limits
         self._stamp = self._stat()
         self._container: Any = None
         self._frames: Iterator[Any] | None = None
         self._next = 0
         try:
-            self._index(limits)
+            self._index()
         except MediaError:
             raise
         except Exception as error:
@@ -112,16 +132,17 @@ class VideoSource:
         if self._container is not None:
             self._container.close()
         self._container = av.open(self._file, format=self._format, metadata_errors="replace")
-        stream = self._container.streams.video[0]
-        stream.thread_count = 1  # the same frames in the same order, whatever the machine
-        return stream
-
-    def _index(self, limits: MediaLimits) -> None:
-        """Time of every frame, from the packets alone where they say it."""
-        self._open()
         if not self._container.streams.video:
             raise MediaError(f"{self._path.name} holds no video stream")
         stream = self._container.streams.video[0]
+        stream.thread_count = 1  # the same frames in the same order, whatever the machine
+        # a stream may hold larger frames than its container says
+        stream.codec_context.options = {"max_pixels": str(self._limits.frame_pixels)}
+        return stream
+
+    def _index(self) -> None:
+        """Time of every frame, from the packets alone where they say it."""
+        limits, stream = self._limits, self._open()
         if stream.codec_context.width * stream.codec_context.height > limits.frame_pixels:
             raise MediaError(f"{self._path.name} has frames of over {limits.frame_pixels} pixels")
         stamps: list[int] = []
@@ -141,6 +162,8 @@ class VideoSource:
         self._stamps = sorted(set(stamps))
         first = self._decode_from_start()
         stream = self._container.streams.video[0]
+        # AVI keeps no times: after a seek among B-frames libav's guesses are off by some frames, so those are counted
+        self._counted = self._format == "avi" and bool(stream.codec_context.has_b_frames)
         self._stamps = [s for s in self._stamps if first.pts is None or s >= first.pts]
         base = float(stream.time_base)
         rate = float(stream.average_rate or 0) or 25.0
@@ -149,6 +172,7 @@ class VideoSource:
         self.duration_s = self.times_s[-1] + gap
         if self.duration_s > limits.clip_seconds:
             raise MediaError(f"{self._path.name} lasts {self.duration_s:.0f} s; at most {limits.clip_seconds:.0f} s")
+        self._coded = (first.width, first.height)
         pixels = self._pixels(first)
         self.size = Size(pixels.shape[1], pixels.shape[0])
 
@@ -165,7 +189,8 @@ class VideoSource:
         if self._stat() != self._stamp:
             raise MediaError(f"{self._path.name} changed after it was opened; open it again")
         try:
-            if self._frames is None or not self._next <= index <= self._next + 48:
+            reach = len(self._stamps) if self._counted else self._next + 48
+            if self._frames is None or not self._next <= index <= reach:
                 self._seek(index)
             return self._pixels(self._forward_to(index))
         except MediaError:
@@ -176,25 +201,29 @@ class VideoSource:
 
     def _seek(self, index: int) -> None:
         """To the key frame at or before `index`, or to the start where the container cannot seek."""
-        stream = self._container.streams.video[0]
-        self._container.seek(self._stamps[index], stream=stream, backward=True, any_frame=False)
+        if self._counted:
+            stream = self._open()
+        else:
+            stream = self._container.streams.video[0]
+            self._container.seek(self._stamps[index], stream=stream, backward=True, any_frame=False)
         self._frames, self._next = self._container.decode(stream), 0
 
     def _forward_to(self, index: int) -> Any:
         """The frame shown at this time: with a damaged stream, the nearest one after it that decodes."""
         assert self._frames is not None  # noqa: S101 - set by _seek, which every path here has passed
         wanted = self._stamps[index]
-        for frame in self._frames:
-            if frame.pts is None or frame.pts >= wanted:
+        for place, frame in enumerate(self._frames, start=self._next):
+            if place == index if self._counted else frame.pts is None or frame.pts >= wanted:
                 self._next = index + 1
                 return frame
         self._frames = None
         raise MediaError(f"{self._path.name} breaks off before frame {index}: it is truncated or damaged")
 
-    @staticmethod
-    def _pixels(frame: Any) -> Frame:
+    def _pixels(self, frame: Any) -> Frame:
+        """RGB, upright. A stream that changes its size on the way is brought to that of its first frame."""
         rotation = int(getattr(frame, "rotation", 0) or 0)
-        return read_only(np.rot90(frame.to_ndarray(format="rgb24"), (rotation // 90) % 4))
+        width, height = self._coded
+        return read_only(np.rot90(frame.to_ndarray(format="rgb24", width=width, height=height), (rotation // 90) % 4))
 
 
 @dataclass

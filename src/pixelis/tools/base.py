@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from pixelis.errors import ToolError
-from pixelis.geometry import Box, Footprint, Mask, Span, TextSpan, Track, UnitBox, Value, rounded, to_pixels
+from pixelis.geometry import DECIMALS, Box, Footprint, Mask, Span, TextSpan, Track, UnitBox, Value, rounded, to_pixels
 from pixelis.media import Medium, ViewRecipe
 from pixelis.media.medium import Frame
 from pixelis.media.query import to_source
@@ -54,19 +55,37 @@ def require_area(box: UnitBox) -> UnitBox:
     return box
 
 
+class MaskArg(Value):
+    """A mask as SEG returns it."""
+
+    width: int = Field(gt=0)
+    height: int = Field(gt=0)
+    counts: str = Field(description="COCO's compressed run lengths")
+
+    @model_validator(mode="after")
+    def _is_a_mask(self) -> Self:
+        if self.mask.box_unit is None:
+            raise ValueError("the mask is empty")
+        return self
+
+    @cached_property
+    def mask(self) -> Mask:
+        return Mask(width=self.width, height=self.height, counts=self.counts)
+
+
 class WorkLimits(Value):
     """Bounds on work, which bind before any clock does, so that results stay the same on a slow machine."""
 
-    track_frames: int = 240
+    track_frames: int = Field(default=240, gt=0)
     """Tracking horizon: frames looked at in one TRK call (supp:failures_risk_coverage asks for a cap)."""
-    track_fps: float = 12.5
+    track_fps: float = Field(default=12.5, gt=0.0)
     """TRK samples a clip at about this rate."""
-    temp_frames: int = 96
+    temp_frames: int = Field(default=96, gt=0)
     """Frames scored in one TEMP call."""
-    ocr_side: int = 4096
+    ocr_side: int = Field(default=4096, gt=0)
     """A region longer than this is scaled down before it is read."""
-    regions: int = 64
-    """Masks, lines of text or tracks returned by one call."""
+    regions: int = Field(default=64, gt=0)
+    """Masks or tracks returned by one call, and lines of text that the policy is shown."""
 
 
 Perceive = Callable[[str, Callable[[], bytes]], bytes]
@@ -124,7 +143,9 @@ class Scene:
             return footprint.model_copy(update={"media": self.name})
         moved: dict[str, Any] = {"media": self.recipe.media}
         if isinstance(footprint, Box):
-            moved |= dict(zip(("x0", "y0", "x1", "y1"), to_source(footprint.box_unit, self.recipe), strict=True))
+            x0, y0, x1, y1 = to_source(footprint.box_unit, self.recipe)
+            (x0, x1), (y0, y1) = apart(x0, x1), apart(y0, y1)
+            moved |= {"x0": x0, "y0": y0, "x1": x1, "y1": y1}
         if isinstance(footprint, TextSpan):
             corners = [to_source((x, y, x, y), self.recipe)[:2] for x, y in footprint.quad]
             moved["quad"] = tuple(corners)
@@ -204,6 +225,12 @@ class Tool(ABC, Generic[A]):
             "type": "function",
             "function": {"name": cls.name, "description": cls.summary, "parameters": parameters},
         }
+
+
+def apart(low: float, high: float) -> tuple[float, float]:
+    """Two edges that rounding may have made one: a box on a view of a few pixels still has area on its source."""
+    least = 10.0**-DECIMALS
+    return (low, high) if low < high else (rounded(min(low, 1.0 - least)), rounded(min(low, 1.0 - least) + least))
 
 
 def coordinates(box: UnitBox) -> str:

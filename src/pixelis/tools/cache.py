@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from pixelis.errors import ConfigError
 from pixelis.weights import cache_dir
 
 DEFAULT_LIMIT_BYTES = 4 * 2**30
@@ -54,7 +55,7 @@ class ResultCache:
     def _connect(self) -> sqlite3.Connection:
         if self._db is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            db = sqlite3.connect(self.path, timeout=20.0, check_same_thread=False, isolation_level=None)
+            self._db = db = sqlite3.connect(self.path, timeout=20.0, check_same_thread=False, isolation_level=None)
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
             db.execute(
@@ -62,7 +63,6 @@ class ResultCache:
                 " (key TEXT PRIMARY KEY, value BLOB NOT NULL, size INTEGER NOT NULL, used REAL NOT NULL) WITHOUT ROWID"
             )
             db.execute("CREATE INDEX IF NOT EXISTS by_use ON entries (used, size)")
-            self._db = db
         return self._db
 
     def _attempt(self, work: Callable[[sqlite3.Connection], bytes | None]) -> bytes | None:
@@ -73,6 +73,7 @@ class ResultCache:
                 return work(self._connect())
             except (sqlite3.Error, OSError) as error:
                 self._broken = True  # one warning, then work goes on without
+                self._disconnect()  # or an open transaction would shut the other processes out
                 warnings.warn(f"result cache {self.path} is out of use: {error}", stacklevel=3)
                 return None
 
@@ -120,21 +121,39 @@ class ResultCache:
                 return
 
     def info(self) -> CacheInfo:
-        with self._lock:
-            count, total = self._connect().execute("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM entries").fetchone()
+        """What it holds; ConfigError where the file is no cache."""
+        try:
+            with self._lock:
+                db = self._connect()
+                count, total = db.execute("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM entries").fetchone()
+        except (sqlite3.Error, OSError) as error:
+            raise ConfigError(
+                f"the result cache {self.path} cannot be read ({error}); `pixelis cache clear` makes a new one"
+            ) from error
         return CacheInfo(str(self.path), count, total, self.limit_bytes)
 
     def clear(self) -> None:
+        """Forget everything; a file that is damaged goes."""
         with self._lock:
-            db = self._connect()
-            db.execute("DELETE FROM entries")
-            db.execute("VACUUM")
+            try:
+                db = self._connect()
+                db.execute("DELETE FROM entries")
+                db.execute("VACUUM")
+            except sqlite3.OperationalError as error:  # locked, or a disk without room: the file itself is sound
+                raise ConfigError(f"the result cache {self.path} cannot be cleared now ({error})") from error
+            except sqlite3.DatabaseError:
+                self._disconnect()
+                for suffix in ("", "-wal", "-shm"):
+                    self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
 
     def close(self) -> None:
         with self._lock:
-            if self._db is not None:
-                self._db.close()
-                self._db = None
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
 
 
 class PerceptionCache:

@@ -32,16 +32,16 @@ COLOURS = (
 ACHROMATIC = frozenset({"white", "grey", "black"})
 
 SYNONYMS = {
-    "red": "crimson scarlet maroon burgundy ruby cherry vermilion",
-    "orange": "amber apricot tangerine coral",
-    "yellow": "gold golden lemon mustard",
+    "red": "crimson scarlet maroon burgundy ruby vermilion",
+    "orange": "amber coral",
+    "yellow": "gold golden mustard",
     "green": "lime olive emerald mint chartreuse jade",
     "cyan": "teal turquoise aqua aquamarine",
     "blue": "navy azure cobalt sky-blue ultramarine",
-    "purple": "violet indigo lilac lavender mauve plum",
-    "pink": "magenta fuchsia rose salmon",
-    "brown": "chocolate sienna bronze copper chestnut tawny",
-    "beige": "tan cream ivory khaki sand sandy wheat",
+    "purple": "violet indigo lilac lavender mauve",
+    "pink": "magenta fuchsia rosy",
+    "brown": "sienna bronze chestnut tawny",
+    "beige": "tan cream ivory khaki sandy",
     "white": "snowy",
     "grey": "gray silver silvery charcoal slate",
     "black": "ebony jet-black",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -13,6 +14,8 @@ from pixelis.media import MediaSet
 from pixelis.tools.base import Observation, Perceive, Scene, Tool, ToolArgs, WorkLimits
 from pixelis.tools.results import Execution, ToolResult
 
+INNER_NAME = re.compile(r"constrained|function-|tuple\[")
+"""How pydantic names the branches of a union: of no use to whoever wrote the arguments."""
 MAX_ARGUMENT_BYTES = 2**20
 """A mask of a large picture fits; a megabyte of nonsense does not."""
 
@@ -37,10 +40,15 @@ def complaint(error: ValidationError) -> str:
     """Pydantic's report in one line: where, and what was wanted."""
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
-        where = ".".join(str(part) for part in problem["loc"])
-        what = problem["msg"].removeprefix("Value error, ")
+        names = [str(part) for part in problem["loc"] if not INNER_NAME.search(str(part))]
+        where, what = ".".join(names), problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            what = "there is no such argument"
+        elif problem["type"] == "less_than_equal" and problem["msg"].endswith("equal to 1"):
+            what = "coordinates go from 0 to 1 over the width and height, not in pixels"
         lines.append(f"{where}: {what}" if where else what)
-    return "; ".join(lines[:6]) + (f"; and {len(lines) - 6} more" if len(lines) > 6 else "")
+    lines = list(dict.fromkeys(lines))
+    return "; ".join(lines[:4]) + (f"; and {len(lines) - 4} more" if len(lines) > 4 else "")
 
 
 def execute(tool: Tool[Any], args: ToolArgs, media: MediaSet, limits: WorkLimits, perceive: Perceive) -> Execution:
@@ -48,9 +56,10 @@ def execute(tool: Tool[Any], args: ToolArgs, media: MediaSet, limits: WorkLimits
     start = time.perf_counter()
     identity = tool.identity()
 
-    def failed(error: Exception) -> Execution:
+    def failed(sentence: str, *, repeatable: bool = False) -> Execution:
         seconds = round(time.perf_counter() - start, 6)
-        return Execution(ToolResult.failed(tool.name, str(error), identity=identity, seconds=seconds), {})
+        result = ToolResult.failed(tool.name, sentence, identity=identity, seconds=seconds)
+        return Execution(result, {}, repeatable=repeatable)
 
     try:
         name = media.canonical(args.media)
@@ -59,12 +68,14 @@ def execute(tool: Tool[Any], args: ToolArgs, media: MediaSet, limits: WorkLimits
         scene = Scene(media.medium(name), root_name(media, name), recipe, source, limits, perceive)
         seen = tool.look(args, scene)
         result = to_result(tool, seen, scene)
-    except (ToolError, MediaError, WeightsError) as error:
-        return failed(error)
+    except ToolError as error:
+        return failed(str(error), repeatable=True)
+    except (MediaError, WeightsError) as error:
+        return failed(str(error))
     except MemoryError:
-        return failed(ToolError("it ran out of the memory that one call may use"))
+        return failed("it ran out of the memory that one call may use")
     except Exception as error:  # noqa: BLE001 - a backend's own exception is a failed call, never the caller's problem
-        return failed(ToolError(f"its backend raised {type(error).__name__}: {str(error).splitlines()[0:1]}"))
+        return failed(f"its backend raised {type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
     seconds = round(time.perf_counter() - start, 6)
     blobs = {blob.artifact().sha256: blob.content for blob in seen.blobs}
     return Execution(result.model_copy(update={"identity": identity, "seconds": seconds}), blobs)

@@ -6,7 +6,8 @@ import re
 from functools import cache
 from typing import Literal, NamedTuple
 
-from pixelis.tools.backends.nanodet import COCO_NAMES
+from pixelis.geometry import PixelBox
+from pixelis.tools.backends.nanodet import COCO_NAMES, Detection
 from pixelis.tools.colours import parse_colour
 from pixelis.tools.shapes import parse_shape
 
@@ -48,6 +49,22 @@ NICKNAMES = {
 }
 """Everyday words for COCO classes. `sign` is the detector's only kind of sign."""
 
+FILLERS = frozenset(
+    (
+        "a", "an", "the", "of", "on", "in", "at", "to", "and", "or", "with", "by", "that", "this", "these",
+        "those", "is", "are", "which", "one", "ones", "thing", "things", "object", "objects", "shape",
+        "shapes", "region", "regions", "area", "part", "patch", "all", "every", "each", "any", "big", "large",
+        "small", "little", "tiny", "side", "hand", "just", "only", "two", "three", "four", "five", "six",
+        "seven", "eight", "nine", "ten", "some", "several", "both",
+    )
+)  # fmt: skip
+"""Words that SEG may pass over in silence."""
+KIN = {"car": ("truck", "bus"), "truck": ("car", "bus"), "bus": ("truck", "car"), "couch": ("chair", "bed")}
+SURE, FAINT = 0.35, 0.25
+"""Score from which something is there; and where a colour must agree too."""
+ASKED_BELIEF = 0.2
+"""Score of the asked class itself, where a near relation has the higher one."""
+
 CHOICES: dict[str, Choice] = {
     "left": "leftmost", "leftmost": "leftmost", "right": "rightmost", "rightmost": "rightmost",
     "top": "topmost", "upper": "topmost", "topmost": "topmost", "highest": "topmost",
@@ -65,6 +82,8 @@ class Phrase(NamedTuple):
     shape: str | None
     classes: tuple[str, ...]
     choice: Choice | None
+    ignored: tuple[str, ...] = ()
+    """Words that name nothing that SEG can find by."""
 
     @property
     def is_empty(self) -> bool:
@@ -97,7 +116,43 @@ def understand(text: str) -> Phrase:
         classes = ()  # "the red square" is drawn, not photographed
     if "orange" in classes and colours == ("orange",):
         colours = ()
-    return Phrase(text, colours, shape, classes, next((CHOICES[w] for w in words if w in CHOICES), None))
+    choice = next((CHOICES[word] for word in words if word in CHOICES), None)
+    return Phrase(text, colours, shape, classes, choice, tuple(dict.fromkeys(filter(_names_nothing, words))))
+
+
+def _names_nothing(word: str) -> bool:
+    known = word in CHOICES or word in FILLERS or parse_colour(word) or parse_shape(word) or coco_class(word)
+    return not known and not any(word in name.split() for name in COCO_NAMES)
+
+
+def things(seen: list[Detection], phrase: Phrase) -> list[Detection]:
+    """Detections that the phrase may mean, one for each thing, under the name that the phrase gives it.
+
+    The detector takes cars, trucks and buses for one another. Where it sees one of these and gives the asked name at
+    least some of its belief, that counts; a named colour, which is looked at afterwards, lets fainter ones stand.
+    """
+    asked, least = set(phrase.classes), FAINT if phrase.colours else SURE
+    wanted = asked | {kin for name in asked for kin in KIN.get(name, ())}
+    related = sorted((d for d in seen if d.label in wanted), key=lambda d: (d.label not in asked, -d.score))
+    found: list[Detection] = []
+    for detection in related:
+        on_it = [d for d in related if share_of_smaller(d.box_px, detection.box_px) > 0.7]
+        belief = max((d.score for d in on_it if d.label in asked), default=0.0)
+        strongest = max(d.score for d in on_it)
+        if belief < ASKED_BELIEF or strongest < least:
+            continue
+        if all(share_of_smaller(detection.box_px, other.box_px) < 0.7 for other in found):
+            widest = max(on_it, key=lambda d: d.score)
+            found.append(widest._replace(label=detection.label if detection.label in asked else phrase.classes[0]))
+    return found
+
+
+def share_of_smaller(a: PixelBox, b: PixelBox) -> float:
+    """Overlap of two boxes over the smaller one."""
+    width = min(a.right, b.right) - max(a.left, b.left)
+    height = min(a.bottom, b.bottom) - max(a.top, b.top)
+    smaller = min((a.right - a.left) * (a.bottom - a.top), (b.right - b.left) * (b.bottom - b.top))
+    return max(width, 0.0) * max(height, 0.0) / max(smaller, 1e-9)
 
 
 def _classes(words: list[str]) -> list[str]:

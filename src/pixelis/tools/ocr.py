@@ -58,8 +58,9 @@ class Ocr(Tool[OcrArgs]):
     def look(self, args: OcrArgs, scene: Scene) -> Observation:
         index = scene.index(args)
         part = with_margin(args.box, scene.medium.size) if args.box else WHOLE
-        key = f"ocr/{self._reader.fingerprint}/{scene.medium.sha256}/{index}/{part}/{scene.limits.ocr_side}"
-        kept = json.loads(scene.perceive(key, lambda: self._read(scene.frame(index), part, scene.limits.ocr_side)))
+        side = scene.limits.ocr_side
+        key = f"ocr {Ocr.version}/{self._reader.fingerprint}/{scene.medium.sha256}/{index}/{part}/{side}"
+        kept = json.loads(scene.perceive(key, lambda: self._read(scene.frame(index), part, side)))
         spans = [TextSpan(frame=index, **span) for span in kept["spans"]]
         if args.box:
             spans = [span for span in spans if centre_inside(span.box_unit, args.box)]

@@ -18,13 +18,20 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
 from pixelis.errors import ToolError
-from pixelis.geometry import Box, Footprint, Mask, Score, Size, Track, UnitBox, Value, rounded, to_pixels
+from pixelis.geometry import Box, Footprint, FrameNumber, Score, Size, Track, UnitBox, Value, rounded, to_pixels
 from pixelis.media.medium import Frame
 from pixelis.tools.backends import regions
-from pixelis.tools.backends.signals import LEAST_SPEED, box_motion, certainty, detections, same_thing, track_motion
-from pixelis.tools.base import FrameArgs, Observation, Scene, Tool, crop, require_area
+from pixelis.tools.backends.signals import (
+    DETECTION_FLOOR,
+    LEAST_SPEED,
+    box_motion,
+    certainty,
+    detections,
+    track_motion,
+)
+from pixelis.tools.base import FrameArgs, MaskArg, Observation, Scene, Tool, crop, require_area
 from pixelis.tools.colours import dominant, membership
-from pixelis.tools.grounding import Phrase, understand
+from pixelis.tools.grounding import Phrase, things, understand
 from pixelis.tools.results import ToolIdentity
 from pixelis.tools.shapes import figure_in, orientation_deg, shape_of, texture_of
 from pixelis.weights import available, fingerprint
@@ -34,36 +41,15 @@ Attribute = Literal[
 ]  # fmt: skip
 OF_A_FRAME: tuple[Attribute, ...] = ("colour", "texture", "brightness")
 OF_A_REGION: tuple[Attribute, ...] = ("colour", "size", "position", "shape", "orientation", "texture", "brightness")
-LARGEST_MASK = 40_000_000
 WORKING_SIDE = 512
 """Pixels are measured on a region of at most this side; sizes and places come from the arguments themselves."""
 COMPASS = ("right", "up right", "up", "up left", "left", "down left", "down", "down right")
 
 
-class MaskArg(Value):
-    """A mask as SEG returns it."""
-
-    width: int = Field(gt=0)
-    height: int = Field(gt=0)
-    counts: str = Field(description="COCO's compressed run lengths")
-
-    @model_validator(mode="after")
-    def _is_a_mask(self) -> Self:
-        if self.width * self.height > LARGEST_MASK:
-            raise ValueError(f"a mask of {self.width}x{self.height} cells is too large: at most {LARGEST_MASK}")
-        if self.mask.box_unit is None:
-            raise ValueError("the mask is empty")
-        return self
-
-    @cached_property
-    def mask(self) -> Mask:
-        return Mask(width=self.width, height=self.height, counts=self.counts)
-
-
 class TrackArg(Value):
     """A track as TRK returns it: a box for each frame in which the thing was seen."""
 
-    frames: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1, max_length=10_000)
+    frames: tuple[FrameNumber, ...] = Field(min_length=1, max_length=10_000)
     boxes: tuple[UnitBox, ...]
 
     @model_validator(mode="after")
@@ -141,6 +127,7 @@ class Prop(Tool[PropArgs]):
     )
     Args = PropArgs
     Output = PropOutput
+    version = "2"
 
     def identity(self) -> ToolIdentity:
         weights = fingerprint("nanodet") if available("nanodet") else ""
@@ -384,16 +371,14 @@ def count(region: Region, of: str | None, scene: Scene) -> Property:
 
 def counted(phrase: Phrase, region: Region, scene: Scene) -> Property:
     """Detections of a class (and colour) whose centre lies in the region; two boxes on one thing count once."""
-    frame, kept = scene.frame(region.index), list[tuple[UnitBox, float]]()
-    for detection in detections(scene, region.index):
+    frame, kept = scene.frame(region.index), list[float]()
+    x0, y0, x1, y1 = region.box_unit
+    for detection in things(detections(scene, region.index, threshold=DETECTION_FLOOR), phrase):
         box = detection.box_px.to_unit(region.size)
-        x0, y0, x1, y1 = region.box_unit
-        inside = x0 <= (box[0] + box[2]) / 2 <= x1 and y0 <= (box[1] + box[3]) / 2 <= y1
-        if detection.label not in phrase.classes or not inside or any(same_thing(box, other) for other, _ in kept):
-            continue
         pixels = crop(frame, box)[0]
-        if phrase.colours and max(float(membership(pixels, c).mean()) for c in phrase.colours) < 0.15:
-            continue
-        kept.append((box, detection.score))
-    sure = float(np.mean([certainty(score) for _, score in kept])) if kept else 0.6
+        inside = x0 <= (box[0] + box[2]) / 2 <= x1 and y0 <= (box[1] + box[3]) / 2 <= y1
+        coloured = not phrase.colours or max(float(membership(pixels, c).mean()) for c in phrase.colours) >= 0.15
+        if inside and coloured:
+            kept.append(detection.score)
+    sure = float(np.mean([certainty(score) for score in kept])) if kept else 0.6
     return Property(value=str(len(kept)), confidence=rounded(sure), measures={"count": len(kept)})

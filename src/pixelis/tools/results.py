@@ -78,6 +78,8 @@ class Execution(NamedTuple):
     result: ToolResult
     blobs: Mapping[str, bytes]
     cached: bool = False
+    repeatable: bool = True
+    """Whether the same call gives this again. A failure for want of time, memory, a file or weights need not."""
 
 
 class Blob(NamedTuple):

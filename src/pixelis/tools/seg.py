@@ -8,6 +8,7 @@ core, kept by content) and answers every later prompt on it in a tenth of a seco
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import cv2
@@ -18,24 +19,23 @@ from pixelis.errors import ToolError
 from pixelis.geometry import Mask, PixelBox, Point, Size, UnitBox, Value, rounded, to_pixels
 from pixelis.media.medium import Frame
 from pixelis.tools.backends import regions
-from pixelis.tools.backends.nanodet import Detection
 from pixelis.tools.backends.regions import Region
-from pixelis.tools.backends.signals import SEEN, Models, detections
+from pixelis.tools.backends.signals import DETECTION_FLOOR, Models, detections
 from pixelis.tools.base import FrameArgs, Observation, Scene, Tool, coordinates, require_area
-from pixelis.tools.colours import ACHROMATIC, dominant
-from pixelis.tools.grounding import Phrase, understand
+from pixelis.tools.colours import dominant
+from pixelis.tools.grounding import Phrase, things, understand
 from pixelis.tools.results import ToolIdentity
-from pixelis.weights import available, fingerprint
+from pixelis.weights import CATALOGUE, Hub, available, fingerprint, path_of
+from pixelis.weights.store import hash_of
 
 GRID_SIDE = 1024
 """Masks are made and kept on a grid of at most this many cells along the longer side."""
 SAM2_WEIGHTS = ("sam2-tiny-encoder", "sam2-tiny-decoder")
-KIN = {"car": ("truck", "bus"), "truck": ("car", "bus"), "bus": ("truck", "car"), "couch": ("chair", "bed")}
-KIN_SEEN = 0.25
-"""Score from which a detection counts where a colour must agree too."""
-COLOUR_SHARE = 0.25
+COLOUR_SHARE = 0.16
 """A detected thing has a colour if at least this share of it shows it (see `colour_share`)."""
-LEAST_HUE = 0.02
+LEAST_LIT = 0.1
+BESIDE_MAIN = 0.4
+"""… and this share of its main colour: white in shade is a little blue, and not blue."""
 
 Backend = Literal["auto", "classical", "sam2", "sam2-transformers"]
 Grounded = Literal["detector", "regions", "point", "box"]
@@ -65,6 +65,8 @@ class SegOutput(Value):
     regions: tuple[SegRegion, ...]
     grounded_by: Grounded
     backend: str
+    ignored: tuple[str, ...] = ()
+    """Words of the phrase that nothing here knows."""
 
 
 class Found(NamedTuple):
@@ -81,6 +83,7 @@ class Seg(Tool[SegArgs]):
     summary = "Find and outline what a phrase names, or what lies at a point or in a box."
     Args = SegArgs
     Output = SegOutput
+    version = "3"
     decisive_confidence = 0.4
 
     def __init__(self, backend: Backend = "auto", sam2_model: str = "") -> None:
@@ -90,10 +93,16 @@ class Seg(Tool[SegArgs]):
         self._sam2_model = sam2_model
         self._models = Models()
 
+    @cached_property
+    def _checkpoint(self) -> Checkpoint:
+        return find_checkpoint(self._sam2_model)
+
     def identity(self) -> ToolIdentity:
         weights = [fingerprint("nanodet")] if available("nanodet") else []
         if self.backend == "sam2":
             weights += [fingerprint(name) for name in SAM2_WEIGHTS]
+        elif self.backend == "sam2-transformers" and self._checkpoint.sha256:
+            weights.append(self._checkpoint.sha256)
         model = f" {self._sam2_model}" if self.backend == "sam2-transformers" else ""
         return ToolIdentity(
             tool=self.name, version=self.version, backend=f"{self.backend}{model}", weights="+".join(weights)
@@ -104,7 +113,7 @@ class Seg(Tool[SegArgs]):
         if self.backend == "sam2-transformers":
             from pixelis.tools.backends.sam2_transformers import Sam2Transformers
 
-            return Sam2Transformers(self._sam2_model)
+            return Sam2Transformers(self._checkpoint.model)
         from pixelis.tools.backends.sam2 import Sam2
 
         return Sam2()
@@ -121,7 +130,8 @@ class Seg(Tool[SegArgs]):
             grounded, found = "box", self._box(args.target, scene, index, image, "")
         if not found:
             raise ToolError(nothing_found(args.target))
-        return self._observed(found[: args.limit], grounded, index)
+        ignored = understand(args.target).ignored if isinstance(args.target, str) else ()
+        return self._observed(found[: args.limit], grounded, index, ignored)
 
     def _phrase(self, text: str, scene: Scene, index: int, image: Frame) -> tuple[Grounded, list[Found]]:
         phrase = understand(text)
@@ -146,7 +156,8 @@ class Seg(Tool[SegArgs]):
 
     def _detected(self, phrase: Phrase, scene: Scene, index: int, image: Frame) -> list[Found]:
         """Things of the class, of the colour where one is named, best first, each cut out of its box."""
-        seen = candidates(detections(scene, index, self._models.detector), phrase)
+        faint = detections(scene, index, self._models.detector, threshold=DETECTION_FLOOR)
+        seen = things(faint, phrase)[: scene.limits.regions]
         found: list[tuple[float, Found]] = []
         for detection in seen:
             cut = self._box(detection.box_px.to_unit(scene.medium.size), scene, index, image, detection.label)
@@ -159,7 +170,7 @@ class Seg(Tool[SegArgs]):
         return [item for _, item in sorted(found, key=lambda pair: -pair[0])]
 
     def _embedding(self, scene: Scene, index: int) -> Any:
-        key = f"{self.identity().backend}/{self.identity().weights}/{scene.medium.sha256}/{index}"
+        key = f"{self.identity().backend} {self.version}/{self.identity().weights}/{scene.medium.sha256}/{index}"
         content = scene.perceive(key, lambda: self._sam2.embed(scene.frame(index)).to_bytes())
         return self._sam2.restore(content)
 
@@ -186,7 +197,7 @@ class Seg(Tool[SegArgs]):
         cut = self._prompted(scene, index, image, box_px=box_px)
         return [Found(region, label) for region in cut if region.mask.any()][:1]
 
-    def _observed(self, found: list[Found], grounded: Grounded, index: int) -> Observation:
+    def _observed(self, found: list[Found], grounded: Grounded, index: int, ignored: tuple[str, ...]) -> Observation:
         masks = [
             Mask.from_array(item.region.mask, frame=index, label=item.label, score=rounded(item.region.score))
             for item in found
@@ -201,38 +212,30 @@ class Seg(Tool[SegArgs]):
             f"{region.label or 'region'} {coordinates(region.box)} area {region.area:.2f} score {region.score:.2f}"
             for region in short
         )
+        passed_over = f"; nothing here knows {', '.join(map(repr, ignored))}" if ignored else ""
         return Observation(
-            text=f"{len(short)} regions: {listed}" if len(short) > 1 else listed,
-            output=SegOutput(regions=short, grounded_by=grounded, backend=self.backend),
+            text=(f"{len(short)} regions: {listed}" if len(short) > 1 else listed) + passed_over,
+            output=SegOutput(regions=short, grounded_by=grounded, backend=self.backend, ignored=ignored),
             footprints=tuple(masks),
             confidence=float(np.mean([mask.score for mask in masks])),
         )
 
 
-def candidates(seen: list[Detection], phrase: Phrase) -> list[Detection]:
-    """Detections that the phrase may mean, one for each thing.
+class Checkpoint(NamedTuple):
+    """A `Sam2Model`: a folder, or what a hub calls it; and the hash of the folder, as far as it can be known here."""
 
-    The detector takes cars, trucks and buses for one another; a named colour, or having seen none of the very class,
-    lets a near relation stand in.
-    """
-    own = [d for d in seen if d.label in phrase.classes and d.score >= SEEN]
-    if own and not phrase.colours:
-        return own
-    wanted = set(phrase.classes) | {kin for name in phrase.classes for kin in KIN.get(name, ())}
-    related = [d for d in seen if d.label in wanted and d.score >= (KIN_SEEN if phrase.colours else SEEN)]
-    apart: list[Detection] = []
-    for detection in sorted(related, key=lambda d: (d.label not in phrase.classes, -d.score)):
-        if all(share_of_smaller(detection.box_px, other.box_px) < 0.7 for other in apart):
-            apart.append(detection._replace(label=phrase.classes[0]))
-    return apart
+    model: str
+    sha256: str
 
 
-def share_of_smaller(a: PixelBox, b: PixelBox) -> float:
-    """Overlap of two boxes over the smaller one."""
-    width = min(a.right, b.right) - max(a.left, b.left)
-    height = min(a.bottom, b.bottom) - max(a.top, b.top)
-    smaller = min((a.right - a.left) * (a.bottom - a.top), (b.right - b.left) * (b.bottom - b.top))
-    return max(width, 0.0) * max(height, 0.0) / max(smaller, 1e-9)
+def find_checkpoint(model: str) -> Checkpoint:
+    """The folder of this name, or what `pixelis models pull` brought of this hub id; else the id itself."""
+    if Path(model).is_dir():
+        return Checkpoint(model, hash_of(Path(model)))
+    for weight in CATALOGUE:
+        if isinstance(weight.source, Hub) and weight.source.repository == model and available(weight.name):
+            return Checkpoint(str(path_of(weight.name)), fingerprint(weight.name))
+    return Checkpoint(model, "")
 
 
 def on_grid(frame: Frame) -> Frame:
@@ -254,22 +257,16 @@ def whole_box(image: Frame, box_px: PixelBox) -> Region:
 
 
 def colour_share(image: Frame, mask: np.ndarray, colours: tuple[str, ...]) -> float:
-    """How far a thing has one of the colours, 0 to 1; 0 where none is asked for.
-
-    Of a hue, its share of what has any hue at all: a red car is also tyres, windows, chrome and shadow.
-    """
+    """How far a thing has one of the colours, as a share of what is not black on it; 0 where none is asked for."""
     pixels = image[mask]
     if not colours or not len(pixels):
         return 0.0
     shares = dict(dominant(pixels))
-    hued = sum(share for name, share in shares.items() if name not in ACHROMATIC)
-    best = 0.0
-    for colour in colours:
-        share = shares.get(colour, 0.0)
-        if colour not in ACHROMATIC:
-            share = share / hued if share >= LEAST_HUE else 0.0
-        best = max(best, share)
-    return best
+    lit = 1.0 - shares.get("black", 0.0)  # tyres, windows and shadow are black on a thing of any colour
+    main = max((share for name, share in shares.items() if name != "black"), default=0.0)
+    found = [shares.get(colour, 0.0) / (1.0 if colour == "black" else max(lit, LEAST_LIT)) for colour in colours]
+    leads = [colour == "black" or shares.get(colour, 0.0) >= BESIDE_MAIN * main for colour in colours]
+    return max(share if leading else 0.0 for share, leading in zip(found, leads, strict=True))
 
 
 def chosen(found: list[Found], phrase: Phrase) -> list[Found]:

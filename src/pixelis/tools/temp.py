@@ -98,6 +98,7 @@ class Temp(Tool[TempArgs]):
     summary = "Find when something happens in a clip (segments with scores), or show frames by time."
     Args = TempArgs
     Output = TempOutput
+    version = "2"
     decisive_confidence = 0.4
 
     def __init__(self) -> None:

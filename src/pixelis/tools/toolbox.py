@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import queue
-import shutil
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -20,8 +18,8 @@ from pixelis.media import MediaSet
 from pixelis.tools.base import Tool, ToolArgs, WorkLimits, canonical_name
 from pixelis.tools.cache import PerceptionCache, ResultCache, key_of
 from pixelis.tools.executing import execute, parse_args, renamed, root_name
-from pixelis.tools.results import Execution, Status, ToolCall, ToolResult, pack, unpack
-from pixelis.tools.worker import Worker, WorkerDied, reference
+from pixelis.tools.results import Execution, Status, ToolCall, ToolIdentity, ToolResult, pack, unpack
+from pixelis.tools.worker import Spool, Worker, WorkerDied
 
 
 class ToolboxConfig(Value):
@@ -35,8 +33,7 @@ class ToolboxConfig(Value):
     """Tools that answer with a typed empty result (supp:tool_necessity)."""
     plugins: tuple[str, ...] = ()
     """Further tools as `module:Class`; one with a built-in name takes its place."""
-    limits: dict[str, Any] = Field(default_factory=dict)
-    """What differs from `WorkLimits`."""
+    limits: WorkLimits = WorkLimits()
     cache: bool = True
     cache_path: Path | None = None
     cache_bytes: int = 4 * 2**30
@@ -45,7 +42,7 @@ class ToolboxConfig(Value):
     workers: int = Field(default=1, ge=1, le=64)
     memory_bytes: int = 8 * 2**30
     """Ceiling on the address space of one worker."""
-    deadline_s: float | None = None
+    deadline_s: float | None = Field(default=None, gt=0.0)
     """Overrides every tool's own deadline."""
 
 
@@ -68,8 +65,9 @@ def load_plugin(plugin: str) -> Tool[Any]:
     module_name, _, class_name = plugin.partition(":")
     try:
         tool = getattr(importlib.import_module(module_name), class_name)()
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(f"plugin {plugin!r} cannot be loaded ({error}); want module:Class of a Tool") from error
+    except Exception as error:  # a module that somebody names may raise anything while it is imported
+        why = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"plugin {plugin!r} cannot be loaded ({why}); want module:Class of a Tool") from error
     if not isinstance(tool, Tool):
         raise ConfigError(f"plugin {plugin!r} is not a pixelis.tools.base.Tool")
     return tool
@@ -88,10 +86,9 @@ class Toolbox:
         self.cache = (
             ResultCache(self.config.cache_path, limit_bytes=self.config.cache_bytes) if self.config.cache else None
         )
-        self._limits = WorkLimits(**self.config.limits)
         self._perceive = PerceptionCache(self.cache)
         self._here = threading.Lock()
-        self._spool: Path | None = None
+        self._spool = Spool()
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         self._workers: list[Worker] = []
         if self.config.isolate:
@@ -110,9 +107,7 @@ class Toolbox:
     def close(self) -> None:
         for worker in self._workers:
             worker.stop()
-        if self._spool is not None:
-            shutil.rmtree(self._spool, ignore_errors=True)
-            self._spool = None
+        self._spool.close()
         if self.cache:
             self.cache.close()
 
@@ -140,7 +135,7 @@ class Toolbox:
             seconds = round(time.perf_counter() - start, 6)
             return kept._replace(result=kept.result.model_copy(update={"seconds": seconds}))
         execution = self._fresh(tool, args, media)
-        if self.cache and execution.result.status in ("ok", "failed"):
+        if self.cache and execution.repeatable:
             self.cache.put(key, pack(execution))
         return execution
 
@@ -149,7 +144,7 @@ class Toolbox:
         source = media.source(root_name(media, name))
         canonical = args.model_copy(update={"media": None}).model_dump_json()
         cut = recipe.model_copy(update={"media": ""}).model_dump_json() if recipe else ""
-        limits = self._limits.model_dump_json()
+        limits = self.config.limits.model_dump_json()
         return key_of("result", source.sha256, cut, tool.identity().model_dump_json(), limits, canonical)
 
     def _kept(self, key: str, name: str) -> Execution | None:
@@ -165,30 +160,28 @@ class Toolbox:
     def _fresh(self, tool: Tool[Any], args: ToolArgs, media: MediaSet) -> Execution:
         if not self.config.isolate:
             with self._here:
-                return execute(tool, args, media, self._limits, self._perceive)
+                return execute(tool, args, media, self.config.limits, self._perceive)
         worker = self._idle.get()
         deadline_s = self.config.deadline_s or tool.deadline_s
         try:
-            request = {
-                "tool": tool.name,
-                "args": json.loads(args.model_dump_json()),
-                "media": [reference(m, self._spool_dir()) for m in media.given],
-                "views": [json.loads(v.model_dump_json()) for v in media.views],
-            }
-            return worker.run(request, deadline_s)
+            with self._spool.references(media.given) as references:
+                request = {
+                    "tool": tool.name,
+                    "args": json.loads(args.model_dump_json()),
+                    "media": references,
+                    "views": [json.loads(v.model_dump_json()) for v in media.views],
+                }
+                return worker.run(request, deadline_s)
         except WorkerDied as died:
-            status: Status = "timeout" if died.status == "timeout" else "crashed"
-            return Execution(ToolResult.failed(tool.name, str(died), status, identity=tool.identity()), {})
+            return _refused(tool.name, str(died), died.status, tool.identity())
         except MediaError as error:
-            return Execution(ToolResult.failed(tool.name, str(error), identity=tool.identity()), {})
+            return _refused(tool.name, str(error), "failed", tool.identity())
+        except OSError as error:
+            sentence = f"the medium cannot be handed to a worker ({error.strerror})"
+            return _refused(tool.name, sentence, "failed", tool.identity())
         finally:
             self._idle.put(worker)
 
-    def _spool_dir(self) -> Path:
-        if self._spool is None:
-            self._spool = Path(tempfile.mkdtemp(prefix="pixelis-"))
-        return self._spool
 
-
-def _refused(tool: str, error: str, status: Status) -> Execution:
-    return Execution(ToolResult.failed(tool, error, status), {})
+def _refused(tool: str, error: str, status: Status, identity: ToolIdentity | None = None) -> Execution:
+    return Execution(ToolResult.failed(tool, error, status, identity=identity), {}, repeatable=False)

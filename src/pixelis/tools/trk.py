@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from pixelis.errors import ToolError
-from pixelis.geometry import Mask, PixelBox, Score, Size, Track, UnitBox, Value, rounded, to_pixels
-from pixelis.tools.base import Observation, Scene, Tool, ToolArgs, coordinates, require_area
+from pixelis.geometry import PixelBox, Score, Size, Track, UnitBox, Value, rounded, to_pixels
+from pixelis.tools.base import MaskArg, Observation, Scene, Tool, ToolArgs, coordinates, require_area
 from pixelis.tools.grounding import coco_class
 from pixelis.tools.results import ToolIdentity
 from pixelis.weights import available, fingerprint
@@ -22,6 +22,7 @@ from pixelis.weights import available, fingerprint
 if TYPE_CHECKING:
     from pixelis.tools.backends.botsort import Row
 
+FEW_FRAMES = 48
 FAINT = 0.2
 """Detections from this score on may hold a track; only surer ones start one."""
 SPARSER = 1.6
@@ -30,24 +31,11 @@ SPARSER = 1.6
 Method = Literal["detector", "flow", "both"]
 
 
-class MaskArgs(Value):
-    """A region of the start frame as SEG returns it: COCO run lengths over a grid."""
-
-    width: int = Field(gt=0)
-    height: int = Field(gt=0)
-    counts: str
-
-    @model_validator(mode="after")
-    def _is_a_mask(self) -> Self:
-        Mask(width=self.width, height=self.height, counts=self.counts)
-        return self
-
-
 class TrkArgs(ToolArgs):
     """What to follow, and from when to when."""
 
     box: UnitBox | None = Field(default=None, description="[x0, y0, x1, y1] from 0 to 1 on the start frame")
-    mask: MaskArgs | None = Field(default=None, description="the same as a mask: width, height, COCO counts")
+    mask: MaskArg | None = Field(default=None, description="the same as a mask: width, height, COCO counts")
     label: str | None = Field(default=None, max_length=64, description="follow everything of this COCO class instead")
     start_frame: int | None = Field(default=None, ge=0, description="the first frame if left out")
     end_frame: int | None = Field(default=None, ge=0, description="the last frame, or the horizon, if left out")
@@ -113,6 +101,7 @@ class Trk(Tool[TrkArgs]):
     )
     Args = TrkArgs
     Output = TrkOutput
+    version = "2"
 
     def identity(self) -> ToolIdentity:
         if not available("nanodet"):
@@ -147,12 +136,7 @@ class Trk(Tool[TrkArgs]):
 
 def first_box(args: TrkArgs) -> UnitBox | None:
     """The box to follow, if one is given."""
-    if args.mask is None:
-        return args.box
-    box = Mask(width=args.mask.width, height=args.mask.height, counts=args.mask.counts).box_unit
-    if box is None:
-        raise ToolError("the mask is empty: there is nothing to follow")
-    return box
+    return args.box if args.mask is None else args.mask.mask.box_unit
 
 
 def sampled(args: TrkArgs, scene: Scene, sparser: float) -> tuple[list[int], int, bool]:
@@ -166,6 +150,8 @@ def sampled(args: TrkArgs, scene: Scene, sparser: float) -> tuple[list[int], int
     if end < start:
         raise ToolError(f"the range ends at frame {end}, before it starts at frame {start}")
     stride = max(round(sparser * clip.frame_count / clip.duration_s / scene.limits.track_fps), 1)
+    if end - start < FEW_FRAMES:
+        stride = 1  # a handful of frames, often of a folder whose rate is a guess: look at all of them
     frames = list(range(start, end + 1, stride))
     if frames[-1] != end:
         frames.append(end)

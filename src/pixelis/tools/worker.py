@@ -14,25 +14,37 @@ import sys
 import tempfile
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from pixelis.errors import MediaError, PixelisError
 from pixelis.media import MediaSet, Medium, ViewRecipe, open_media
+from pixelis.media.clip import KEPT_FRAMES
 from pixelis.tools.results import Execution, pack, unpack
 
 MAX_MESSAGE_BYTES = 2**31
+START_S = 60.0
+"""For a process to start and import what it needs, before the deadline of its first call begins."""
+REPEATABLE, ONCE = b"+", b"-"
+"""How a reply begins: see `Execution.repeatable`."""
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Sums in another order round differently: results must not depend on how many cores there are."""
 KEPT_MEDIA = 8
-"""Open media kept in a worker, so that a chain over one clip indexes it once."""
+KEPT_BYTES = 1 * 2**30
+"""Open media kept in a worker, in number and in bytes of pixels, so that a chain over one clip indexes it once."""
+SPOOL_BYTES = 2 * 2**30
+"""Pixels of media that have no file, on disk for the workers; the least recently used leave first."""
 
 
 class WorkerDied(Exception):  # noqa: N818 - it is news, not a mistake of the caller
     """The process ended or was killed; the message is a sentence for the failed result."""
 
-    def __init__(self, status: str, sentence: str) -> None:
+    def __init__(self, status: Literal["timeout", "crashed"], sentence: str) -> None:
         super().__init__(sentence)
-        self.status = status
+        self.status: Literal["timeout", "crashed"] = status
 
 
 class Worker:
@@ -46,13 +58,16 @@ class Worker:
 
     def run(self, request: dict[str, Any], deadline_s: float) -> Execution:
         """The result of one call; WorkerDied where the process did not live to say it."""
-        process = self._started()
+        limit_s = START_S
         try:
+            process = self._started()
+            limit_s = deadline_s
             _send(process.stdin, json.dumps(request).encode())
-            return unpack(_receive_before(process.stdout, time.monotonic() + deadline_s))
+            reply = _receive_before(process.stdout, time.monotonic() + limit_s)
+            return unpack(reply[1:])._replace(repeatable=reply[:1] == REPEATABLE)
         except TimeoutError:
             self.stop()
-            raise WorkerDied("timeout", f"it did not finish within {deadline_s:g} s and was stopped") from None
+            raise WorkerDied("timeout", f"it did not finish within {limit_s:g} s and was stopped") from None
         except (OSError, EOFError, ValueError) as error:
             sentence = self._last_words(error)
             self.stop()
@@ -63,14 +78,16 @@ class Worker:
             self.stop()
             self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pixelis.tools.worker"],
+                # -P: a module that lies in the folder where somebody works, among strangers' media, is not imported
+                [sys.executable, "-P", "-m", "pixelis.tools.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._complaints,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
             )
             hello = {"config": self._config, "memory_bytes": self._memory_bytes, "path": sys.path}
             _send(self._process.stdin, json.dumps(hello).encode())
+            _receive_before(self._process.stdout, time.monotonic() + START_S)
         return self._process
 
     def _last_words(self, error: Exception) -> str:
@@ -121,19 +138,61 @@ def _receive_before(pipe: Any, deadline: float) -> bytes:
         return bytes(received[8:])
 
 
-def reference(medium: Medium, spool: Path) -> dict[str, Any]:
-    """How another process opens the same medium: by its file, or by pixels put on disk once."""
-    if medium.path is not None:
-        return {"path": str(medium.path.absolute()), "sha256": medium.sha256, "fps": getattr(medium, "fps", None)}
-    import numpy as np
+class Spool:
+    """Media that have no file, put on disk once, so that workers can open them. Bounded: a run may make a million."""
 
-    file = spool / f"{medium.sha256}.npy"
-    if not file.exists():
-        partial = spool / f"{medium.sha256}.{os.getpid()}.{threading.get_ident()}.part"
-        with partial.open("wb") as out:
-            np.save(out, np.stack([medium.frame(i) for i in range(medium.frame_count)]), allow_pickle=False)
-        partial.replace(file)
-    return {"pixels": str(file), "kind": medium.kind, "sha256": medium.sha256, "fps": getattr(medium, "fps", None)}
+    def __init__(self, *, limit_bytes: int = SPOOL_BYTES) -> None:
+        self._limit = limit_bytes
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._sizes: OrderedDict[str, int] = OrderedDict()
+        self._held: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def references(self, media: tuple[Medium, ...]) -> Iterator[list[dict[str, Any]]]:
+        """How another process opens these media; their files stay at least as long as the body runs."""
+        with self._lock:
+            found = [self._reference(medium) for medium in media]
+            held = [r["pixels"] for r in found if "pixels" in r]
+            self._held.update(held)
+        try:
+            yield found
+        finally:
+            with self._lock:
+                self._held.subtract(held)
+                self._shrink()
+
+    def _shrink(self) -> None:
+        for file in [f for f in self._sizes if not self._held[f]]:
+            if sum(self._sizes.values()) <= self._limit:
+                return
+            del self._sizes[file]
+            Path(file).unlink(missing_ok=True)
+
+    def _reference(self, medium: Medium) -> dict[str, Any]:
+        fps = getattr(medium, "fps", None)
+        if medium.path is not None:
+            return {"path": str(medium.path.absolute()), "sha256": medium.sha256, "fps": fps}
+        import numpy as np
+
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="pixelis-", ignore_cleanup_errors=True)
+        file = Path(self._folder.name) / f"{medium.sha256}.npy"
+        if str(file) not in self._sizes:
+            try:
+                with file.open("wb") as out:
+                    np.save(out, np.stack([medium.frame(i) for i in range(medium.frame_count)]), allow_pickle=False)
+            except BaseException:
+                file.unlink(missing_ok=True)
+                raise
+            self._sizes[str(file)] = file.stat().st_size
+        self._sizes.move_to_end(str(file))
+        return {"pixels": str(file), "kind": medium.kind, "sha256": medium.sha256, "fps": fps}
+
+    def close(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+            self._sizes.clear()
 
 
 class MediaShelf:
@@ -146,10 +205,17 @@ class MediaShelf:
         sha256 = reference["sha256"]
         if sha256 not in self._open:
             self._open[sha256] = self._opened(reference)
-            if len(self._open) > KEPT_MEDIA:
+            while len(self._open) > KEPT_MEDIA or (len(self._open) > 1 and self._bytes() > KEPT_BYTES):
                 self._open.popitem(last=False)
         self._open.move_to_end(sha256)
         return self._open[sha256]
+
+    def _bytes(self) -> int:
+        """Of decoded pixels, at most: a clip with a file keeps some of its frames, one without has them all."""
+        return sum(
+            3 * m.size.pixels * (m.frame_count if m.path is None else min(m.frame_count, KEPT_FRAMES))
+            for m in self._open.values()
+        )
 
     @staticmethod
     def _opened(reference: dict[str, Any]) -> Medium:
@@ -172,7 +238,6 @@ class MediaShelf:
 
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:
     """The life of a worker: a greeting, then one call after another until the pipe closes."""
-    from pixelis.tools.base import WorkLimits
     from pixelis.tools.cache import PerceptionCache, ResultCache
     from pixelis.tools.executing import execute, parse_args
     from pixelis.tools.results import ToolResult
@@ -192,6 +257,7 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
     below = ResultCache(config.cache_path, limit_bytes=config.cache_bytes) if config.cache else None
     perceive = PerceptionCache(below)
     shelf = MediaShelf()
+    _send(replies, b"ready")
     while (request := receive()) is not None:
         tool = tools[request["tool"]]
         try:
@@ -199,10 +265,11 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
                 tuple(shelf.take(r) for r in request["media"]),
                 tuple(ViewRecipe.model_validate(v) for v in request["views"]),
             )
-            execution = execute(tool, parse_args(tool, request["args"]), media, WorkLimits(**config.limits), perceive)
+            execution = execute(tool, parse_args(tool, request["args"]), media, config.limits, perceive)
         except PixelisError as error:
-            execution = Execution(ToolResult.failed(tool.name, str(error), identity=tool.identity()), {})
-        _send(replies, pack(execution))
+            failed = ToolResult.failed(tool.name, str(error), identity=tool.identity())
+            execution = Execution(failed, {}, repeatable=False)
+        _send(replies, (REPEATABLE if execution.repeatable else ONCE) + pack(execution))
 
 
 def _confine(memory_bytes: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -38,26 +39,25 @@ def artifact_path(trace_path: Path, artifact: Artifact) -> Path:
 
 def read_artifact(trace_path: Path, artifact: Artifact) -> bytes | None:
     """The artifact's bytes; None where they are missing or not the ones that were recorded."""
-    try:
-        content = artifact_path(trace_path, artifact).read_bytes()
-    except OSError:
-        return None
-    return content if hashlib.sha256(content).hexdigest() == artifact.sha256 else None
+    file = artifact_path(trace_path, artifact)
+    return None if problem_with(artifact, file) else file.read_bytes()
 
 
 def problem_with(artifact: Artifact, file: Path) -> str | None:
     """What is wrong with an artifact's file, as the end of a sentence."""
     try:
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would keep the reader waiting for ever
+            return f"is not a plain file ({file})"
+        if status.st_size != artifact.size_bytes:
+            return f"was changed: it has {status.st_size} bytes, not {artifact.size_bytes} ({file})"
         with file.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            size_bytes = stream.tell()
     except FileNotFoundError:
         return f"is missing ({file})"
     except OSError as error:
         return f"cannot be read ({error.strerror}: {file})"
-    if digest != artifact.sha256:
-        return f"was changed: its content no longer has the recorded hash ({file})"
-    return None if size_bytes == artifact.size_bytes else f"has {size_bytes} bytes, not {artifact.size_bytes} ({file})"
+    return None if digest == artifact.sha256 else f"was changed: its content no longer has the recorded hash ({file})"
 
 
 @contextmanager

@@ -18,6 +18,7 @@ CALL_CHARACTERS = 200_000
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
+BLANKS = re.compile(r"\s*")
 THINK = re.compile(r"</?think>")
 
 
@@ -75,7 +76,7 @@ def read_call(text: str, start: int) -> tuple[ParsedCall | ParseFailure, int]:
 
     JSON decides where the call ends, not the closing tag, which may stand inside one of its strings.
     """
-    body = start + len(text[start:]) - len(text[start:].lstrip())
+    body = past_blanks(text, start)
     try:
         value, end = DECODER.raw_decode(text, body) if len(text) - body <= CALL_CHARACTERS else decode_part(text, body)
     except (ValueError, RecursionError) as error:
@@ -93,8 +94,13 @@ def read_call(text: str, start: int) -> tuple[ParsedCall | ParseFailure, int]:
 
 
 def after_close(text: str, end: int) -> int:
-    rest = text[end:]
-    return end + len(rest) - len(rest.lstrip()) + len(CLOSE) if rest.lstrip().startswith(CLOSE) else end
+    at = past_blanks(text, end)
+    return at + len(CLOSE) if text.startswith(CLOSE, at) else end
+
+
+def past_blanks(text: str, at: int) -> int:
+    found = BLANKS.match(text, at)
+    return found.end() if found else at
 
 
 def parse_call(text: str) -> ParsedCall | ParseFailure:

@@ -22,7 +22,7 @@ from pixelis.tools.base import canonical_name
 from pixelis.tools.results import Execution, ToolCall, ToolResult
 from pixelis.trace.references import DeadReferenceError, resolve
 from pixelis.trace.reopening import record_media
-from pixelis.trace.schema import Draft, Trace, canonical_json, seal_trace
+from pixelis.trace.schema import Draft, Trace, canonical_json, require_shallow, seal_trace
 
 PLAN_BYTES = 16 * 2**20
 
@@ -69,6 +69,7 @@ def read_plan(path: Path) -> Plan:
     try:
         plan = Plan.model_validate(json.loads(content))
         canonical_json([step.args for step in plan.steps])
+        require_shallow([step.args for step in plan.steps])
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])

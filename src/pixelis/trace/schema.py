@@ -20,6 +20,8 @@ from pixelis.geometry import Score, Size, Value
 from pixelis.tools.results import Artifact, ToolCall, ToolResult
 
 VERSION: Literal[1] = 1
+DEEPEST = 64
+"""Levels of lists and objects in arguments and outputs."""
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Origin = Annotated[str, StringConstraints(pattern=r"^(plan|(policy|teacher|imported):\S.*)$")]
 TokenKind = Literal["thought", "action", "answer", "observation"]
@@ -32,9 +34,9 @@ class MediaRecord(Value):
     """As the query names it: Image_0, Video_1."""
     kind: Literal["image", "clip"]
     sha256: Sha256
-    width: int = Field(gt=0)
-    height: int = Field(gt=0)
-    frame_count: int = Field(gt=0)
+    width: int = Field(gt=0, lt=2**31)
+    height: int = Field(gt=0, lt=2**31)
+    frame_count: int = Field(gt=0, lt=2**31)
     duration_s: float = Field(ge=0.0)
     fps: float | None = None
     """Frames a second of a clip; a folder of frames is opened again at this rate."""
@@ -141,6 +143,7 @@ def seal_trace(
     """The record with its chain and seal; the id is a hash of the header where none is given."""
     for draft in steps:  # pydantic would write NaN as null, and say nothing
         canonical_json([draft.call.args, draft.result.output])
+        require_shallow([draft.call.args, draft.result.output])
     head: dict[str, Any] = {
         "version": VERSION,
         "query": query,
@@ -170,6 +173,17 @@ def canonical_json(value: Any) -> bytes:
         raise TraceError(f"a trace keeps JSON only: {error}") from error
 
 
+def require_shallow(value: Any) -> None:
+    """TraceError for lists and objects nested deeper than any call's: what reads them calls itself for each level."""
+    level = [value]
+    for _ in range(DEEPEST):
+        inner = [v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)]
+        level = [part for parts in inner for part in parts]
+        if not level:
+            return
+    raise TraceError(f"arguments or outputs are nested over {DEEPEST} levels deep")
+
+
 OF_THE_END = ("steps", "answer", "answer_confidence", "answer_tokens", "seal")
 
 
@@ -195,6 +209,10 @@ def verify_record(record: Mapping[str, Any]) -> None:
     steps = record.get("steps")
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise TraceError("the record has no list of steps")
+    for step in steps:
+        call, result = step.get("call"), step.get("result")
+        require_shallow([call.get("args") if isinstance(call, dict) else call])
+        require_shallow([result.get("output") if isinstance(result, dict) else result])
     chains, seal = links(record)
     for number, (step, chain) in enumerate(zip(steps, chains, strict=True), start=1):
         if step.get("chain") != chain:

@@ -111,7 +111,7 @@ def draw_mask(mask: Mask, canvas: Canvas, label: str) -> Markup | None:
     import cv2
 
     x0, y0, x1, y1 = canvas.window
-    part = mask.array[
+    part = mask.model_copy().array[  # of a copy: what is decoded is kept with it, and a page may have many masks
         math.floor(y0 * mask.height) : math.ceil(y1 * mask.height),
         math.floor(x0 * mask.width) : math.ceil(x1 * mask.width),
     ]

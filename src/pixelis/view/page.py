@@ -143,7 +143,7 @@ def trace_view(exhibit: Exhibit, key: str, pictures: Pictures) -> TraceView:
         exhibit=exhibit,
         origin=origin_sentence(trace.origin),
         answer_title="Answer, given with the plan" if given else "Answer",
-        no_answer="No answer: this chain was given as a plan." if given else "No answer was given.",
+        no_answer="No answer: a person gave these calls, and no model was asked." if given else "No answer was given.",
         media=media,
         steps=[step_view(exhibit, number, key, pictures) for number in range(len(trace.steps))],
     )
@@ -152,7 +152,7 @@ def trace_view(exhibit: Exhibit, key: str, pictures: Pictures) -> TraceView:
 def origin_sentence(origin: str) -> str:
     kind, _, name = origin.partition(":")
     if kind == "plan":
-        return "These calls were given as a plan. No model chose them."
+        return "These calls were given by a person, as a plan. No model chose them."
     who = {"policy": "The policy {} chose these calls.", "teacher": "The teacher {} chose these calls."}
     return who.get(kind, "Imported from {}.").format(name)
 

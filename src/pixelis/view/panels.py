@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -168,17 +169,18 @@ def frames_to_show(step: Step, record: MediaRecord) -> list[int]:
     asked = step.call.args.get("frame")
     if isinstance(asked, int) and not isinstance(asked, bool) and 0 <= asked <= last:
         return [asked]
-    return evenly(list(range(record.frame_count)), 4)
+    return evenly(range(record.frame_count), 4)
 
 
 def frames_of(span: Span, record: MediaRecord, count: int) -> list[int]:
     """Frames in the middle of equal parts of a stretch of time."""
-    rate = record.frame_count / record.duration_s if record.duration_s else 0.0
-    at = [span.start_s + (i + 0.5) / count * span.seconds for i in range(count)]
-    return sorted({min(int(t * rate), record.frame_count - 1) for t in at})
+    if not record.duration_s:
+        return [0]
+    at = [min((span.start_s + (i + 0.5) / count * span.seconds) / record.duration_s, 1.0) for i in range(count)]
+    return sorted({min(int(t * record.frame_count), record.frame_count - 1) for t in at})
 
 
-def evenly(frames: list[int], count: int) -> list[int]:
+def evenly(frames: Sequence[int], count: int) -> list[int]:
     if len(frames) <= count:
-        return frames
+        return list(frames)
     return [frames[round(i * (len(frames) - 1) / (count - 1))] for i in range(count)]

@@ -31,7 +31,9 @@ def path_of(name: str) -> Path:
     weight = find(name)
     path = location(weight)
     if path is None or not _in_place(weight, path):
-        raise WeightsError(f"{name}: not on this machine; run `{remedy(weight)}`")
+        damaged = path is not None and path.is_file()
+        state = "its file is damaged (it has another size)" if damaged else "not on this machine"
+        raise WeightsError(f"{name}: {state}; run `{remedy(weight)}`")
     return path
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.media.medium import Frame
-from pixelis.weights import fingerprint
+from pixelis.weights import fingerprint, path_of
 
 WEIGHTS = ("ocr-detection", "ocr-recognition")
 DETECTION_SIDE = 1536
@@ -49,6 +49,8 @@ class PpOcr:
     def _engine(self) -> Any:
         from rapidocr import RapidOCR
 
+        for name in WEIGHTS:
+            path_of(name)  # or another release of the wheel would answer under the name of this one
         return RapidOCR(
             params={
                 "Global.log_level": "critical",

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pixelis.encoders.visual import VisualEncoder
     from pixelis.tools.ocr import Ocr
 
+PERCEPTION = "1"
+"""Part of the key of what is kept for a frame: raise it, and the tools' versions, when the code here sees otherwise."""
 DETECTION_FLOOR = 0.15
 """Detections are kept from this score on; whoever reads them sets a threshold of their own above it."""
 SEEN = 0.35
@@ -119,7 +121,7 @@ def detections(
             ]
         ).encode()
 
-    kept = scene.perceive(f"nanodet/{eye.fingerprint}/{scene.medium.sha256}/{index}", compute)
+    kept = scene.perceive(f"nanodet {PERCEPTION}/{eye.fingerprint}/{scene.medium.sha256}/{index}", compute)
     return [
         Detection(d["label"], d["score"], PixelBox(*d["box_px"])) for d in json.loads(kept) if d["score"] >= threshold
     ]
@@ -136,7 +138,7 @@ def thumbnail(scene: Scene, index: int) -> Frame:
         np.save(out, cv2.resize(frame, size, interpolation=cv2.INTER_AREA), allow_pickle=False)
         return out.getvalue()
 
-    kept = scene.perceive(f"thumb{THUMB_SIDE}/{scene.medium.sha256}/{index}", compute)
+    kept = scene.perceive(f"thumb{THUMB_SIDE} {PERCEPTION}/{scene.medium.sha256}/{index}", compute)
     return np.asarray(np.load(io.BytesIO(kept), allow_pickle=False))
 
 
@@ -159,7 +161,7 @@ def labels(scene: Scene, index: int, visual: VisualEncoder) -> list[tuple[str, f
         found = visual.labels([np.asarray(scene.frame(index))])[0]
         return json.dumps([[label.name, round(label.score, 4)] for label in found]).encode()
 
-    kept = scene.perceive(f"imagenet/{visual.fingerprint}/{scene.medium.sha256}/{index}", compute)
+    kept = scene.perceive(f"imagenet {PERCEPTION}/{visual.fingerprint}/{scene.medium.sha256}/{index}", compute)
     return [(name, score) for name, score in json.loads(kept)]
 
 

@@ -1,0 +1,47 @@
+"""What reaches a person's terminal, or the program that reads it: safe to print, whatever a file or a tool says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def printable(text: str) -> str:
+    """Text without the control characters that a terminal would obey."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def escaped(text: str) -> str:
+    """The same for a place where rich reads markup."""
+    from rich.markup import escape
+
+    return escape(printable(text))
+
+
+def stdout() -> Any:
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(value))
+
+
+@contextmanager
+def waiting(what: str, *, quiet: bool) -> Iterator[None]:
+    """A sign of life on a terminal; nothing where nobody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(escaped(what)):
+        yield
