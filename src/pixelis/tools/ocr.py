@@ -45,6 +45,7 @@ class Ocr(Tool[OcrArgs]):
     summary = "Read the text in a region or in the whole frame."
     Args = OcrArgs
     Output = OcrOutput
+    version = "2"
     decisive_confidence = 0.6
 
     def __init__(self) -> None:

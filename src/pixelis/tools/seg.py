@@ -245,7 +245,8 @@ def on_grid(frame: Frame) -> Frame:
     if shrink >= 1.0:
         return frame
     size = (max(round(width * shrink), 1), max(round(height * shrink), 1))
-    return np.asarray(cv2.resize(frame, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
+    way = cv2.INTER_AREA if shrink < 0.5 else cv2.INTER_LINEAR  # near its own size a frame needs no averaging
+    return np.asarray(cv2.resize(frame, size, interpolation=way), dtype=np.uint8)
 
 
 def whole_box(image: Frame, box_px: PixelBox) -> Region:

@@ -111,6 +111,10 @@ class Toolbox:
         if self.cache:
             self.cache.close()
 
+    def forget(self) -> None:
+        """Let go of what was perceived on frames in this process, so that the next call is as dear as the first."""
+        self._perceive = PerceptionCache(self.cache)
+
     def schemas(self) -> list[dict[str, Any]]:
         """Every tool in the OpenAI function format."""
         return [tool.schema() for tool in self.tools.values()]

@@ -116,8 +116,8 @@ def _stable(grown: list[Grid]) -> Region | None:
             continue
         stability = area / int(outer.sum())
         if best is None or stability > best.score + 0.02:
-            best = Region(_filled(inner), stability)
-    return best
+            best = Region(inner, stability)
+    return best._replace(mask=_filled(best.mask)) if best else None
 
 
 def _flooded(lab: NDArray[np.uint8], x: int, y: int, tolerance: int, walls: NDArray[np.uint8]) -> Grid:
