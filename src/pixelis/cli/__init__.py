@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pixelis.cli import bench, cache, demo, doctor, models, score, tools, trace
+from pixelis.cli import bench, cache, demo, doctor, models, score, tools, trace, world
 
 app = typer.Typer(
     name="pixelis",
@@ -26,6 +26,7 @@ app.command("report", help="Write the evidence page of a trace: one HTML file.")
 app.add_typer(models.app, name="models", help="Pretrained files: list, pull, verify.")
 app.add_typer(cache.app, name="cache", help="The cache of tool results: info, clear.")
 app.add_typer(score.app, name="score", help="Score files with the evaluators of the field.")
+app.add_typer(world.app, name="world", help="The procedural gym: scenes with exact references.")
 app.command("doctor", help="What is installed, which backends are live, a self-test of each tool.")(doctor.doctor)
 app.add_typer(bench.app, name="bench", help="Measure: CPU seconds beside the paper's latencies and beside peers.")
 app.command("demo", help="Run two given plans, a photograph and a clip, and write their evidence pages.")(demo.demo)

@@ -1,0 +1,1 @@
+"""Scoring of trajectories: external verifiers, intrinsic reward, fidelity, vote."""

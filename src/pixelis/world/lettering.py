@@ -1,0 +1,63 @@
+"""Text as pixels: five fonts that ship with the package, drawn by FreeType without hinting of the machine's own."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from PIL import ImageFont
+
+from pixelis.world.vocabulary import choose
+
+ASSETS = Path(__file__).parent / "assets"
+FONTS = {
+    "slab": "RobotoSlab-Bold.otf",
+    "serif": "DejaVuSerif.ttf",
+    "mono": "DejaVuSansMono-Bold.ttf",
+    "sans": "Cantarell-Bold.otf",
+    "hand": "ComicNeue-Bold.otf",
+}
+
+
+class Ink(NamedTuple):
+    """The coverage of some text, cut to its ink."""
+
+    alpha: NDArray[np.uint8]
+    """(height, width), 0 to 255."""
+
+    @property
+    def width(self) -> int:
+        return int(self.alpha.shape[1])
+
+    @property
+    def height(self) -> int:
+        return int(self.alpha.shape[0])
+
+
+def any_font(rng: Generator) -> str:
+    return choose(rng, tuple(FONTS))
+
+
+@cache
+def font(name: str, px: int) -> ImageFont.FreeTypeFont:
+    """A font at a size in pixels; the basic layout engine is the same in every build of Pillow."""
+    return ImageFont.truetype(str(ASSETS / FONTS[name]), px, layout_engine=ImageFont.Layout.BASIC)
+
+
+def ink(text: str, name: str, px: int) -> Ink:
+    """The text drawn once; ValueError for text without ink."""
+    mask = font(name, px).getmask(text, mode="L")
+    alpha = np.asarray(mask, dtype=np.uint8).reshape(mask.size[1], mask.size[0])
+    rows, columns = np.flatnonzero(alpha.any(axis=1)), np.flatnonzero(alpha.any(axis=0))
+    if not len(rows):
+        raise ValueError(f"{text!r} leaves no ink")
+    return Ink(np.ascontiguousarray(alpha[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]))
+
+
+def width_of(text: str, name: str, px: int) -> int:
+    """Pixels that the text takes across."""
+    return int(np.ceil(font(name, px).getlength(text)))

@@ -1,0 +1,193 @@
+"""Paint on pixels: sprites of things with light, rim and pattern, text, shadows, and who is seen where.
+
+All blending is in whole numbers. A `Canvas` remembers for every pixel which thing is on top, so that the masks of what
+is half hidden are exact too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from pycocotools import mask as coco
+
+from pixelis.geometry import Mask, PixelBox, Size, TextSpan, rounded
+from pixelis.world.figures import placed
+from pixelis.world.lettering import Ink, ink
+from pixelis.world.palette import DARKEST, LIGHTEST, Rgb, lit
+
+Pixels = NDArray[np.uint8]
+Alpha = NDArray[np.uint8]
+Style = str
+"""`flat`, `lit`, `rim`; patterns are `plain`, `striped`, `checkered`."""
+
+
+class Sprite(NamedTuple):
+    """A thing cut out: its paint and its coverage, (height, width, 3) and (height, width)."""
+
+    rgb: Pixels
+    alpha: Alpha
+
+    @property
+    def size(self) -> Size:
+        return Size(self.alpha.shape[1], self.alpha.shape[0])
+
+
+def thing(
+    figure: str, colour: Rgb, radius: float, *, turn: float = 0.0, style: Style = "lit", pattern: str = "plain"
+) -> Sprite:
+    """A figure or icon in a paint, cut to its extent."""
+    polygons = placed(figure, radius, turn)
+    corners = np.concatenate(polygons)
+    low, high = corners.min(axis=0) // 256 - 1, -(-corners.max(axis=0) // 256) + 2
+    width, height = (int(v) for v in high - low)
+    alpha = np.zeros((height, width), dtype=np.uint8)
+    shifted = [polygon - (low * 256).astype(np.int32) for polygon in polygons]
+    cv2.fillPoly(alpha, shifted, 255, lineType=cv2.LINE_AA, shift=8)
+    rgb = _surface(colour, width, height, style, pattern, radius)
+    if style == "rim":
+        edge = np.zeros_like(alpha)
+        cv2.polylines(edge, shifted, True, 255, max(round(radius / 10), 1), cv2.LINE_AA, shift=8)
+        rgb[edge > 127] = lit(colour, DARKEST)
+    return Sprite(rgb, alpha)
+
+
+def _surface(colour: Rgb, width: int, height: int, style: Style, pattern: str, radius: float) -> Pixels:
+    """The paint over a box: in even light, lit from above, or in two shades of the same name."""
+    light = np.linspace(LIGHTEST, DARKEST + 8, height) if style == "lit" else np.full(height, 256.0)
+    base = np.array(colour, dtype=np.int64)[None, :] * light.astype(np.int64)[:, None]
+    rgb = np.minimum(base // 256, 255).astype(np.uint8)
+    rgb = np.repeat(rgb[:, None], width, axis=1)
+    if pattern != "plain":
+        period = max(round(radius / 4), 3)
+        y, x = np.arange(height)[:, None], np.arange(width)[None, :]
+        stripes = (x // period) % 2 if pattern == "striped" else (x // period + y // period) % 2
+        dark = np.broadcast_to(stripes.astype(bool), (height, width))
+        rgb[dark] = (rgb[dark].astype(np.uint16) * PATTERN_LIGHT // 256).astype(np.uint8)
+    return rgb
+
+
+PATTERN_LIGHT = 176
+"""The dark shade of a pattern, of 256; paints for patterned things keep their name under it."""
+
+
+def plate(width: int, height: int, colour: Rgb, *, corner: int = 4, style: Style = "lit") -> Sprite:
+    """A panel with rounded corners, to write on."""
+    return Sprite(_surface(colour, width, height, style, "plain", 8), rounded_corners(width, height, corner))
+
+
+def paper(pixels: Pixels) -> Sprite:
+    """A sheet of its own texture, with corners hardly rounded."""
+    return Sprite(pixels, rounded_corners(pixels.shape[1], pixels.shape[0], 3))
+
+
+def rounded_corners(width: int, height: int, corner: int) -> Alpha:
+    """Coverage of a board."""
+    alpha = np.zeros((height, width), dtype=np.uint8)
+    cv2.rectangle(alpha, (corner, 0), (width - 1 - corner, height - 1), 255, -1)
+    cv2.rectangle(alpha, (0, corner), (width - 1, height - 1 - corner), 255, -1)
+    for x in (corner, width - 1 - corner):
+        for y in (corner, height - 1 - corner):
+            cv2.circle(alpha, (x, y), corner, 255, -1, cv2.LINE_AA)
+    return alpha
+
+
+def blend(pixels: Pixels, rgb: Pixels | Rgb, alpha: Alpha, left: int, top: int) -> tuple[slice, slice, Alpha] | None:
+    """Paint over pixels in place, cut to the frame; where it went, or None where nothing is inside."""
+    height, width = alpha.shape
+    y0, x0 = max(top, 0), max(left, 0)
+    y1, x1 = min(top + height, pixels.shape[0]), min(left + width, pixels.shape[1])
+    if y0 >= y1 or x0 >= x1:
+        return None
+    cut = (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
+    into = (slice(y0, y1), slice(x0, x1))
+    cover = alpha[cut].astype(np.uint16)[:, :, None]
+    source = np.asarray(rgb, dtype=np.uint16) if isinstance(rgb, tuple) else rgb[cut].astype(np.uint16)
+    mixed = source * cover + pixels[into].astype(np.uint16) * (255 - cover) + 127
+    pixels[into] = (mixed // 255).astype(np.uint8)
+    return into[0], into[1], alpha[cut]
+
+
+class Canvas:
+    """A picture being painted, with the owner of each pixel (0 is the ground)."""
+
+    def __init__(self, pixels: Pixels) -> None:
+        self.pixels = np.ascontiguousarray(pixels).copy()
+        self.size = Size(pixels.shape[1], pixels.shape[0])
+        self.owner = np.zeros(pixels.shape[:2], dtype=np.int16)
+        self.owners = 0
+
+    def put(self, sprite: Sprite, left: int, top: int, *, shadow: int = 0) -> int:
+        """A sprite on top of what is there; its number as an owner."""
+        if shadow:
+            self.shade(sprite.alpha, left + shadow, top + shadow, shadow)
+        self.owners += 1
+        where = blend(self.pixels, sprite.rgb, sprite.alpha, left, top)
+        if where is not None:
+            rows, columns, alpha = where
+            self.owner[rows, columns][alpha > 127] = self.owners
+        return self.owners
+
+    def shade(self, alpha: Alpha, left: int, top: int, soft: int) -> None:
+        """A soft shadow: a third of the light goes."""
+        margin = 2 * soft
+        wide = cv2.copyMakeBorder(alpha, margin, margin, margin, margin, cv2.BORDER_CONSTANT, value=0)
+        wide = cv2.GaussianBlur(wide, (2 * soft + 1, 2 * soft + 1), 0)
+        blend(
+            self.pixels, (0, 0, 0), (wide.astype(np.uint16) * 80 // 256).astype(np.uint8), left - margin, top - margin
+        )
+
+    def write(self, text: str, font: str, px: int, colour: Rgb, left: int, top: int, **evidence: object) -> TextSpan:
+        """Text with the top left of its ink at a place; where it stands, exactly."""
+        return self.print(ink(text, font, px), text, colour, left, top, **evidence)
+
+    def print(self, drawn: Ink, text: str, colour: Rgb, left: int, top: int, **evidence: object) -> TextSpan:
+        blend(self.pixels, colour, drawn.alpha, left, top)
+        return span_at(text, (left, top, left + drawn.width, top + drawn.height), self.size, **evidence)
+
+    def mask(self, owner: int, box: tuple[int, int, int, int], **evidence: object) -> Mask | None:
+        """What is seen of a thing, looked for in a box of pixels; None where nothing is."""
+        left, top = max(box[0], 0), max(box[1], 0)
+        part = self.owner[top : box[3], left : box[2]] == owner
+        return mask_at(part, left, top, self.size, **evidence) if part.any() else None
+
+
+def span_at(text: str, box: tuple[int, int, int, int], size: Size, **evidence: object) -> TextSpan:
+    """A line of text over a box of pixels."""
+    x0, y0, x1, y1 = PixelBox(*box).to_unit(size)
+    return TextSpan.model_validate({"text": text, "quad": ((x0, y0), (x1, y0), (x1, y1), (x0, y1)), **evidence})
+
+
+def mask_at(part: NDArray[np.bool_], left: int, top: int, size: Size, **evidence: object) -> Mask:
+    """A mask of the whole frame from the part of it that holds something: run lengths without the empty rest."""
+    height, width = part.shape
+    padded = np.zeros((height + 2, width), dtype=np.int8)
+    padded[1:-1] = part
+    columns, rows = np.nonzero(np.diff(padded, axis=0).T)  # column by column, starts and ends by turns
+    edges = (columns + left) * size.height + rows + top
+    edges = np.concatenate([[0], edges, [size.width * size.height]])
+    runs = np.diff(edges)
+    joined: list[int] = runs.tolist()
+    while 0 in joined[1:-1]:  # a run to the foot of one column goes on at the head of the next
+        k = joined.index(0, 1)
+        joined[k - 1 : k + 2] = [joined[k - 1] + joined[k + 1]]
+    counts = coco.frPyObjects({"size": [size.height, size.width], "counts": joined}, size.height, size.width)["counts"]
+    # built, not validated: the runs fill the grid by construction, and reading them again costs more than the painting
+    return Mask.model_construct(width=size.width, height=size.height, counts=counts.decode("ascii"), **evidence)  # type: ignore[arg-type]
+
+
+def unit_box(box: tuple[int, int, int, int], size: Size) -> tuple[float, float, float, float]:
+    """A box of pixels in unit coordinates, cut to the frame."""
+    return PixelBox(*box).to_unit(size)
+
+
+def turn_of(rng: Generator, figure: str, most: float) -> float:
+    """A slant for a figure: squares and diamonds would turn into one another, rings do not show it."""
+    return (
+        0.0
+        if figure in ("square", "diamond", "cross", "circle", "ring", "rectangle", "ellipse")
+        else rounded(float(rng.uniform(-most, most)))
+    )

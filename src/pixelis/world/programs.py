@@ -1,0 +1,226 @@
+"""Reference programs: the answer from the references alone, as a person with a ruler and a clock would find it.
+
+A program is a pure function of references and parameters. Necessity tests run it again on references that were
+perturbed, so it may rely on nothing but what it is given; `Unanswerable` says that something it needs is gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from math import hypot
+
+import cv2
+import numpy as np
+
+from pixelis.geometry import Mask, Span, TextSpan, Track, UnitBox
+from pixelis.world.item import Reference, Scalar
+
+References = Sequence[Reference]
+Parameters = Mapping[str, "Scalar | tuple[Scalar, ...]"]
+Program = Callable[[References, Parameters], str]
+
+GRID = 336
+"""Regions are merged and perturbed on a grid of this longer side: the policy's input scale (supp:tool_necessity)."""
+FIELDS = ("top left", "top", "top right", "left", "centre", "right", "bottom left", "bottom", "bottom right")
+
+
+class Unanswerable(ValueError):  # noqa: N818 - a state of the references, not a fault
+    """The references do not hold what the program needs."""
+
+
+def text_of(parameters: Parameters, key: str) -> str:
+    return str(parameters[key])
+
+
+def words_of(parameters: Parameters, key: str) -> tuple[str, ...]:
+    value = parameters[key]
+    return tuple(str(v) for v in value) if isinstance(value, tuple) else (str(value),)
+
+
+def number(value: float) -> str:
+    """A number as answers write it: whole where it is, else with two significant decimals."""
+    return str(round(value)) if abs(value - round(value)) < 1e-9 else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+# --- regions
+
+
+def regions(references: References, phrase: str, media: str | None = None) -> list[Reference]:
+    """Boxes and masks that go by this phrase, on one medium or on any."""
+    return [
+        r
+        for r in references
+        if r.footprint.kind in ("mask", "box") and r.footprint.label == phrase and media in (None, r.footprint.media)
+    ]
+
+
+def region(references: References, phrase: str, media: str | None = None) -> Reference:
+    """The one that goes by this phrase."""
+    found = regions(references, phrase, media)
+    if not found:
+        raise Unanswerable(f"nothing is called {phrase!r}")
+    return found[0]
+
+
+def box_of(reference: Reference) -> UnitBox:
+    footprint = reference.footprint
+    box = None if isinstance(footprint, Track | Span) else footprint.box_unit
+    if box is None:
+        raise Unanswerable(f"{reference.name} has no extent")
+    return box
+
+
+def centre(box: UnitBox) -> tuple[float, float]:
+    return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+
+
+def area(reference: Reference) -> float:
+    """Share of the frame."""
+    footprint = reference.footprint
+    if isinstance(footprint, Mask):
+        return footprint.area
+    x0, y0, x1, y1 = box_of(reference)
+    return (x1 - x0) * (y1 - y0)
+
+
+def aspect(parameters: Parameters) -> float:
+    """Height over width of the frame: distances are taken in widths."""
+    return float(str(parameters.get("aspect", 1.0)))
+
+
+def apart(a: UnitBox, b: UnitBox, ratio: float) -> float:
+    """Distance between two centres, in frame widths."""
+    (ax, ay), (bx, by) = centre(a), centre(b)
+    return hypot(ax - bx, (ay - by) * ratio)
+
+
+@lru_cache(maxsize=64)
+def on_grid(mask: Mask) -> np.ndarray:
+    """A mask at the policy's input scale, 0 and 1; not to be written into."""
+    scale = GRID / max(mask.width, mask.height)
+    size = (max(round(mask.width * scale), 1), max(round(mask.height * scale), 1))
+    if size == (mask.width, mask.height):
+        return mask.array.astype(np.uint8)
+    return np.asarray(cv2.resize(mask.array.astype(np.uint8), size, interpolation=cv2.INTER_NEAREST))
+
+
+def counted(references: References, phrase: str, media: str | None = None) -> int:
+    """How many things of a phrase there are, on one medium or on all: masks that touch are one."""
+    found = [r.footprint for r in regions(references, phrase, media)]
+    if media is None and len(names := sorted({f.media for f in found})) > 1:
+        return sum(counted(references, phrase, name) for name in names)
+    boxes = [b for f in found if isinstance(f, Mask) and (b := f.box_unit)]
+    if not any(_touch(a, b) for i, a in enumerate(boxes) for b in boxes[i + 1 :]):
+        return len(found)
+    merged: np.ndarray | None = None
+    for mask in found:
+        if isinstance(mask, Mask):
+            grid = on_grid(mask)
+            merged = grid if merged is None else merged | grid
+    return 0 if merged is None else int(cv2.connectedComponents(merged)[0]) - 1
+
+
+def _touch(a: UnitBox, b: UnitBox) -> bool:
+    return a[0] <= b[2] and b[0] <= a[2] and a[1] <= b[3] and b[1] <= a[3]
+
+
+# --- text
+
+
+def spans(references: References, media: str | None = None, **properties: Scalar) -> list[Reference]:
+    """Lines of text, those with these properties."""
+    return [
+        r
+        for r in references
+        if isinstance(r.footprint, TextSpan)
+        and media in (None, r.footprint.media)
+        and all(r.properties.get(key) == value for key, value in properties.items())
+    ]
+
+
+def says(reference: Reference) -> str:
+    footprint = reference.footprint
+    return footprint.text if isinstance(footprint, TextSpan) else ""
+
+
+def line(references: References, text: str, media: str | None = None, **properties: Scalar) -> Reference:
+    """The line that says this."""
+    found = [r for r in spans(references, media, **properties) if says(r).casefold() == text.casefold()]
+    if not found:
+        raise Unanswerable(f"nothing says {text!r}")
+    return found[0]
+
+
+def value_of(text: str) -> float:
+    """The number in a line: `23 %`, `1,240`, `x = 7`."""
+    match = re.search(r"-?\d[\d,]*\.?\d*", text)
+    if match is None:
+        raise Unanswerable(f"{text!r} holds no number")
+    return float(match.group().replace(",", ""))
+
+
+def nearest(candidates: Sequence[Reference], key: Callable[[Reference], float]) -> Reference:
+    if not candidates:
+        raise Unanswerable("there is nothing to choose from")
+    return min(candidates, key=key)
+
+
+# --- clips
+
+
+def track(references: References, phrase: str, media: str | None = None) -> Track:
+    """The track that goes by this phrase."""
+    for r in references:
+        if isinstance(r.footprint, Track) and r.footprint.label == phrase and media in (None, r.footprint.media):
+            return r.footprint
+    raise Unanswerable(f"no track is called {phrase!r}")
+
+
+def moved(followed: Track, ratio: float) -> tuple[float, float]:
+    """Where a track's centre went from first to last, in frame widths: right and down."""
+    (ax, ay), (bx, by) = centre(followed.boxes[0]), centre(followed.boxes[-1])
+    return bx - ax, (by - ay) * ratio
+
+
+def heading(across: float, down: float) -> str:
+    """The direction in words: `left`, `up right` …; `still` under a twentieth of the width."""
+    words = []
+    if abs(down) >= 0.05 and abs(down) > 0.414 * abs(across):
+        words.append("down" if down > 0 else "up")
+    if abs(across) >= 0.05 and abs(across) > 0.414 * abs(down):
+        words.append("right" if across > 0 else "left")
+    return " ".join(words) or "still"
+
+
+def stretch(references: References, phrase: str, media: str | None = None) -> Span:
+    """The stretch of time that goes by this phrase."""
+    found = stretches(references, phrase, media)
+    if not found:
+        raise Unanswerable(f"no time is called {phrase!r}")
+    return found[0]
+
+
+def stretches(references: References, phrase: str, media: str | None = None) -> list[Span]:
+    return sorted(
+        (
+            r.footprint
+            for r in references
+            if isinstance(r.footprint, Span) and r.footprint.label == phrase and media in (None, r.footprint.media)
+        ),
+        key=lambda span: span.start_s,
+    )
+
+
+def showing(references: References, seconds: float, **properties: Scalar) -> list[Reference]:
+    """Lines of text on screen at this moment."""
+    return [
+        r
+        for r in spans(references, None, **properties)
+        if float(str(r.properties.get("start_s", 0.0))) <= seconds < float(str(r.properties.get("end_s", 1e9)))
+    ]
+
+
+def middle(span: Span) -> float:
+    return (span.start_s + span.end_s) / 2

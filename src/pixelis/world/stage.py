@@ -1,0 +1,295 @@
+"""Still pictures: a ground, things where there is room, panels with text, clutter, and exact references to all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.random import Generator
+
+from pixelis.geometry import Box, Size
+from pixelis.media import Image, open_media
+from pixelis.world.figures import ICON_NAMES, KNOWN, different
+from pixelis.world.item import Reference, Scalar
+from pixelis.world.lettering import any_font, ink
+from pixelis.world.painting import Canvas, Pixels, Sprite, plate, thing, turn_of
+from pixelis.world.palette import Rgb, colours_of, dominant_name, free_colours, paint
+from pixelis.world.template import Brief
+from pixelis.world.textures import ground
+from pixelis.world.vocabulary import choose, sample
+
+PixelRect = tuple[int, int, int, int]
+"""Left, top, right, bottom in whole pixels."""
+
+
+@dataclass
+class Layout:
+    """Where there is still room."""
+
+    rng: Generator
+    size: Size
+    taken: list[PixelRect] = field(default_factory=list)
+
+    def room(self, width: int, height: int, *, gap: int = 10, within: PixelRect | None = None) -> PixelRect:
+        """A free box of this size; where there is none, the least crowded of the places tried."""
+        left, top, right, bottom = within or (gap, gap, self.size.width - gap, self.size.height - gap)
+        best: tuple[int, PixelRect] | None = None
+        for _ in range(160):
+            x = int(self.rng.integers(left, max(right - width, left) + 1))
+            y = int(self.rng.integers(top, max(bottom - height, top) + 1))
+            box = (x, y, x + width, y + height)
+            overlap = sum(_shared(box, other, gap) for other in self.taken)
+            if best is None or overlap < best[0]:
+                best = (overlap, box)
+            if overlap == 0:
+                break
+        assert best is not None  # noqa: S101 - the loop ran
+        return best[1]
+
+    def take(self, box: PixelRect) -> PixelRect:
+        self.taken.append(box)
+        return box
+
+    def is_free(self, box: PixelRect, gap: int = 10) -> bool:
+        return not any(_shared(box, other, gap) for other in self.taken)
+
+
+def _shared(a: PixelRect, b: PixelRect, gap: int) -> int:
+    wide = min(a[2], b[2]) - max(a[0], b[0]) + gap
+    high = min(a[3], b[3]) - max(a[1], b[1]) + gap
+    return wide * high if wide > 0 and high > 0 else 0
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something on the stage."""
+
+    name: str
+    phrase: str
+    colour: str
+    figure: str
+    box: PixelRect
+    owner: int
+    properties: dict[str, Scalar]
+
+    @property
+    def centre(self) -> tuple[float, float]:
+        return (self.box[0] + self.box[2]) / 2, (self.box[1] + self.box[3]) / 2
+
+
+class Stage:
+    """One picture in the making."""
+
+    def __init__(self, brief: Brief, size: Size, media: str = "Image_0", *, ground_name: str | None = None) -> None:
+        self.brief, self.rng, self.size, self.media = brief, brief.rng, size, media
+        self.traits: set[str] = {"texture"}
+        pixels, self.ground = backdrop(brief, size, ground_name)
+        self.canvas = Canvas(pixels)
+        self._clutter()
+        self.ground_colour = dominant_name(self.canvas.pixels)
+        free = free_colours(colours_of(self.canvas.pixels))
+        self.colours = sample(self.rng, free, len(free))
+        """Colours that the ground does not show, in random order."""
+        self.lone_colours = [c for c in self.colours if c != "orange"]
+        """Those that find a thing without a figure's name: an orange panel is a fruit to SEG."""
+        self.layout = Layout(self.rng, size)
+        self.things: list[Thing] = []
+        self.texts: list[Reference] = []
+        self.unit = min(size) / 512
+        """Pixels for one pixel of a frame of 512."""
+
+    def _clutter(self) -> None:
+        """Pebbles, scratches and stains in the ground's own colours, darker."""
+        pixels, rng = self.canvas.pixels, self.rng
+        for _ in range(self.brief.dial.clutter):
+            x, y = int(rng.integers(self.size.width)), int(rng.integers(self.size.height))
+            shade = int(rng.integers(168, 226))
+            rgb = tuple(int(v) * shade // 256 for v in pixels[y, x])
+            long, thin = int(rng.integers(4, 26)), int(rng.integers(1, 6))
+            cv2.ellipse(pixels, (x, y), (long, thin), int(rng.integers(180)), 0, 360, rgb, -1, cv2.LINE_AA)
+        if self.brief.dial.clutter > 6:
+            self.traits.add("clutter")
+
+    def radius(self, *, big: bool) -> int:
+        """Half size of an asked thing: as the dial says, or so large that a glance will do."""
+        low, high = (64, 84) if big else self.brief.dial.radius
+        return round(int(self.rng.integers(low, high + 1)) * self.unit)
+
+    def add(
+        self,
+        colour: str,
+        figure: str,
+        radius: int,
+        *,
+        at: tuple[int, int] | None = None,
+        within: PixelRect | None = None,
+        gap: int | None = None,
+        turn: float | None = None,
+        pattern: str | None = None,
+        paint_rgb: Rgb | None = None,
+    ) -> Thing:
+        """A thing, at a centre or wherever there is room."""
+        slant = turn_of(self.rng, figure, 16.0) if turn is None else turn
+        style = "flat" if pattern is not None else choose(self.rng, ("lit", "lit", "rim", "flat"))
+        rgb = paint_rgb or paint(self.rng, colour)
+        sprite = thing(figure, rgb, radius, turn=slant, style=style, pattern=pattern or "plain")
+        box = self._place(sprite, at, within, gap)
+        properties: dict[str, Scalar] = {"colour": colour, "shape": figure, "texture": pattern or "plain"}
+        return self._put(sprite, box, f"{colour} {figure}", colour, figure, properties)
+
+    def _place(
+        self, sprite: Sprite, at: tuple[int, int] | None, within: PixelRect | None, gap: int | None
+    ) -> PixelRect:
+        width, height = sprite.size
+        if at is None:
+            return self.layout.take(self.layout.room(width, height, gap=gap or round(12 * self.unit), within=within))
+        left, top = at[0] - width // 2, at[1] - height // 2
+        return self.layout.take((left, top, left + width, top + height))
+
+    def _put(
+        self, sprite: Sprite, box: PixelRect, phrase: str, colour: str, figure: str, properties: dict[str, Scalar]
+    ) -> Thing:
+        owner = self.canvas.put(sprite, box[0], box[1], shadow=max(round(3 * self.unit), 1))
+        made = Thing(f"thing_{len(self.things)}", phrase, colour, figure, box, owner, properties)
+        self.things.append(made)
+        return made
+
+    def panel(
+        self, colour: str, text: str, px: int, *, within: PixelRect | None = None, phrase: str | None = None
+    ) -> tuple[Thing, Reference]:
+        """A panel with a line of text on it."""
+        drawn = ink(text, any_font(self.rng), px)
+        pad = max(round(px * 0.7), 6)
+        width, height = max(drawn.width + 2 * pad, round(1.6 * (drawn.height + 2 * pad))), drawn.height + 2 * pad
+        rgb = paint(self.rng, colour)
+        sprite = plate(width, height, rgb, corner=max(px // 6, 2))
+        box = self._place(sprite, None, within, None)
+        made = self._put(sprite, box, phrase or f"{colour} panel", colour, "rectangle", {"colour": colour})
+        left, top = box[0] + (width - drawn.width) // 2, box[1] + pad
+        tone = text_tone(rgb, self.brief.dial.contrast)
+        return made, self._written(self.canvas.print(drawn, text, tone, left, top, media=self.media))
+
+    def inked(self, paper: str, colour: str, text: str, px: int) -> Reference:
+        """A line of text in a colour, on a white or black panel."""
+        drawn = ink(text, choose(self.rng, ("slab", "mono", "sans", "hand")), px)
+        pad = max(round(px * 0.8), 6)
+        width, height = drawn.width + 2 * pad, drawn.height + 2 * pad
+        sprite = plate(width, height, paint(self.rng, paper), corner=max(px // 6, 2), style="flat")
+        left, top, _, _ = self._place(sprite, None, None, None)
+        self.canvas.put(sprite, left, top, shadow=2)
+        span = self.canvas.print(drawn, text, paint(self.rng, colour), left + pad, top + pad, media=self.media)
+        return self._written(span, colour=colour)
+
+    def label(self, text: str, px: int, below: Thing) -> Reference:
+        """A line of text on a small white tag just below a thing."""
+        drawn = ink(text, any_font(self.rng), px)
+        pad = max(px // 3, 3)
+        width, height = drawn.width + 2 * pad, drawn.height + 2 * pad
+        centre = (below.box[0] + below.box[2]) // 2
+        left = min(max(centre - width // 2, 2), self.size.width - width - 2)
+        top = min(below.box[3] + max(px // 3, 3), self.size.height - height - 2)
+        rgb = paint(self.rng, "white")
+        self.canvas.put(plate(width, height, rgb, corner=2, style="flat"), left, top, shadow=1)
+        self.layout.take((left, top, left + width, top + height))
+        tone = text_tone(rgb, self.brief.dial.contrast)
+        return self._written(self.canvas.print(drawn, text, tone, left + pad, top + pad, media=self.media))
+
+    def _written(self, span: object, **properties: Scalar) -> Reference:
+        made = Reference(name=f"text_{len(self.texts)}{self._mark}", footprint=span, properties=properties)  # type: ignore[arg-type]
+        self.texts.append(made)
+        return made
+
+    @property
+    def _mark(self) -> str:
+        """What keeps the names of a second picture apart from those of the first."""
+        return "" if self.media.endswith("_0") else f"_in_{self.media}"
+
+    def text_px(self, *, big: bool = False) -> int:
+        low, high = (34, 44) if big else self.brief.dial.text_px
+        return round(int(self.rng.integers(low, high + 1)) * (self.unit if big else 1.0))
+
+    def distract(
+        self, count: int, *, avoid: tuple[str, ...] = (), unlike: str | None = None, colours: tuple[str, ...] = ()
+    ) -> list[Thing]:
+        """Other things: none in a colour of `avoid`, and none that is taken for the figure `unlike`."""
+        hues = [c for c in self.colours if c not in avoid] or [c for c in ("white", "grey") if c != self.ground_colour]
+        figures = different((*KNOWN, *ICON_NAMES), unlike) if unlike else [*KNOWN, *ICON_NAMES]
+        low, high = self.brief.dial.radius
+        made = []
+        for _ in range(count):
+            radius = round(int(self.rng.integers(low, round(high * 1.3) + 1)) * self.unit)
+            box = self.layout.room(2 * radius + 4, 2 * radius + 4)
+            if not self.layout.is_free(box, 4):
+                continue
+            at = (box[0] + radius + 2, box[1] + radius + 2)
+            made.append(self.add(choose(self.rng, colours or hues), choose(self.rng, figures), radius, at=at))
+            if self.rng.random() < 0.08 * self.brief.dial.level:
+                self.hide(made[-1])
+        return made
+
+    def hide(self, target: Thing) -> None:
+        """Something in the ground's colours over a corner of a thing: a fifth of it, at most a third, goes."""
+        width, height = target.box[2] - target.box[0], target.box[3] - target.box[1]
+        radius = max(min(width, height) * 3 // 10, 4)
+        corner = (choose(self.rng, (0, 2)), choose(self.rng, (1, 3)))
+        shade = tuple(int(v) * 200 // 256 for v in np.median(self.canvas.pixels[::8, ::8].reshape(-1, 3), axis=0))
+        cover = thing(choose(self.rng, ("leaf", "cloud", "ellipse")), shade, radius, style="lit")  # type: ignore[arg-type]
+        left = target.box[corner[0]] - cover.size.width // 2
+        top = target.box[corner[1]] - cover.size.height // 2
+        self.canvas.put(cover, left, top, shadow=2)
+        self.traits.add("occlusion")
+
+    def maybe_hide(self, target: Thing) -> None:
+        """Hidden in part, as often as the dial says; otherwise a bystander may be."""
+        if self.brief.chance(self.brief.dial.hidden):
+            self.hide(target)
+
+    def named(self, made: Thing) -> str:
+        """The name of its reference."""
+        return f"{made.name}{self._mark}"
+
+    def finish(self) -> tuple[Image, list[Reference]]:
+        """The picture and everything that is true about it."""
+        x1 = y1 = 1.0
+        references = [
+            Reference(
+                name=f"ground{self._mark}",
+                footprint=Box(media=self.media, label="ground", x0=0.0, y0=0.0, x1=x1, y1=y1),
+                properties={"colour": self.ground_colour, "shape": "irregular", "texture": "textured"},
+            )
+        ]
+        for made in self.things:
+            mask = self.canvas.mask(made.owner, made.box, media=self.media, label=made.phrase)
+            if mask is not None:
+                # not validated again: a mask's own check reads all of its runs
+                name = self.named(made)
+                references.append(Reference.model_construct(name=name, footprint=mask, properties=made.properties))
+        return Image.from_array(self.canvas.pixels), references + self.texts
+
+
+def text_tone(panel: Rgb, contrast: int) -> Rgb:
+    """Ink for a panel: towards black on light paint, towards white on dark."""
+    light = (panel[0] * 3 + panel[1] * 6 + panel[2]) // 10
+    end = 16 if light > 128 else 248
+    return tuple((end * contrast + c * (256 - contrast)) // 256 for c in panel)  # type: ignore[return-value]
+
+
+def backdrop(brief: Brief, size: Size, name: str | None = None) -> tuple[Pixels, str]:
+    """A ground: one of the user's photographs where there are some, else a texture."""
+    if brief.photographs and name is None:
+        return photograph(choose(brief.rng, brief.photographs), size), "photograph"
+    made = ground(brief.rng, size, name)
+    return made.pixels, made.name
+
+
+def photograph(path: Path, size: Size) -> Pixels:
+    """A photograph that fills the frame, cut to its shape."""
+    pixels = open_media(path).frame(0)
+    height, width = pixels.shape[:2]
+    scale = max(size.width / width, size.height / height)
+    wide, high = max(round(width * scale), size.width), max(round(height * scale), size.height)
+    scaled = cv2.resize(np.asarray(pixels), (wide, high), interpolation=cv2.INTER_LINEAR_EXACT)
+    left, top = (wide - size.width) // 2, (high - size.height) // 2
+    return np.ascontiguousarray(scaled[top : top + size.height, left : left + size.width])

@@ -1,0 +1,127 @@
+"""What a question template is: how its picture is composed, how it is worded, solved, and reached with tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from numpy.random import Generator
+from pydantic import Field
+
+from pixelis.geometry import Value
+from pixelis.media import Medium
+from pixelis.world.item import Family, Reference, Scalar, Scoring, ToolName
+from pixelis.world.programs import Program
+
+
+class ChainStep(Value):
+    """A suggested call: `args` are literals, fields of the parameters in braces, or `$n.…` of an earlier step's result.
+
+    The way of writing is that of plans (`pixelis run`); braces are filled from the item's parameters first.
+    """
+
+    tool: ToolName
+    args: dict[str, Any] = Field(default_factory=dict)
+    note: str = ""
+    """What to do with the result, or how often to make the call."""
+
+
+@dataclass(frozen=True)
+class Dial:
+    """Difficulty, 1 to 5, as the things that it changes. Lengths are in pixels of a frame 512 wide."""
+
+    level: int
+
+    @property
+    def distractors(self) -> int:
+        """Other things around."""
+        return (3, 5, 7, 10, 13)[self.level - 1]
+
+    @property
+    def clutter(self) -> int:
+        """Marks in the ground's own colours."""
+        return (4, 8, 14, 22, 32)[self.level - 1]
+
+    @property
+    def radius(self) -> tuple[int, int]:
+        """Half size of an asked thing, from and to."""
+        return ((26, 52), (22, 40), (17, 30), (14, 24), (12, 18))[self.level - 1]
+
+    @property
+    def glance(self) -> float:
+        """Share of items whose things are so large that a glance will do."""
+        return (0.5, 0.4, 0.3, 0.2, 0.12)[self.level - 1]
+
+    @property
+    def text_px(self) -> tuple[int, int]:
+        """Font size, from and to."""
+        return ((24, 32), (20, 28), (17, 23), (14, 19), (12, 15))[self.level - 1]
+
+    @property
+    def hidden(self) -> float:
+        """How likely a thing that is asked for is partly hidden."""
+        return (0.0, 0.0, 0.15, 0.35, 0.5)[self.level - 1]
+
+    @property
+    def shake_px(self) -> int:
+        """How far a camera shakes."""
+        return (0, 1, 2, 3, 5)[self.level - 1]
+
+    @property
+    def contrast(self) -> int:
+        """Of text against its plate: how far the ink goes from the plate's paint to black or white, of 256."""
+        return (256, 240, 216, 184, 152)[self.level - 1]
+
+
+@dataclass
+class Draft:
+    """What a template composes; the answer is whatever its program then finds."""
+
+    media: tuple[Medium, ...]
+    references: list[Reference]
+    evidence: list[str]
+    parameters: dict[str, Scalar | tuple[Scalar, ...]]
+    """For the program, and the fields of the wording."""
+    options: tuple[str, ...] = ()
+    """For multiple choice: the right words among wrong ones, in any order."""
+    accepted: Callable[[str], tuple[str, ...]] = lambda answer: (answer,)
+    """Variants of the answer that count as right."""
+    traits: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What a template is given to compose with."""
+
+    rng: Generator
+    dial: Dial
+    photographs: tuple[Path, ...] = ()
+    """Grounds to use in place of procedural ones."""
+
+    def chance(self, share: float) -> bool:
+        return bool(self.rng.random() < share)
+
+    def glance(self) -> bool:
+        """Whether this item is to be plain to see."""
+        return self.chance(self.dial.glance)
+
+
+@dataclass(frozen=True)
+class Template:
+    """One way to ask."""
+
+    id: str
+    family: Family
+    wordings: tuple[str, ...]
+    """Formats over the parameters; one is drawn for each item."""
+    compose: Callable[[Brief], Draft]
+    solve: Program
+    scoring: Scoring
+    chain: tuple[ChainStep, ...]
+    """Tool calls that lead to the answer, for teachers."""
+    reads_operands: bool = False
+    """The answer is computed from text rather than copied."""
+    doc: str = ""
+    """How the answer follows from the last result."""

@@ -1,0 +1,1 @@
+"""The question templates, a module for each family."""

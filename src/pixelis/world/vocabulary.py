@@ -1,0 +1,96 @@
+"""Words of the world: invented names that must be copied, everyday nouns, codes, and numbers as print has them.
+
+Letters that readers take for one another (l and I, O and 0, rn and m) are left out of invented words, so that a misread
+is the tool's and not the page's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+from numpy.random import Generator
+
+T = TypeVar("T")
+
+ONSETS = (
+    "b", "d", "f", "g", "h", "k", "m", "n", "p", "r", "s", "t", "v", "z", "br", "dr", "fr", "gr", "kr", "pr", "st",
+)  # fmt: skip
+VOWELS = ("a", "e", "i", "o", "u", "ea", "au", "oi")
+CODAS = ("", "", "n", "m", "k", "s", "t", "x", "nd", "sk", "rt")
+
+PLACES = (
+    "Amber", "Anchor", "Aspen", "Basin", "Beacon", "Birch", "Bramble", "Bridge", "Canyon", "Cedar", "Comet", "Copper",
+    "Crater", "Delta", "Desert", "Dune", "Ember", "Fern", "Forest", "Garden", "Granite", "Grove", "Harbour", "Heron",
+    "Hornet", "Juniper", "Kestrel", "Magnet", "Maple", "Marsh", "Meadow", "Monsoon", "Nectar", "Nutmeg",
+    "Panther", "Pepper", "Prairie", "Quartz", "Raven", "Reef", "Saffron", "Sparrow", "Summit",
+    "Thunder", "Timber", "Tundra", "Turnip", "Velvet", "Walnut", "Weaver", "Winter", "Yarrow", "Zenith",
+)  # fmt: skip
+TOPICS = (
+    "Harvest", "Rainfall", "Visitors", "Traffic", "Energy", "Exports", "Budget", "Repairs", "Journeys", "Members",
+    "Readers", "Shipments", "Orders", "Donations", "Savings", "Emissions", "Seats", "Meetings", "Deliveries", "Returns",
+)  # fmt: skip
+MEASURES = (
+    "Speed", "Depth", "Weight", "Height", "Length", "Width", "Force", "Charge", "Pressure", "Range", "Rate", "Mass",
+)  # fmt: skip
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def choose(rng: Generator, options: Sequence[T]) -> T:
+    """One of them, evenly."""
+    return options[int(rng.integers(len(options)))]
+
+
+def sample(rng: Generator, options: Sequence[T], count: int) -> list[T]:
+    """Several different ones, in random order."""
+    return [options[int(i)] for i in rng.permutation(len(options))[:count]]
+
+
+def invented(rng: Generator) -> str:
+    """A pronounceable word that no list holds: over ten million of them."""
+    while True:
+        parts = [choose(rng, ONSETS) + choose(rng, VOWELS) for _ in range(int(rng.integers(2, 4)))]
+        word = "".join(parts) + choose(rng, CODAS)
+        if 5 <= len(word) <= 8 and "rn" not in word and "ii" not in word:
+            return word.capitalize()
+
+
+def name(rng: Generator) -> str:
+    """A name: three in four invented, else an everyday word."""
+    return invented(rng) if rng.random() < 0.75 else choose(rng, PLACES)
+
+
+def names(rng: Generator, count: int) -> list[str]:
+    """Different names, no two of which begin alike or are near in spelling."""
+    found: list[str] = []
+    while len(found) < count:
+        word = name(rng)
+        if all(word[:3].lower() != other[:3].lower() for other in found):
+            found.append(word)
+    return found
+
+
+def code(rng: Generator) -> str:
+    """A short code of letters and digits: K7-42."""
+    letters = "ACEFHJKMNPRTVXY"
+    first = choose(rng, letters) + choose(rng, letters)
+    return f"{first}-{int(rng.integers(23, 99))}"
+
+
+def whole(rng: Generator, low: int, high: int) -> int:
+    """A whole number, both ends included."""
+    return int(rng.integers(low, high + 1))
+
+
+def spread(rng: Generator, count: int, low: int, high: int, apart: int) -> list[int]:
+    """Different whole numbers, every two at least `apart`, in random order."""
+    while True:
+        values = sorted(int(v) for v in rng.integers(low, high + 1, count))
+        if all(b - a >= apart for a, b in pairwise(values)):
+            return [values[int(i)] for i in rng.permutation(count)]
+
+
+def listed(words: Sequence[str], last: str = "or") -> str:
+    """A, B or C."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
