@@ -65,6 +65,29 @@ def test_drawn_things_are_counted(of, count):
     assert seen.output.properties["count"].measures["count"] == count
 
 
+def test_a_thing_is_described_by_the_phrase_that_names_it():
+    seen = look(drawn(), of="blue square", attributes=["position", "size", "shape"])
+    assert list(seen.output.properties) == ["position", "size", "shape"]
+    assert (values(seen)["position"], values(seen)["shape"]) == ("right", "square")
+    # 60 x 60 of 400 x 300 pixels, from (240, 150)
+    assert seen.output.properties["size"].measures["area_share"] == pytest.approx(3600 / 120_000, rel=0.03)
+    box = seen.footprints[0]
+    assert (box.x0, box.y0, box.x1, box.y1) == pytest.approx((0.6, 0.5, 0.75, 0.7), abs=0.01)
+
+
+def test_a_phrase_is_looked_for_in_the_box_only_and_counts_beside_it():
+    seen = look(drawn(), of="red", box=[0.0, 0.0, 0.5, 0.5], attributes=["count", "colour"])
+    assert list(seen.output.properties) == ["count", "colour"]
+    assert values(seen) == {"count": "1", "colour": "red"}
+    with pytest.raises(ToolError, match="nothing that fits 'blue'"):
+        look(drawn(), of="blue", box=[0.0, 0.0, 0.5, 0.5], attributes=["shape"])
+
+
+def test_a_phrase_with_a_mask_names_the_thing_twice():
+    with pytest.raises(ValidationError, match="leave `of` out"):
+        look(drawn(), of="red", mask={"width": 1, "height": 1, "counts": "01"}, attributes=["shape"])
+
+
 def test_the_whole_frame_has_colour_texture_and_brightness():
     assert list(values(look(drawn()))) == ["colour", "texture", "brightness"]
     assert values(look(drawn()))["brightness"] == "bright"

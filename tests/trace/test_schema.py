@@ -111,3 +111,11 @@ def test_arguments_that_json_cannot_say_are_refused():
 def test_a_record_of_another_version_is_no_trace_of_this_one():
     with pytest.raises(ValidationError):
         Trace.model_validate(empty().model_dump() | {"version": 2})
+
+
+def test_what_is_said_before_the_answer_is_sealed_and_its_absence_changes_no_seal(recording):
+    record = recording.trace.model_dump(mode="json")
+    del record["answer_thought"]  # a record from before the field
+    verify_record(record)
+    with pytest.raises(TraceError, match="seal broken"):
+        verify_record(record | {"answer_thought": "412 - 257 = 155."})

@@ -1,25 +1,21 @@
 """PROP: what a region, a track or a frame is like: colour, size, position, shape, orientation, texture, count, motion.
 
 In a box the thing is told apart from its ground first, so that "what colour is the bus" gives the bus and not the sky;
-a mask (from SEG) is taken as it is.
+a mask (from SEG) is taken as it is, and a phrase is looked for first, in the box or in the whole frame.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from math import inf
-from typing import Annotated, Any, Literal, Self
+from typing import Literal
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field
 
 from pixelis.errors import ToolError
-from pixelis.geometry import Box, Footprint, FrameNumber, Score, Size, Track, UnitBox, Value, rounded, to_pixels
-from pixelis.media.medium import Frame
+from pixelis.geometry import Box, Footprint, Score, Value, rounded
 from pixelis.tools.backends import regions
 from pixelis.tools.backends.signals import (
     DETECTION_FLOOR,
@@ -29,57 +25,17 @@ from pixelis.tools.backends.signals import (
     detections,
     track_motion,
 )
-from pixelis.tools.base import FrameArgs, MaskArg, Observation, Scene, Tool, crop, require_area
+from pixelis.tools.base import Observation, Scene, Tool, crop
 from pixelis.tools.colours import dominant, membership
 from pixelis.tools.grounding import Phrase, things, understand
+from pixelis.tools.prop_region import Attribute, PropArgs, Region, region_of, thing_of
 from pixelis.tools.results import ToolIdentity
-from pixelis.tools.shapes import figure_in, orientation_deg, shape_of, texture_of
+from pixelis.tools.shapes import orientation_deg, shape_of, texture_of
 from pixelis.weights import available, fingerprint
 
-Attribute = Literal[
-    "colour", "size", "position", "shape", "orientation", "texture", "count", "speed", "direction", "brightness"
-]  # fmt: skip
 OF_A_FRAME: tuple[Attribute, ...] = ("colour", "texture", "brightness")
 OF_A_REGION: tuple[Attribute, ...] = ("colour", "size", "position", "shape", "orientation", "texture", "brightness")
-WORKING_SIDE = 512
-"""Pixels are measured on a region of at most this side; sizes and places come from the arguments themselves."""
 COMPASS = ("right", "up right", "up", "up left", "left", "down left", "down", "down right")
-
-
-class TrackArg(Value):
-    """A track as TRK returns it: a box for each frame in which the thing was seen."""
-
-    frames: tuple[FrameNumber, ...] = Field(min_length=1, max_length=10_000)
-    boxes: tuple[UnitBox, ...]
-
-    @model_validator(mode="after")
-    def _is_a_track(self) -> Self:
-        _ = self.track
-        return self
-
-    @cached_property
-    def track(self) -> Track:
-        return Track(track_id=0, frames=self.frames, boxes=self.boxes)
-
-
-class PropArgs(FrameArgs):
-    """What to describe: a box, a mask, a track, or the whole frame."""
-
-    box: Annotated[UnitBox, AfterValidator(require_area)] | None = Field(
-        default=None, description="region [x0, y0, x1, y1] from 0 to 1"
-    )
-    mask: MaskArg | None = None
-    track: TrackArg | None = None
-    attributes: tuple[Attribute, ...] = Field(default=(), max_length=10, description="those that apply if left out")
-    of: str | None = Field(
-        default=None, min_length=1, max_length=200, description='what to count: "red circles", "people"'
-    )
-
-    @model_validator(mode="after")
-    def _one_region(self) -> Self:
-        if sum(region is not None for region in (self.box, self.mask, self.track)) > 1:
-            raise ValueError("give one of box, mask and track")
-        return self
 
 
 class Property(Value):
@@ -101,23 +57,6 @@ class PropOutput(Value):
     properties: dict[str, Property]
 
 
-@dataclass(frozen=True)
-class Region:
-    """The pixels that are described."""
-
-    kind: Literal["frame", "box", "mask", "track"]
-    index: int
-    box_unit: UnitBox
-    crop: Frame
-    figure: NDArray[np.bool_]
-    """Over the crop: what of it belongs to the thing."""
-    apart: bool
-    """Whether figure and ground were told apart."""
-    area_unit: float
-    centre: tuple[float, float]
-    size: Size
-
-
 class Prop(Tool[PropArgs]):
     """Attributes by measurement; the detector helps to count."""
 
@@ -127,7 +66,7 @@ class Prop(Tool[PropArgs]):
     )
     Args = PropArgs
     Output = PropOutput
-    version = "2"
+    version = "3"
 
     def identity(self) -> ToolIdentity:
         weights = fingerprint("nanodet") if available("nanodet") else ""
@@ -136,7 +75,12 @@ class Prop(Tool[PropArgs]):
 
     def look(self, args: PropArgs, scene: Scene) -> Observation:
         region = region_of(args, scene)
-        found = measured(args.attributes or applying(args), region, args, scene)
+        wanted = args.attributes or applying(args)
+        found = measured([name for name in wanted if name == "count"], region, args, scene)
+        if len(found) < len(set(wanted)):
+            region = thing_of(args, region, scene) if args.of and region.kind in ("frame", "box") else region
+            found |= measured([name for name in wanted if name != "count"], region, args, scene)
+            found = {name: found[name] for name in wanted}  # in the order of the question
         return Observation(
             text="; ".join(said(name, value) for name, value in found.items()),
             output=PropOutput(region=region.kind, frame=region.index, properties=found),
@@ -177,57 +121,6 @@ def footprint(args: PropArgs, region: Region) -> Footprint:
         return args.track.track
     x0, y0, x1, y1 = region.box_unit
     return Box(frame=region.index, x0=x0, y0=y0, x1=x1, y1=y1)
-
-
-def region_of(args: PropArgs, scene: Scene) -> Region:
-    """The pixels that the arguments name; MediaError for a frame that does not exist."""
-    index = scene.index(args)
-    kind: Literal["frame", "box", "mask", "track"] = "frame"
-    box: UnitBox = (0.0, 0.0, 1.0, 1.0)
-    if args.track is not None:
-        scene.medium.check_index(args.track.frames[-1])
-        kind, (index, box) = "track", seen_at(args.track.track, args, index)
-    elif args.mask is not None and args.mask.mask.box_unit is not None:
-        kind, box = "mask", args.mask.mask.box_unit
-    elif args.box is not None:
-        kind, box = "box", args.box
-    frame = scene.frame(index)
-    size = Size(frame.shape[1], frame.shape[0])
-    left, top, right, bottom = to_pixels(box, size).whole(size)
-    pixels: NDArray[Any] = frame[top:bottom, left:right]
-    figure = None
-    area, centre = (box[2] - box[0]) * (box[3] - box[1]), ((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
-    if args.mask is not None:
-        grid = args.mask.mask.array
-        area, centre = args.mask.mask.area, _centroid(grid)
-        whole = cv2.resize(grid.astype(np.uint8), size, interpolation=cv2.INTER_NEAREST)
-        figure = whole[top:bottom, left:right].astype(bool)
-        figure = figure if figure.any() else None  # thinner than the frame's own pixels
-    elif kind in ("box", "track"):
-        figure = figure_in(frame, (left, top, right, bottom))
-    apart = figure is not None
-    shrink = min(1.0, WORKING_SIDE / max(pixels.shape[:2]))
-    small = (max(round(pixels.shape[1] * shrink), 1), max(round(pixels.shape[0] * shrink), 1))
-    pixels = cv2.resize(pixels, small, interpolation=cv2.INTER_AREA) if shrink < 1.0 else pixels
-    figure = np.ones(pixels.shape[:2], dtype=bool) if figure is None else figure
-    figure = cv2.resize(figure.astype(np.uint8), small, interpolation=cv2.INTER_NEAREST).astype(bool)
-    if not figure.any():
-        figure[:] = True
-    return Region(kind, index, box, np.asarray(pixels), figure, apart, area, centre, size)
-
-
-def seen_at(track: Track, args: PropArgs, index: int) -> tuple[int, UnitBox]:
-    """The frame and box of a track that is looked at: the frame that was asked for, or the middle one."""
-    if args.frame is None and args.time_s is None:
-        middle = len(track.frames) // 2
-        return track.frames[middle], track.boxes[middle]
-    nearest = min(range(len(track.frames)), key=lambda i: abs(track.frames[i] - index))
-    return track.frames[nearest], track.boxes[nearest]
-
-
-def _centroid(grid: NDArray[np.bool_]) -> tuple[float, float]:
-    ys, xs = np.nonzero(grid)
-    return float(xs.mean() + 0.5) / grid.shape[1], float(ys.mean() + 0.5) / grid.shape[0]
 
 
 def measured(wanted: Sequence[Attribute], region: Region, args: PropArgs, scene: Scene) -> dict[str, Property]:

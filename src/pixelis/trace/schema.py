@@ -94,6 +94,8 @@ class Trace(Value):
     """The version that wrote the record."""
     steps: tuple[Step, ...] = ()
     answer: str | None = None
+    answer_thought: str = ""
+    """How the answer follows from what was seen, said before it."""
     answer_confidence: Score | None = None
     answer_tokens: TokenLedger | None = None
     seal: Sha256
@@ -135,6 +137,7 @@ def seal_trace(
     created_at: datetime,
     steps: Sequence[Draft],
     answer: str | None = None,
+    answer_thought: str = "",
     answer_confidence: float | None = None,
     answer_tokens: TokenLedger | None = None,
     pixelis: str,
@@ -157,7 +160,7 @@ def seal_trace(
     record = unsealed.model_dump(mode="json")
     record["id"] = id or hashlib.sha256(canonical_json({**record, "id": ""})).hexdigest()[:16]
     record["steps"] = [draft.model_dump(mode="json") for draft in steps]
-    record |= {"answer": answer, "answer_confidence": answer_confidence}
+    record |= {"answer": answer, "answer_thought": answer_thought, "answer_confidence": answer_confidence}
     record["answer_tokens"] = answer_tokens.model_dump(mode="json") if answer_tokens else None
     chains, seal = links(record)
     for step, chain in zip(record["steps"], chains, strict=True):
@@ -184,7 +187,7 @@ def require_shallow(value: Any) -> None:
     raise TraceError(f"arguments or outputs are nested over {DEEPEST} levels deep")
 
 
-OF_THE_END = ("steps", "answer", "answer_confidence", "answer_tokens", "seal")
+OF_THE_END = ("steps", "answer", "answer_thought", "answer_confidence", "answer_tokens", "seal")
 
 
 def links(record: Mapping[str, Any]) -> tuple[list[str], str]:
@@ -196,6 +199,8 @@ def links(record: Mapping[str, Any]) -> tuple[list[str], str]:
         link = hashlib.sha256(link.encode() + canonical_json(body)).hexdigest()
         chains.append(link)
     end = {k: record.get(k) for k in OF_THE_END if k not in ("steps", "seal")}
+    if not end["answer_thought"]:
+        del end["answer_thought"]  # records from before there was one keep their seal
     return chains, hashlib.sha256(link.encode() + canonical_json(end)).hexdigest()
 
 
