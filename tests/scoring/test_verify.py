@@ -53,10 +53,10 @@ def test_a_region_passes_at_an_iou_of_a_half():
     assert verdict.passed
 
 
-def test_a_region_on_nothing_lowers_the_mean():
+def test_a_region_on_nothing_counts_by_its_area():
     verdict = verify_step(ok("SEG", mask(0, 10), mask(16, 18)), [known(mask(0, 10))])
     assert verdict is not None
-    assert verdict.score == pytest.approx(0.5)  # (1 + 0) / 2
+    assert verdict.score == pytest.approx(10 / 12)  # ten columns right, two on nothing
 
 
 def test_masks_on_grids_of_different_size_are_compared_on_the_coarser():

@@ -71,12 +71,14 @@ def _verdict(tool: str, score: float, metric: str, offset_s: float = 0.0) -> Ver
 
 
 def _seg(result: ToolResult, references: Sequence[Known], evidence: Sequence[Known]) -> Verdict | None:
-    """Mean over the returned regions of the best IoU with something that is there."""
-    masks = [f for f in result.footprints if isinstance(f, Mask)]
+    """The best IoU with something that is there, of each returned region, averaged by area: specks weigh little."""
     things = [r.footprint for r in references if r.footprint.label != "ground"]
-    own = [_best_iou(mask, things) for mask in masks]
-    known = [iou for iou in own if iou is not None]
-    return _verdict("SEG", float(np.mean(known)), "IoU") if known else None
+    found = [
+        (iou, f.area) for f in result.footprints if isinstance(f, Mask) if (iou := _best_iou(f, things)) is not None
+    ]
+    if not sum(area for _, area in found):
+        return None
+    return _verdict("SEG", float(np.average([iou for iou, _ in found], weights=[area for _, area in found])), "IoU")
 
 
 def _best_iou(mask: Mask, things: Sequence[Footprint]) -> float | None:

@@ -73,7 +73,7 @@ class Page:
         return "" if self.media.endswith("_0") else f"_in_{self.media}"
 
     def px(self) -> int:
-        low, high = ((22, 25), (19, 22), (16, 19), (14, 16), (12, 14))[self.brief.dial.level - 1]
+        low, high = ((22, 25), (19, 22), (16, 19), (13, 15), (10, 12))[self.brief.dial.level - 1]
         return int(self.rng.integers(low, high + 1))
 
     def write(
@@ -130,7 +130,7 @@ def fitting(words: Sequence[str], px: int, slot: float, font: str) -> int:
     """The largest size up to `px` at which every word leaves air in its slot."""
     from pixelis.world.lettering import width_of
 
-    while px > 11 and max(width_of(word, font, px) for word in words) > slot - 1.1 * px:
+    while px > 9 and max(width_of(word, font, px) for word in words) > slot - 1.1 * px:
         px -= 1
     return px
 

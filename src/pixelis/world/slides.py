@@ -73,7 +73,7 @@ class Lecture:
         inner = Size(SCREEN.width - 2 * MARGIN, SCREEN.height - 2 * MARGIN)
         left, top = -int(self.film._origin[0]) + MARGIN, -int(self.film._origin[1]) + MARGIN
         canvas.put(paper(ground(self.brief.rng, inner, sheet).pixels), left, top)
-        px = (24, 22, 20, 18, 16)[self.brief.dial.level - 1]
+        px = (24, 22, 20, 17, 14)[self.brief.dial.level - 1]
         canvas.put(plate(inner.width, round(2.1 * px), self.band, corner=2, style="flat"), left, top)
         tone = text_tone(self.band, self.brief.dial.contrast)
         self._write(canvas, slide.title, left + 14, top + round(1.05 * px), px + 1, tone, number, "title")

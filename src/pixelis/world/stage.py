@@ -230,19 +230,20 @@ class Stage:
         return made
 
     def hide(self, target: Thing) -> None:
-        """Something in the ground's colours over a corner of a thing: a fifth of it, at most a third, goes."""
-        width, height = target.box[2] - target.box[0], target.box[3] - target.box[1]
-        radius = max(min(width, height) * 3 // 10, 4)
-        corner = (choose(self.rng, (0, 2)), choose(self.rng, (1, 3)))
+        """Something in the ground's colours over a side of a thing: a tenth to a third of it goes."""
+        across, down = ((target.box[k + 2] - target.box[k]) / 2 for k in (0, 1))
+        radius = max(round(min(across, down) * (0.45 + 0.04 * self.brief.dial.level)), 4)
         shade = tuple(int(v) * 200 // 256 for v in np.median(self.canvas.pixels[::8, ::8].reshape(-1, 3), axis=0))
         cover = thing(choose(self.rng, ("leaf", "cloud", "ellipse")), shade, radius, style="lit")  # type: ignore[arg-type]
-        left = target.box[corner[0]] - cover.size.width // 2
-        top = target.box[corner[1]] - cover.size.height // 2
+        sides = choose(self.rng, ((-1, 0), (1, 0), (0, -1), (0, 1), (-1, -1), (1, 1), (-1, 1), (1, -1)))
+        far = 0.8 if 0 in sides else 0.62
+        left = round(target.centre[0] + sides[0] * far * across) - cover.size.width // 2
+        top = round(target.centre[1] + sides[1] * far * down) - cover.size.height // 2
         self.canvas.put(cover, left, top, shadow=2)
         self.traits.add("occlusion")
 
     def maybe_hide(self, target: Thing) -> None:
-        """Hidden in part, as often as the dial says; otherwise a bystander may be."""
+        """Hidden in part, as often as the dial says."""
         if self.brief.chance(self.brief.dial.hidden):
             self.hide(target)
 

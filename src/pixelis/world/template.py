@@ -57,22 +57,22 @@ class Dial:
     @property
     def text_px(self) -> tuple[int, int]:
         """Font size, from and to."""
-        return ((24, 32), (20, 28), (17, 23), (14, 19), (12, 15))[self.level - 1]
+        return ((24, 32), (20, 28), (17, 23), (13, 17), (10, 13))[self.level - 1]
 
     @property
     def hidden(self) -> float:
         """How likely a thing that is asked for is partly hidden."""
-        return (0.0, 0.0, 0.15, 0.35, 0.5)[self.level - 1]
+        return (0.0, 0.0, 0.15, 0.4, 0.65)[self.level - 1]
 
     @property
     def shake_px(self) -> int:
         """How far a camera shakes."""
-        return (0, 1, 2, 3, 5)[self.level - 1]
+        return (0, 1, 2, 4, 7)[self.level - 1]
 
     @property
     def contrast(self) -> int:
         """Of text against its plate: how far the ink goes from the plate's paint to black or white, of 256."""
-        return (256, 240, 216, 184, 152)[self.level - 1]
+        return (256, 240, 212, 168, 120)[self.level - 1]
 
 
 @dataclass

@@ -57,7 +57,6 @@ def _present(brief: Brief) -> Draft:
     stage = Stage(brief, PICTURE)
     wanted = pairs(brief.rng, stage.colours, 4)
     (target,) = group(brief, stage, wanted[:1], big=brief.glance())
-    stage.maybe_hide(target)
     options = four(brief.rng, target.phrase, [f"{c} {f}" for c, f in wanted[1:]])
     for colour, figure in wanted[1:]:  # the colour of a wrong option is there, on another figure
         if brief.chance(0.6):

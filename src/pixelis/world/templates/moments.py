@@ -192,7 +192,7 @@ def _passing(brief: Brief) -> Draft:
     width, height = film.size
     words = names(brief.rng, 2)
     hues = film.lone_colours[:2]
-    px = min((24, 22, 20, 18, 16)[brief.dial.level - 1], 24)
+    px = min((24, 22, 20, 16, 13)[brief.dial.level - 1], 24)
     first = whole(brief.rng, 6, 22)
     last = first + whole(brief.rng, 10, 14)
     rows = sample(brief.rng, (0.3 * height, 0.7 * height), 2)

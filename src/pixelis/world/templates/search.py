@@ -158,6 +158,7 @@ def _relation(brief: Brief) -> Draft:
         y = middle_y + down * far * sign + (drift if down == 0 else 0)
         things.append(stage.add(colour, figure, small_radius(stage, big=big), at=(round(x * width), round(y * height))))
     first, second = things
+    stage.maybe_hide(first)
     stage.distract(brief.dial.distractors, avoid=(first.colour, second.colour))
     parameters = {"a": first.phrase, "b": second.phrase, "aspect": height / width}
     return drafted(stage, [stage.named(first), stage.named(second)], parameters)
@@ -196,6 +197,7 @@ def _field(brief: Brief) -> Draft:
         min(max(at[1], radius + 4), stage.size.height - radius - 4),
     )
     target = stage.add(colour, choose(brief.rng, CLEAR[:8]), radius, at=inside)
+    stage.maybe_hide(target)
     stage.distract(brief.dial.distractors, avoid=(colour,))
     return drafted(stage, [stage.named(target)], {"target": target.phrase})
 

@@ -103,6 +103,8 @@ def group(brief: Brief, stage: Stage, wanted: Sequence[tuple[str, str]], *, big:
         low, high = (40, limit) if big else brief.dial.radius
         radius = min(round(int(brief.rng.integers(low, high + 1)) * stage.unit), limit)
         made.append(stage.add(colour, figure, radius, gap=26))
+    if made:
+        stage.maybe_hide(choose(brief.rng, made))
     return made
 
 
