@@ -1,0 +1,1 @@
+"""Retrieval: de-duplication, the evaluation mask and the audit that proves them."""

@@ -1,0 +1,149 @@
+"""Stage 1: perceptual hashes, and every pair of them within a Hamming distance (supp:index_whitelist_dedup).
+
+The join is exact. Two 64-bit hashes at distance 8 or less differ by at most one bit in one of five bands (five bands
+with two bits each would make ten), so that it is enough to look into the buckets of each band's key and of the keys
+one bit away from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import imagehash
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from pixelis.media import Frame
+
+Hashes = NDArray[np.uint64]
+"""(N,) one 64-bit hash each."""
+
+RADIUS = 8
+"""Hamming distance up to which two hashes are near (tab:supp_dedup_thresholds)."""
+MOST_PAIRS = 4_000_000
+"""Pairs looked at together: 100 MB of working memory."""
+
+
+class HashPairs(NamedTuple):
+    """Pairs within the radius, a chunk of them."""
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    distance: NDArray[np.int64]
+
+
+def perceptual_hash(frame: Frame) -> int:
+    """`imagehash.phash` of a frame as a 64-bit number, most significant bit first."""
+    bits = imagehash.phash(Image.fromarray(frame)).hash.ravel()
+    return int.from_bytes(np.packbits(bits).tobytes(), "big")
+
+
+def centre_square(frame: Frame) -> Frame:
+    """The largest square about the middle: what is hashed of a clip's frame."""
+    height, width = frame.shape[:2]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return np.ascontiguousarray(frame[top : top + side, left : left + side])
+
+
+def hamming_pairs(a: Hashes, b: Hashes | None = None, *, radius: int = RADIUS) -> Iterator[HashPairs]:
+    """Every pair (i, j) with a Hamming distance of at most `radius`, once, in chunks.
+
+    Without `b` the pairs are those of `a` with itself, i < j. Equal hashes are joined once however many there are: the
+    work grows with the distinct ones, the answer with the pairs.
+    """
+    if not 0 <= radius <= 64:
+        raise ValueError(f"radius {radius}: a 64-bit hash has distances from 0 to 64")
+    left, left_items = grouped(a)
+    right, right_items = (left, left_items) if b is None else grouped(b)
+    for found in distinct_pairs(left, right, radius, same=b is None):
+        yield from expanded(found, left_items, right_items, same=b is None)
+
+
+class Grouped(NamedTuple):
+    """Which items have each distinct hash."""
+
+    order: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+def grouped(hashes: Hashes) -> tuple[Hashes, Grouped]:
+    distinct, group, counts = np.unique(np.asarray(hashes, np.uint64), return_inverse=True, return_counts=True)
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
+    return distinct, Grouped(np.argsort(group, kind="stable").astype(np.int64), starts, counts.astype(np.int64))
+
+
+def distinct_pairs(left: Hashes, right: Hashes, radius: int, *, same: bool) -> Iterator[HashPairs]:
+    """Pairs among distinct hashes; with `same`, i <= j (a hash is its own pair)."""
+    bands = band_shifts(radius)
+    for number, (shift, width) in enumerate(bands):
+        mask = np.uint64((1 << width) - 1)
+        keys_left = ((left >> np.uint64(shift)) & mask).astype(np.int64)
+        keys_right = ((right >> np.uint64(shift)) & mask).astype(np.int64)
+        order = np.argsort(keys_right, kind="stable")
+        ends = np.cumsum(np.bincount(keys_right, minlength=1 << width))
+        starts = np.concatenate([[0], ends[:-1]])
+        for flip in (0, *(1 << bit for bit in range(width))):
+            bucket = keys_left ^ flip
+            for i, j in ranges(starts[bucket], ends[bucket]):
+                pairs = i, order[j]
+                if same:
+                    pairs = pairs[0][pairs[0] <= pairs[1]], pairs[1][pairs[0] <= pairs[1]]
+                difference = left[pairs[0]] ^ right[pairs[1]]
+                distance = np.bitwise_count(difference)
+                near = distance <= radius
+                near[near] = first_band(difference[near], bands, number)
+                yield HashPairs(pairs[0][near], pairs[1][near], distance[near].astype(np.int64))
+
+
+def band_shifts(radius: int) -> list[tuple[int, int]]:
+    """(shift, width) of the fewest bands of which one must be within one bit: radius < 2 * bands.
+
+    At least five, so that a table of a band's keys stays small.
+    """
+    bands = max(5, radius // 2 + 1)
+    bounds = [64 * k // bands for k in range(bands + 1)]
+    return [(low, high - low) for low, high in pairwise(bounds)]
+
+
+def ranges(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """(row, position) for every position in each row's range, in chunks of bounded length."""
+    lengths = ends - starts
+    rows = np.flatnonzero(lengths)
+    totals = np.cumsum(lengths[rows])
+    begin = 0
+    while begin < len(rows):
+        before = totals[begin - 1] if begin else 0
+        end = max(begin + 1, int(np.searchsorted(totals, before + MOST_PAIRS, side="right")))
+        part = rows[begin:end]
+        counts = lengths[part]
+        offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        yield np.repeat(part, counts), np.repeat(starts[part], counts) + offsets
+        begin = end
+
+
+def first_band(difference: Hashes, bands: list[tuple[int, int]], number: int) -> NDArray[np.bool_]:
+    """Whether no earlier band has found this pair already."""
+    fresh = np.ones(len(difference), bool)
+    for shift, width in bands[:number]:
+        fresh &= np.bitwise_count((difference >> np.uint64(shift)) & np.uint64((1 << width) - 1)) > 1
+    return fresh
+
+
+def expanded(found: HashPairs, left: Grouped, right: Grouped, *, same: bool) -> Iterator[HashPairs]:
+    """From pairs of distinct hashes to pairs of the items that have them."""
+    firsts = np.repeat(np.arange(len(found.left)), left.counts[found.left])  # a row for each left item of each pair
+    base = np.repeat(np.cumsum(left.counts[found.left]) - left.counts[found.left], left.counts[found.left])
+    items = left.order[left.starts[found.left][firsts] + np.arange(len(firsts)) - base]
+    starts = right.starts[found.right][firsts]
+    for row, position in ranges(starts, starts + right.counts[found.right][firsts]):
+        i, j, distance = items[row], right.order[position], found.distance[firsts[row]]
+        if same:  # an equal hash meets itself both ways round, two different ones only in one order
+            keep = (i < j) | ((distance > 0) & (i > j))
+            i, j, distance = np.minimum(i, j)[keep], np.maximum(i, j)[keep], distance[keep]
+        if len(i):
+            yield HashPairs(i, j, distance)

@@ -1,0 +1,40 @@
+"""What the tests of de-duplication share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from pixelis.encoders.visual import VisualEncoder
+from pixelis.retrieval.planted import bundled_pictures
+from pixelis.weights import available
+
+
+@pytest.fixture(scope="session")
+def encoder() -> VisualEncoder:
+    if not available("efficientnet-lite0"):
+        pytest.skip("run `pixelis models pull efficientnet-lite0`")
+    return VisualEncoder()
+
+
+@pytest.fixture(scope="session")
+def pictures() -> dict[str, NDArray[np.uint8]]:
+    return bundled_pictures()
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[[str, NDArray[np.uint8]], Path]:
+    """Writes a picture below the test's folder."""
+
+    def write(name: str, pixels: NDArray[np.uint8]) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+        return path
+
+    return write

@@ -1,0 +1,231 @@
+"""The mask, the audit with its interval and canaries, and the two verbs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from pixelis.cli import data_dedup
+from pixelis.encoders.visual import VisualEncoder
+from pixelis.errors import ConfigError, LeakageError
+from pixelis.media import Clip, Image
+from pixelis.retrieval.audit import audit
+from pixelis.retrieval.collection import Item
+from pixelis.retrieval.mask import EvaluationMask
+from pixelis.retrieval.planted import VARIANTS, cropped10, jpeg10, rewritten, slide
+from pixelis.retrieval.selfcheck import Planted, counted, pan, self_check
+
+pytestmark = pytest.mark.weights
+Pixels = NDArray[np.uint8]
+Save = Callable[[str, Pixels], Path]
+
+
+def image(pixels: Pixels) -> Image:
+    return Image.from_array(np.array(pixels))
+
+
+@pytest.fixture(scope="module")
+def mask(encoder: VisualEncoder, pictures: dict[str, Pixels]) -> EvaluationMask:
+    clip = Clip.from_frames(pan(pictures["rocket"], 1), fps=12)
+    items = [
+        Item("eval/coffee", medium=image(pictures["coffee"])),
+        Item("eval/slide", medium=image(slide(0))),
+        Item("eval/clip", medium=clip),
+    ]
+    return EvaluationMask.of(items, encoder)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_mask_refuses_every_changed_copy(
+    variant: str, mask: EvaluationMask, encoder: VisualEncoder, pictures: dict[str, Pixels]
+) -> None:
+    with pytest.raises(LeakageError, match="eval/coffee"):
+        mask.refuse_medium(image(VARIANTS[variant](pictures["coffee"])), encoder)
+
+
+def test_the_mask_lets_strangers_and_other_slides_pass(
+    mask: EvaluationMask, encoder: VisualEncoder, pictures: dict[str, Pixels]
+) -> None:
+    for pixels in (pictures["astronaut"], slide(1)):
+        medium = image(pixels)
+        assert mask.refuse_medium(medium, encoder).sha256 == medium.sha256
+
+
+def test_the_mask_refuses_a_trimmed_clip_and_one_of_its_frames(
+    mask: EvaluationMask, encoder: VisualEncoder, tmp_path: Path
+) -> None:
+    clip = mask.media.items[2].open()
+    with pytest.raises(LeakageError, match="eval/clip"):
+        mask.refuse_medium(rewritten(clip, tmp_path / "t.mp4", start=0.2, end=0.8, crf=28), encoder)
+    with pytest.raises(LeakageError, match="eval/clip"):
+        mask.refuse_medium(image(jpeg10(clip.frame(24))), encoder)
+
+
+def test_a_hash_alone_is_enough_to_be_refused(mask: EvaluationMask) -> None:
+    sha256 = mask.media.features[0].sha256
+    assert sha256 in mask
+    with pytest.raises(LeakageError, match="trace 7 shows eval/coffee"):
+        mask.refuse(["0" * 64, sha256], what="trace 7")
+    mask.refuse(["0" * 64])
+
+
+def test_a_mask_that_was_saved_refuses_the_same_and_blocks_what_it_cannot_confirm(
+    encoder: VisualEncoder, pictures: dict[str, Pixels], save: Save, tmp_path: Path
+) -> None:
+    original = save("eval.png", pictures["coffee"])
+    EvaluationMask.of([Item("eval.png", original)], encoder).save(tmp_path / "m" / "mask.zip")
+    loaded = EvaluationMask.load(tmp_path / "m" / "mask.zip")
+    copy = image(cropped10(pictures["coffee"]))
+    with pytest.raises(LeakageError, match="changed copy"):
+        loaded.refuse_medium(copy, encoder)
+    original.unlink()
+    with pytest.raises(LeakageError, match="unconfirmed"):
+        loaded.refuse_medium(copy, encoder)
+
+
+def test_a_mask_with_a_hole_is_no_mask(encoder: VisualEncoder, tmp_path: Path) -> None:
+    with pytest.raises(LeakageError, match=r"1 evaluation media cannot be masked.*gone.png"):
+        EvaluationMask.of([Item("gone.png", tmp_path / "gone.png")], encoder)
+    (tmp_path / "junk.zip").write_bytes(b"junk")
+    with pytest.raises(ConfigError, match="not an evaluation mask"):
+        EvaluationMask.load(tmp_path / "junk.zip")
+
+
+def test_a_mask_of_another_encoder_is_refused(mask: EvaluationMask, pictures: dict[str, Pixels]) -> None:
+    class Other:
+        fingerprint = "other"
+
+        def embed(self, images: list[Pixels]) -> NDArray[np.float32]:
+            raise AssertionError
+
+    with pytest.raises(ConfigError, match="another encoder"):
+        mask.refuse_medium(image(pictures["moon"]), Other())
+
+
+def test_an_audit_names_the_leaks_and_gives_the_exact_interval(
+    encoder: VisualEncoder, pictures: dict[str, Pixels], tmp_path: Path
+) -> None:
+    evaluation = [Item("e/coffee", medium=image(pictures["coffee"])), Item("e/slide", medium=image(slide(0)))]
+    train = [
+        Item("t/same", medium=image(pictures["coffee"])),
+        Item("t/cropped", medium=image(cropped10(pictures["coffee"]))),
+        *(Item(f"t/slide{seed}", medium=image(slide(seed))) for seed in (1, 2)),
+        *(Item(f"t/{name}", medium=image(pictures[name])) for name in ("astronaut", "chelsea", "moon")),
+    ]
+    report = audit(train, evaluation, encoder, rng=np.random.default_rng(0), canaries=2, workspace=tmp_path)
+    assert {(r.name, r.kept, r.kind) for r in report.removed} == {
+        ("t/same", "e/coffee", "exact"),
+        ("t/cropped", "e/coffee", "near"),
+    }
+    assert report.exact == 1
+    assert report.train == {"images": 7, "clips": 0}
+    assert report.residual is not None
+    assert (report.residual.found, report.residual.inspected) == (0, 5)
+    assert report.residual.high == pytest.approx(1 - 0.025 ** (1 / 5))  # Clopper-Pearson by hand for 0 of 5
+    assert report.canaries is not None
+    assert (report.canaries.found, report.canaries.planted) == (14, 14)  # seven changes of two pictures
+    assert not report.clean
+
+
+def test_the_residual_finds_what_thresholds_that_are_too_strict_left_behind(
+    encoder: VisualEncoder, pictures: dict[str, Pixels], tmp_path: Path
+) -> None:
+    from pixelis.retrieval.confirm import DedupConfig
+
+    deaf = DedupConfig(cosine=0.999, hamming=0)
+    train = [Item("t", medium=image(cropped10(pictures["coffee"])))]
+    evaluation = [Item("e", medium=image(pictures["coffee"]))]
+    report = audit(
+        train, evaluation, encoder, rng=np.random.default_rng(0), config=deaf, canaries=1, workspace=tmp_path
+    )
+    assert report.removed == []
+    assert report.residual is not None
+    assert (report.residual.found, report.residual.names) == (1, ["t"])
+    assert report.canaries is not None
+    assert report.canaries.recall < 0.98  # the canaries say so too
+    assert not report.clean
+
+
+def test_the_self_check_counts_a_wrong_original_against_both_figures() -> None:
+    from pixelis.retrieval.calibrate import Calibration
+
+    train = [
+        Planted(Item("a#x"), "a", "x"),
+        Planted(Item("b#x"), "b", "x"),
+        Planted(Item("c"), None, "unrelated"),
+        Planted(Item("d"), None, "unrelated"),
+        Planted(Item("a#flip"), "a", "flip"),
+    ]
+    found = {"a#x": "a", "b#x": "a", "c": "b"}
+    check = counted(train, found, {"a#flip"}, Calibration(0.7, 1, 1.0, 0.0))
+    assert (check.planted, check.found, check.unrelated, check.wrong) == (2, 1, 2, 2)
+    assert (check.recall, check.precision) == pytest.approx((1 / 2, 1 / 3))
+    assert check.flips == (1, 1)
+
+
+def test_a_small_self_check_reaches_the_promised_figures(encoder: VisualEncoder, tmp_path: Path) -> None:
+    more = [Item(f"slide{seed}", medium=image(slide(seed, template=9))) for seed in (0, 1)]
+    others = [Item(f"slide{seed}", medium=image(slide(seed, template=9))) for seed in range(10, 14)]
+    check = self_check(encoder, workspace=tmp_path, more=more, others=others, built_in=False)
+    assert check.recall >= 0.98
+    assert check.precision >= 0.98
+    assert (check.planted, check.unrelated) == (14, 4)
+
+
+app = typer.Typer()
+app.command("dedup")(data_dedup.dedup)
+app.command("audit")(data_dedup.audit)
+
+
+def test_the_verbs_print_json_write_a_report_and_leave_with_a_status(
+    pictures: dict[str, Pixels], save: Save, tmp_path: Path
+) -> None:
+    save("train/a.png", pictures["coffee"])
+    save("train/b.png", cropped10(pictures["coffee"]))
+    save("eval/e.png", pictures["astronaut"])
+    cache = ["--cache", str(tmp_path / "c.sqlite")]
+    out = tmp_path / "report.json"
+    done = CliRunner().invoke(app, ["dedup", str(tmp_path / "train"), "-o", str(out), "--json", *cache])
+    assert done.exit_code == 0
+    assert [r["name"] for r in json.loads(done.stdout)["removed"]] == ["b.png"]
+    written = json.loads(out.read_text())
+    assert written["commit"]
+    assert written["config"]["hamming"] == 8
+    both = [str(tmp_path / "train"), str(tmp_path / "eval"), "--json", "--canaries", "1", *cache]
+    clean = CliRunner().invoke(app, ["audit", *both])
+    assert clean.exit_code == 0
+    assert json.loads(clean.stdout)["canaries"]["recall"] == 1.0
+    save("train/leak.png", jpeg10(pictures["astronaut"]))
+    (tmp_path / "train/broken.png").write_bytes(b"nothing")
+    leaking = CliRunner().invoke(app, ["audit", *both])
+    assert leaking.exit_code == 1
+    report = json.loads(leaking.stdout)
+    assert [(r["name"], r["kept"]) for r in report["removed"]] == [("leak.png", "e.png")]
+    assert [u["name"] for u in report["unread"]] == ["broken.png"]
+    words = CliRunner().invoke(app, ["dedup", str(tmp_path / "train"), *cache])
+    assert words.exit_code == 1
+    assert "not read: broken.png" in words.stdout
+
+
+def test_an_audit_of_nothing_is_no_clean_bill(pictures: dict[str, Pixels], save: Save, tmp_path: Path) -> None:
+    save("train/a.png", pictures["coffee"])
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval" / "notes.md").write_text("no media")
+    cache = ["--cache", str(tmp_path / "c.sqlite")]
+    done = CliRunner().invoke(app, ["audit", str(tmp_path / "train"), str(tmp_path / "eval"), *cache])
+    assert isinstance(done.exception, ConfigError)
+    assert "no evaluation medium can be read" in str(done.exception)
+    assert CliRunner().invoke(app, ["audit", "a", "b", "--inspect", "-1"]).exit_code == 2
+
+
+def test_an_audit_without_its_two_arguments_says_what_it_wants() -> None:
+    done = CliRunner().invoke(app, ["audit"])
+    assert isinstance(done.exception, ConfigError)
+    assert "TRAIN and EVAL" in str(done.exception)

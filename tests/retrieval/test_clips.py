@@ -1,0 +1,107 @@
+"""Clips that are stretches of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pixelis.encoders.visual import VisualEncoder
+from pixelis.media import Clip, Image, Medium
+from pixelis.retrieval.candidates import find_candidates
+from pixelis.retrieval.clips import aligned_at, best_alignment, motion_of, nearest_index, offset_by_motion
+from pixelis.retrieval.collection import Collection, Item, collect
+from pixelis.retrieval.confirm import Confirmer, DedupConfig, Finding
+from pixelis.retrieval.features import features_of
+from pixelis.retrieval.planted import bundled_pictures, rewritten
+from pixelis.retrieval.selfcheck import discs, pan
+
+pytestmark = pytest.mark.weights
+
+
+@pytest.fixture(scope="module")
+def crossing() -> Clip:
+    """Discs over a background that stands still: most of every frame is the same."""
+    return Clip.from_frames(discs(1), fps=12)
+
+
+@pytest.fixture(scope="module")
+def panning() -> Clip:
+    return Clip.from_frames(pan(bundled_pictures()["astronaut"], 2), fps=12)
+
+
+def found(a: Medium, b: Medium, encoder: VisualEncoder) -> list[Finding]:
+    left, right = (collect([Item(name, medium=m)], encoder) for name, m in (("a", a), ("b", b)))
+    pairs = find_candidates(left.features, right.features, threshold=0.701)
+    confirm = Confirmer(left, right, DedupConfig(), 0.701)
+    return [confirm(pair) for pair in pairs.pairs]
+
+
+@pytest.mark.parametrize("which", ["crossing", "panning"])
+def test_a_trimmed_and_encoded_clip_is_found_at_its_offset(
+    which: str, encoder: VisualEncoder, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    clip: Clip = request.getfixturevalue(which)
+    short = rewritten(clip, tmp_path / "short.mp4", start=0.3, end=0.85, crf=30, scale=0.75)
+    [finding] = found(short, clip, encoder)
+    assert finding.kind == "near"
+    assert finding.offset_s == pytest.approx(18 / 12, abs=0.13)  # frame 18 of 60 at 12 a second
+
+
+def test_other_discs_on_the_same_background_are_another_clip(encoder: VisualEncoder, crossing: Clip) -> None:
+    other = Clip.from_frames(discs(2), fps=12)
+    assert not any(finding.is_duplicate for finding in found(other, crossing, encoder))
+
+
+def test_an_image_that_a_clip_shows_is_found_with_its_time(encoder: VisualEncoder, panning: Clip) -> None:
+    still = Image.from_array(np.array(panning.frame(30)))
+    [finding] = found(still, panning, encoder)
+    assert finding.kind == "near"
+    assert finding.offset_s == pytest.approx(30 / 12, abs=0.5)
+
+
+def test_motion_finds_the_offset_that_a_still_background_hides(crossing: Clip) -> None:
+    part = Clip.from_frames([crossing.frame(k) for k in range(15, 60)], fps=12)
+    assert offset_by_motion(motion_of(part), motion_of(crossing), least=0.5) == pytest.approx(15 / 12, abs=0.13)
+
+
+def test_what_stands_still_has_no_offset() -> None:
+    still = Clip.from_frames([np.full((20, 20, 3), 9, np.uint8)] * 24, fps=12)
+    assert offset_by_motion(motion_of(still), motion_of(still), least=0.5) is None
+
+
+def test_frames_far_apart_share_nothing(encoder: VisualEncoder, crossing: Clip, panning: Clip) -> None:
+    a, b = features_of(crossing, encoder), features_of(panning, encoder)
+    best = best_alignment(a, b, radius=8, threshold=0.99, least=0.5)
+    assert best is None or best.share < 0.7
+    assert aligned_at(100.0, a, b, 8, 0.99).aligned_s == 0.0
+
+
+def test_a_clip_of_five_seconds_has_five_keyframes_and_forty_hashes(encoder: VisualEncoder, crossing: Clip) -> None:
+    features = features_of(crossing, encoder)
+    assert features.key_times_s.tolist() == [0, 1, 2, 3, 4]
+    assert (
+        len(features.dense_hashes) == 40
+    )  # the last frame is shown at 59/12 = 4.917 s, the last eighth before is 4.875
+    assert features.embeddings.shape == (5, 1280)
+
+
+def test_the_nearest_moment_is_found_on_both_sides() -> None:
+    times = np.array([0.0, 1.0, 2.0])
+    assert nearest_index(times, np.array([-1.0, 0.4, 0.6, 1.9, 9.0])).tolist() == [0, 0, 1, 2, 2]
+    assert nearest_index(np.zeros(1), np.array([0.3, 4.0])).tolist() == [0, 0]
+
+
+def test_a_clip_whose_file_is_gone_is_unconfirmed_and_not_cleared(
+    encoder: VisualEncoder, tmp_path: Path, panning: Clip
+) -> None:
+    path = tmp_path / "gone.mp4"
+    rewritten(panning, path)
+    side = collect([Item("gone", path)], encoder)
+    path.unlink()
+    other = Collection([Item("here", medium=panning)], [features_of(panning, encoder)])
+    [pair] = find_candidates(side.features, other.features, threshold=0.701).pairs
+    finding = Confirmer(side, other, DedupConfig(), 0.701)(pair)
+    assert finding.kind == "unconfirmed"
+    assert "gone.mp4" in finding.reason

@@ -1,0 +1,98 @@
+"""Copies and look-alikes, laid over each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from skimage.metrics import structural_similarity
+
+from pixelis.retrieval.placing import fit, place, thumbnail_of
+from pixelis.retrieval.planted import VARIANTS, chart, cropped, flipped, slide, table
+from pixelis.retrieval.similar import View, evened, likeness, same_hue, small_ssim, stretched
+
+Pixels = NDArray[np.uint8]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", ["astronaut", "coffee", "text"])
+def test_a_changed_copy_is_the_same(variant: str, name: str, pictures: dict[str, Pixels]) -> None:
+    found = likeness(View.of(pictures[name]), View.of(VARIANTS[variant](pictures[name])))
+    assert found.overlap >= 0.97
+    assert found.colour >= 0.8
+
+
+@pytest.mark.parametrize("make", [slide, table, chart])
+@pytest.mark.parametrize("variant", ["jpeg10", "crop5", "crop10", "darker"])
+def test_a_changed_slide_table_or_chart_is_the_same(make: object, variant: str) -> None:
+    original = make(3, template=1)  # type: ignore[operator]
+    assert likeness(View.of(original), View.of(VARIANTS[variant](original))).overlap >= 0.97
+
+
+@pytest.mark.parametrize("make", [slide, table, chart])
+def test_another_content_in_the_same_template_is_not_the_same(make: object) -> None:
+    a, b = (make(seed, template=1) for seed in (3, 4))  # type: ignore[operator]
+    found = likeness(View.of(a), View.of(b))
+    assert found.ssim > 0.75  # which is why SSIM alone does not tell them apart
+    assert found.overlap < 0.9
+
+
+def test_a_mirror_image_is_not_the_same_until_it_is_mirrored(pictures: dict[str, Pixels]) -> None:
+    a, b = View.of(pictures["astronaut"]), View.of(flipped(pictures["astronaut"]))
+    assert likeness(a, b).overlap < 0.5
+    assert likeness(a.mirrored, b).overlap > 0.99
+
+
+def test_a_flat_picture_is_the_same_as_no_other(pictures: dict[str, Pixels]) -> None:
+    black = View.of(np.zeros((80, 100, 3), np.uint8))
+    assert likeness(black, View.of(pictures["coffee"])).overlap < 0.5
+    assert likeness(black, black).overlap == 1.0
+
+
+def test_a_picture_in_other_colours_keeps_its_structure_and_not_its_hue(pictures: dict[str, Pixels]) -> None:
+    original = pictures["coffee"]
+    swapped = np.ascontiguousarray(original[:, :, ::-1])
+    assert likeness(View.of(original), View.of(swapped)).colour < 0.5
+
+
+def test_brightness_scales_a_colour_and_keeps_its_hue() -> None:
+    colour = np.full((20, 20, 2), 40.0, np.float32)
+    everywhere = np.ones((20, 20), bool)
+    assert same_hue(colour, 0.5 * colour, everywhere) == 1.0
+    assert same_hue(colour, -colour, everywhere) == 0.0
+    assert same_hue(colour, 0 * colour, everywhere) == 1.0  # grey
+
+
+def test_a_tone_curve_undoes_clipping_exactly_where_nothing_else_changed() -> None:
+    source = np.tile(np.arange(0, 256, 8, dtype=np.float32), (32, 1))
+    target = np.minimum(source * 1.5, 255)
+    assert np.abs(evened(source, target, np.ones(source.shape, bool)) - target).max() < 1e-3
+
+
+def test_small_ssim_is_scikit_images_for_a_picture_that_needs_no_scaling() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.random((60, 90), dtype=np.float32) * 255 for _ in range(2))
+    assert small_ssim(a, b) == pytest.approx(structural_similarity(a, b, data_range=255.0))
+
+
+def test_stretching_maps_corners_onto_corners() -> None:
+    large, small = View.of(np.zeros((40, 80, 3), np.uint8)), View.of(np.zeros((20, 20, 3), np.uint8))
+    matrix = stretched(large, small)  # pixel edges: -0.5 and size - 0.5
+    assert matrix @ [-0.5, -0.5, 1] == pytest.approx([-0.5, -0.5])
+    assert matrix @ [19.5, 19.5, 1] == pytest.approx([79.5, 39.5])
+
+
+def test_a_crop_is_placed_where_it_was_cut(pictures: dict[str, Pixels]) -> None:
+    original = pictures["astronaut"]  # 512 x 512
+    part = np.ascontiguousarray(original[51:, 51:])  # a tenth from the left and the top
+    found = place(thumbnail_of(original), thumbnail_of(part))
+    assert found.part_is_second
+    assert (found.wide, found.high) == pytest.approx((0.9, 0.9), abs=0.06)
+    assert (found.left, found.top) == pytest.approx((0.1, 0.1), abs=0.04)
+    assert found.score > 0.85
+
+
+def test_thumbnails_of_a_crop_fit_and_those_of_strangers_do_not(pictures: dict[str, Pixels]) -> None:
+    coffee = thumbnail_of(pictures["coffee"])
+    assert fit(coffee, thumbnail_of(cropped(pictures["coffee"], 0.1))) > 0.8
+    assert fit(coffee, thumbnail_of(pictures["astronaut"])) < 0.6
