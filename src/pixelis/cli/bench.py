@@ -21,11 +21,17 @@ Out = Annotated[Path | None, typer.Option("-o", "--out", help="Also write the ro
 
 @app.callback()
 def quick(context: typer.Context, as_json: AsJson = False, out: Out = None) -> None:
-    """The quick rows: tools and equations, under ten minutes on two cores."""
+    """The quick rows: tools, equations, world and de-duplication, under ten minutes on two cores."""
     if context.invoked_subcommand is None:
-        from pixelis.eval import bench_equations, bench_tools
+        from pixelis.eval import bench_dedup, bench_equations, bench_tools, bench_world
 
-        report({"tools": bench_tools.rows(), "equations": bench_equations.rows()}, as_json=as_json, out=out)
+        groups = {
+            "tools": bench_tools.rows(),
+            "equations": bench_equations.rows(),
+            "world": bench_world.rows(),
+            "dedup": bench_dedup.rows(),
+        }
+        report(groups, as_json=as_json, out=out)
 
 
 @app.command()
@@ -42,6 +48,22 @@ def equations(as_json: AsJson = False, out: Out = None) -> None:
     from pixelis.eval import bench_equations
 
     report({"equations": bench_equations.rows()}, as_json=as_json, out=out)
+
+
+@app.command()
+def world(as_json: AsJson = False, out: Out = None) -> None:
+    """Pictures and clips a second, references and necessity labels included."""
+    from pixelis.eval import bench_world
+
+    report({"world": bench_world.rows()}, as_json=as_json, out=out)
+
+
+@app.command()
+def dedup(as_json: AsJson = False, out: Out = None) -> None:
+    """The join of 100,000 hashes, and beside imagededup in the same run."""
+    from pixelis.eval import bench_dedup
+
+    report({"dedup": bench_dedup.rows()}, as_json=as_json, out=out)
 
 
 @app.command()

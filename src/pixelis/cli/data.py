@@ -1,0 +1,152 @@
+"""`pixelis data`: build a corpus and count it; de-duplication, audits and files are mounted from their own modules."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pixelis.cli import data_dedup, data_files
+from pixelis.cli.terminal import AsJson, print_json, printable, stdout
+
+if TYPE_CHECKING:
+    from pixelis.data.build import BuildReport, Progress
+    from pixelis.data.stats import Tally
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command()
+def build(
+    config: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG", help="A YAML file such as configs/nano/corpus.yaml.", show_default=False),
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Keys of the file, changed for this corpus: n=500 teacher.detours=false."
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="The folder to make; an unfinished one is gone on with.")
+    ] = Path("corpus"),
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Processes; the corpus is the same whatever their number.")
+    ] = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Have a teacher solve items of the world, or go on where a build was stopped (docs/corpus.md).
+
+    Exit status: 0 if the corpus is whole, 1 if items are left undone.
+    """
+    from pixelis.config import load_config
+    from pixelis.data.build import build as make
+    from pixelis.data.corpus_config import CorpusConfig
+
+    settings = load_config(CorpusConfig, config, overrides or [])
+    if settings.teacher.kind == "plugin" or settings.toolbox.plugins:
+        sys.path.insert(0, str(Path.cwd()))  # plugins may lie in the current folder
+    with bar(settings.n, quiet=as_json) as show:
+        report = make(settings, out, workers=workers, on_progress=show)
+    if as_json:
+        print_json({**report._asdict(), "whole": report.whole})
+    else:
+        print_build(report)
+    raise typer.Exit(0 if report.whole else 1)
+
+
+@contextmanager
+def bar(total: int, *, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+    """A progress bar on a terminal: items a second, accepted share, the cache's hit rate, time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[words]}"))
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as shown:
+        task = shown.add_task("", total=total, words="starting")
+
+        def show(now: Any) -> None:
+            left = f", {duration(now.seconds_left)} left" if now.seconds_left is not None else ""
+            words = (
+                f"{now.items_per_s:.1f} items/s, {now.accepted_share:.0%} accepted, cache {now.hit_rate:.0%} hits{left}"
+            )
+            shown.update(task, completed=now.done, words=words)
+
+        yield show
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes}:{rest:02d}"
+
+
+def print_build(report: BuildReport) -> None:
+    typer.echo(
+        f"{report.records} records, {report.made} of them made now in {duration(report.seconds)} "
+        f"({report.items_per_s:.2f} items/s, cache {report.cache_hit_rate:.0%} hits)"
+    )
+    if report.timeouts:
+        typer.echo(f"{report.timeouts} calls ran out of time and are recorded so: another machine may give other bytes")
+    if report.whole:
+        typer.echo(f"wrote {report.folder}, {report.accepted} accepted, corpus {report.corpus}")
+        return
+    left = ", ".join(f"{count} ({reason})" for reason, count in report.undone.items())
+    typer.echo(f"not whole: {left} left undone: {printable(report.detail)}", err=True)
+    typer.echo("run the same command again to go on", err=True)
+
+
+@app.command()
+def stats(
+    corpus: Annotated[
+        Path, typer.Argument(metavar="CORPUS", help="The folder of a finished corpus.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Count a corpus: trajectories, steps, calls by tool and refusals, beside the paper's own numbers."""
+    from pixelis.data import stats as counting
+    from pixelis.data.store import Corpus
+
+    opened = Corpus(corpus)
+    counts = counting.tally(opened)
+    content = counting.as_json(opened, counts)
+    if as_json:
+        print_json(content)
+    else:
+        print_stats(content, counts)
+
+
+def print_stats(content: dict[str, Any], counts: Tally) -> None:
+    from rich.table import Table
+
+    console = stdout()
+    table = Table("", "here", "paper", "of", box=None, pad_edge=False, header_style="dim")
+    for row in content["rows"]:
+        whole = row["name"] in ("trajectories", "media in two splits")
+        table.add_row(row["name"], figure(row["ours"], whole), figure(row["paper"], whole), str(row["of"]))
+    console.print(table)
+    for title, cells in (("family", content["families"]), ("difficulty", content["difficulties"])):
+        part = Table(title, "records", "accepted", "right", "steps", "needs a tool", box=None, header_style="dim")
+        for name, cell in cells.items():
+            shares = [f"{cell[key]:.0%}" for key in ("accepted", "right")]
+            part.add_row(name, str(cell["records"]), *shares, f"{cell['steps']:.1f}", f"{cell['tool_needed']:.0%}")
+        console.print(part)
+    if counts.reasons:
+        listed = ", ".join(f"{reason}: {count}" for reason, count in counts.reasons.most_common(8))
+        console.print(f"not accepted because of: {printable(listed)}", markup=False)
+    console.print(f"corpus {content['corpus']}")
+
+
+def figure(value: float | None, whole: bool) -> str:
+    return "–" if value is None else f"{value:,.0f}" if whole else f"{value:.2f}"
+
+
+# in the order in which a corpus is made: --help lists them so
+app.command()(data_dedup.dedup)
+app.command()(data_dedup.audit)
+app.add_typer(data_files.app)

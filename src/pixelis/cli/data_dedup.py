@@ -1,0 +1,328 @@
+"""`pixelis data dedup` and `pixelis data audit`: what repeats, and what of evaluation has reached training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from pixelis.cli.terminal import AsJson, print_json, printable
+
+if TYPE_CHECKING:
+    from pixelis.media import Medium
+    from pixelis.retrieval.collection import Item
+    from pixelis.retrieval.confirm import DedupConfig
+    from pixelis.retrieval.features import FeatureCache, ImageEncoder
+
+SOURCE = "A folder, a list of paths in their order of ingest, a corpus, or one split of it (corpus/nano:train)."
+
+Out = Annotated[Path | None, typer.Option("-o", "--out", help="Also write the report to this JSON file.")]
+Flips = Annotated[
+    Literal["report", "remove", "ignore"],
+    typer.Option(help="What to do with mirror images: list them, remove them, or not look."),
+]
+Cosine = Annotated[
+    float | None, typer.Option(help="Cosine from which embeddings flag a pair; calibrated for the encoder if left out.")
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(
+        help="File that keeps what was computed, so that a stopped run goes on; ~/.cache/pixelis if left out."
+    ),
+]
+TrustPhash = Annotated[
+    bool,
+    typer.Option(
+        "--trust-phash", help="Remove what pHash alone calls near, as the paper does: slides of one template go too."
+    ),
+]
+
+
+def dedup(
+    source: Annotated[Path, typer.Argument(metavar="MEDIA", help=SOURCE, show_default=False)],
+    out: Out = None,
+    as_json: AsJson = False,
+    flips: Flips = "report",
+    cosine: Cosine = None,
+    block_list: Annotated[
+        Path | None,
+        typer.Option(help="JSON lines of media that earlier runs removed: they go again, and new ones are added."),
+    ] = None,
+    cache: Cache = None,
+    trust_phash: TrustPhash = False,
+) -> None:
+    """Find exact and near duplicates, of which the earliest stays; files are only named, never deleted (docs/dedup.md).
+
+    Exit status: 0 if everything was read, 1 if some media could not be.
+    """
+    from pixelis.errors import ConfigError
+    from pixelis.retrieval.dedup import deduplicate
+    from pixelis.retrieval.features import FeatureCache
+    from pixelis.retrieval.mask import BlockList
+
+    config = settings(flips=flips, cosine=cosine, trust_phash=trust_phash)
+    items = media_of(source)
+    if not items:
+        raise ConfigError(f"{source} holds no files")
+    with watched() as progress:
+        blocked = BlockList(block_list) if block_list else None
+        kept = FeatureCache(cache)
+        report = deduplicate(items, encoder(), config=config, cache=kept, blocked=blocked, progress=progress)
+    content = report.as_dict()
+    finish(content, config, out, as_json, lambda: show_dedup(content))
+
+
+def audit(
+    train: Annotated[Path | None, typer.Argument(metavar="TRAIN", help=f"Training media. {SOURCE}")] = None,
+    evaluation: Annotated[
+        Path | None, typer.Argument(metavar="EVAL", help="Evaluation media, named in the same ways.")
+    ] = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    flips: Flips = "report",
+    cosine: Cosine = None,
+    canaries: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Evaluation images of which changed copies are planted, to see whether they are found."
+        ),
+    ] = 10,
+    inspect: Annotated[
+        int, typer.Option(min=0, help="Items not removed that are looked at once more, for the residual rate.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Chooses canaries and what is looked at once more.")] = 0,
+    cache: Cache = None,
+    trust_phash: TrustPhash = False,
+    self_check: Annotated[
+        bool,
+        typer.Option(
+            "--self-check",
+            help="Measure recall and precision on planted duplicates instead; TRAIN, if given, adds originals.",
+        ),
+    ] = False,
+    world: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="With --self-check: plant in so many items of each family of the world, not in the built-in pictures.",
+        ),
+    ] = 0,
+) -> None:
+    """Look for evaluation media, plain or changed, among training media (docs/dedup.md).
+
+    Exit status: 0 if there are none and the planted ones were found, 1 otherwise.
+    """
+    from tempfile import TemporaryDirectory
+
+    import numpy as np
+
+    from pixelis.errors import ConfigError
+    from pixelis.retrieval import audit as auditing
+    from pixelis.retrieval.features import FeatureCache
+
+    config = settings(flips=flips, cosine=cosine, trust_phash=trust_phash)
+    with watched() as progress, TemporaryDirectory(prefix="pixelis-audit-") as folder:
+        if self_check:
+            content = check(train, world, config, FeatureCache(cache), Path(folder), progress)
+        elif train is None or evaluation is None:
+            raise ConfigError("audit wants two arguments, TRAIN and EVAL, or --self-check")
+        else:
+            content = auditing.audit(
+                media_of(train),
+                media_of(evaluation),
+                encoder(),
+                rng=np.random.default_rng(seed),
+                config=config,
+                cache=FeatureCache(cache),
+                inspect=inspect,
+                canaries=canaries,
+                workspace=Path(folder),
+                progress=progress,
+            ).as_dict()
+    finish(content, config, out, as_json, lambda: show_check(content) if self_check else show_audit(content))
+
+
+def check(
+    own: Path | None,
+    world: int,
+    config: DedupConfig,
+    cache: FeatureCache,
+    workspace: Path,
+    progress: Callable[[str, int, int], None],
+) -> dict[str, Any]:
+    """Planted duplicates: of the built-in pictures, or of the world's, which no threshold was chosen on."""
+    from pixelis.retrieval.selfcheck import self_check
+
+    checked = self_check(
+        encoder(),
+        workspace=workspace,
+        more=[*(item for item in (media_of(own) if own else []) if item.expected), *world_items(range(world))],
+        others=world_items(range(world, 2 * world)),
+        built_in=not world,
+        config=config,
+        cache=cache,
+        progress=progress,
+    )
+    return {**checked.as_dict(), "ok": min(checked.recall, checked.precision) >= 0.98}
+
+
+def media_of(source: Path) -> list[Item]:
+    """A folder, a list, or the media of a corpus or of one of its splits."""
+    from pixelis.data.record import SPLITS
+    from pixelis.data.store import MANIFEST
+    from pixelis.retrieval.collection import items_of
+
+    folder, _, split = str(source).rpartition(":")
+    if split in SPLITS and (Path(folder) / MANIFEST).is_file():
+        return corpus_items(Path(folder), split)
+    return corpus_items(source) if (source / MANIFEST).is_file() else items_of(source)
+
+
+def corpus_items(folder: Path, split: str | None = None) -> list[Item]:
+    """The media of a corpus, which are rendered again when they are looked at."""
+    from functools import partial
+
+    from pixelis.data.store import Corpus
+    from pixelis.retrieval.collection import Item
+
+    corpus = Corpus(folder)
+
+    def rendered(number: int, which: int) -> Medium:
+        return corpus.media(corpus[number]).given[which]
+
+    return [
+        Item(f"{record.item.id}/{facts.name}", render=partial(rendered, number, which), known=facts.sha256)
+        for number, record in enumerate(corpus.records())
+        if split in (None, record.split)
+        for which, facts in enumerate(record.item.media)
+    ]
+
+
+def world_items(seeds: range) -> list[Item]:
+    """The media of an item of each family for each seed."""
+    from pixelis.retrieval.collection import Item
+    from pixelis.world.generate import generate
+    from pixelis.world.item import FAMILIES
+
+    return [
+        Item(f"{family}-{seed}-{number}", medium=medium)
+        for seed in seeds
+        for family in FAMILIES
+        for number, medium in enumerate(generate(family, seed=seed).media)
+    ]
+
+
+def settings(**given: Any) -> DedupConfig:
+    from pydantic import ValidationError
+
+    from pixelis.errors import ConfigError
+    from pixelis.retrieval.confirm import DedupConfig
+
+    try:
+        return DedupConfig(**given)
+    except ValidationError as error:
+        raise ConfigError("; ".join(f"{e['loc'][0]}: {e['msg']}" for e in error.errors())) from error
+
+
+def encoder() -> ImageEncoder:
+    from pixelis.encoders.visual import VisualEncoder
+
+    return VisualEncoder()
+
+
+@contextmanager
+def watched() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each thing that is being done; nothing where nobody watches."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks: dict[str, Any] = {}
+
+        def progress(doing: str, done: int, of: int) -> None:
+            if doing not in tasks:
+                tasks[doing] = bars.add_task(doing, total=of)
+            bars.update(tasks[doing], completed=done, total=of)
+
+        yield progress
+
+
+def finish(
+    content: dict[str, Any], config: DedupConfig, out: Path | None, as_json: bool, show: Callable[[], None]
+) -> None:
+    """Write, print, and leave with a status that says whether all is well."""
+    from pixelis.rundir import provenance, write_json
+
+    if out is not None:
+        write_json(out, {**provenance(config=config.model_dump()), **content})
+    if as_json:
+        print_json(content)
+    else:
+        show()
+        if out is not None:
+            typer.echo(f"wrote {out}")
+    raise typer.Exit(0 if content["ok"] else 1)
+
+
+def show_dedup(report: dict[str, Any]) -> None:
+    typer.echo(f"{report['items']} media: {len(report['kept'])} stay, {len(report['removed'])} go{flagged(report)}")
+    show_removals("repeats", report["removed"])
+    show_removals("mirrors", report["flips"])
+    show_rest(report)
+
+
+def flagged(report: dict[str, Any]) -> str:
+    """Pairs by stage, and what became of those that were looked at."""
+    counts = {k.replace("_", " "): n for k, n in report["candidates"].items() if n}
+    return f" (pairs: {', '.join(f'{k} {n}' for k, n in counts.items())})" if counts else ""
+
+
+def show_audit(report: dict[str, Any]) -> None:
+    for side in ("train", "evaluation"):
+        typer.echo(f"{side}: {report[side]['images']} images, {report[side]['clips']} clips")
+    near = report["candidate_items"]
+    typer.echo(f"candidates in train: {near['images']} images, {near['clips']} clips{flagged(report)}")
+    typer.echo(f"of evaluation, to be removed: {len(report['removed'])}")
+    rest, birds = report["residual"], report["canaries"]
+    interval = f"[{rest['low']:.3%}, {rest['high']:.3%}]"
+    typer.echo(f"residual: {rest['found']} of {rest['inspected']} looked at again, {rest['rate']:.3%}, 95 % {interval}")
+    for name in rest["names"][:20]:
+        typer.echo(f"  left over: {printable(name)}")
+    typer.echo(f"canaries: {birds['found']} of {birds['planted']} found")
+    for name in birds["missed"]:
+        typer.echo(f"  not found: {printable(name)}")
+    show_removals("is", report["removed"])
+    show_removals("mirrors", report["flips"])
+    show_rest(report)
+
+
+def show_check(report: dict[str, Any]) -> None:
+    typer.echo(f"recall {report['recall']:.4f} ({report['found']} of {report['planted']} planted copies)")
+    typer.echo(f"precision {report['precision']:.4f} ({report['wrong']} wrong among {report['unrelated']} unrelated)")
+    for variant, (right, of) in report["by_variant"].items():
+        typer.echo(f"  {variant:18} {right} of {of} right")
+    typer.echo(f"  mirror images      {report['flips'][0]} of {report['flips'][1]} reported")
+    for line in [f"missed {name}" for name in report["missed"]] + report["wrongly"]:
+        typer.echo(f"  {line}")
+
+
+def show_removals(word: str, removals: list[dict[str, Any]], most: int = 20) -> None:
+    for r in removals[:most]:
+        numbers = f"pHash {r['distance']}, cosine {r['cosine']:.2f}, overlap {r['overlap']:.2f}"
+        typer.echo(f"  {printable(r['name'])} {word} {printable(r['kept'])} ({r['kind']}; {numbers})")
+    if len(removals) > most:
+        typer.echo(f"  … and {len(removals) - most} more")
+
+
+def show_rest(report: dict[str, Any]) -> None:
+    for unread in report["unread"]:
+        typer.echo(f"  not read: {printable(unread['name'])}: {printable(unread['reason'])}")
+    for pair in report["unconfirmed"]:
+        typer.echo(f"  not confirmed: {printable(pair['name'])} and {printable(pair['kept'])}: {pair['reason']}")
+    if report["passed_over"]:
+        typer.echo(f"  {len(report['passed_over'])} files are not media")

@@ -1,0 +1,1 @@
+"""The CoTA corpus: teachers, acceptance, splits, curriculum (sec:data)."""

@@ -1,0 +1,254 @@
+"""Which traces enter the corpus, and why: operator checks, S(τ), decisive steps, rights (sec:data).
+
+τ ∈ D ⟺ all operators pass ∧ S(τ) ≥ τ₀, with S from components in [0, 1]:
+    S_logic   the answer is right, and follows from observations of the trace;
+    S_struct  calls are valid, none is made twice, the chain keeps to its length;
+    S_visual  mean verifier score of the decisive steps.
+"All operators" are the steps that the answer rests on: a detour that failed and was corrected is what a teacher is
+for, so its check is reported and does not refuse the trace. The threshold applies to the raw sum; `corpus_scores` gives
+the z-scored variant beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixelis.data.record import span_of
+from pixelis.equations.acceptance import TrajectoryScores, accepted, trajectory_score, trajectory_scores
+from pixelis.geometry import Score, Value
+from pixelis.scoring.verify import Verdict, verify_step
+from pixelis.tools.toolbox import ToolboxConfig, build_tools
+from pixelis.trace.decisive import arguments, decisive_steps, used_by_answer, used_by_call
+from pixelis.trace.grammar import ParsedCall, format_call, parse_call
+from pixelis.trace.schema import Trace, canonical_json
+from pixelis.world.item import Item
+
+TAU_0 = 0.65
+LONGEST = 16
+"""Steps of the longest chain that loses nothing."""
+UNGROUNDED = 0.5
+"""What a right answer is worth that no observation of the trace leads to."""
+REFUSED_LICENCES = ("all rights reserved", "proprietary", "no-derivatives", "-nd", "noai", "no-ai")
+"""Parts of licence names under which media may not be copied into a corpus. An unknown one is the user's decision."""
+MARKED = ("visible", "yes", "true", "1")
+
+
+class StepCheck(Value):
+    """What is known about one step."""
+
+    tool: str
+    status: str
+    decisive: bool
+    carries: bool
+    """The answer rests on it, directly or through a later step."""
+    passed: bool | None = None
+    """The operator check; None where the references say nothing about it."""
+    score: Score | None = None
+    metric: str = ""
+
+
+class Judgement(Value):
+    """The verdict on one trace."""
+
+    accepted: bool
+    reasons: tuple[str, ...] = ()
+    """Why it was refused; empty where it was accepted."""
+    logic: Score
+    struct: Score
+    visual: Score
+    score: float
+    """S(τ), the raw weighted sum."""
+    steps: tuple[StepCheck, ...]
+
+    @property
+    def decisive(self) -> tuple[int, ...]:
+        return tuple(k for k, step in enumerate(self.steps) if step.decisive)
+
+    @property
+    def decisive_rate(self) -> float:
+        """Decisive steps among the calls that succeeded."""
+        succeeded = sum(step.status == "ok" for step in self.steps)
+        return len(self.decisive) / succeeded if succeeded else 0.0
+
+
+@cache
+def tool_thresholds() -> Mapping[str, float]:
+    """Each tool's own confidence from which on a step of it can be decisive."""
+    return {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig(seg="classical")).items()}
+
+
+def judge(item: Item, trace: Trace, *, cited: Sequence[int] | None = None, tau_0: float = TAU_0) -> Judgement:
+    """Check, score and decide. `cited` are the steps, from 0, that the teacher computed its answer from, if it says."""
+    evidence = [item.reference(name) for name in item.evidence]
+    verdicts = [verify_step(step.result, item.references, evidence=evidence or None) for step in trace.steps]
+    decisive = decisive_positions(trace, cited)
+    carrying = carrying_steps(trace, cited, decisive)
+    logic, struct = s_logic(item, trace, carrying), s_struct(trace)
+    visual = s_visual(verdicts, decisive)
+    score = float(trajectory_score(logic, struct, visual))
+    failed = [k for k in sorted(carrying) if (v := verdicts[k]) is not None and not v.passed]
+    reasons = [*rights_reasons(item), *(_failure(k, trace, verdicts[k]) for k in failed)]
+    if score < tau_0:
+        why = "the answer is wrong" if logic == 0.0 else f"logic {logic:.2f}, struct {struct:.2f}, visual {visual:.2f}"
+        reasons.append(f"S = {score:.3f} is under {tau_0:g}: {why}")
+    steps = tuple(
+        StepCheck(
+            tool=step.result.tool,
+            status=step.result.status,
+            decisive=k in decisive,
+            carries=k in carrying,
+            passed=verdict.passed if verdict else None,
+            score=round(verdict.score, 6) if verdict else None,
+            metric=verdict.metric if verdict else "",
+        )
+        for k, (step, verdict) in enumerate(zip(trace.steps, verdicts, strict=True))
+    )
+    return Judgement(
+        accepted=accepted(score, [not failed, not rights_reasons(item)], tau_0=tau_0),
+        reasons=tuple(reasons),
+        logic=round(logic, 6),
+        struct=round(struct, 6),
+        visual=round(visual, 6),
+        score=round(score, 6),
+        steps=steps,
+    )
+
+
+def _failure(k: int, trace: Trace, verdict: Verdict | None) -> str:
+    assert verdict is not None  # noqa: S101 - only failed verdicts come here
+    offset = f", {verdict.offset_s:.2f} s off" if verdict.offset_s else ""
+    return f"step {k + 1} ({trace.steps[k].result.tool}) fails its check: {verdict.metric} {verdict.score:.2f}{offset}"
+
+
+# --- which steps count
+
+
+def decisive_positions(trace: Trace, cited: Sequence[int] | None) -> frozenset[int]:
+    """Steps that are decisive by the record, and those confident ones that the teacher says it computed from.
+
+    A count or a comparison leaves no trace in the words of an answer, so that the record alone cannot show its use.
+    """
+    found = {k for k, decision in enumerate(decisive_steps(trace, tool_thresholds())) if decision.decisive}
+    for k in cited or ():
+        result = trace.steps[k].result
+        if result.ok and (result.confidence is None or result.confidence >= tool_thresholds().get(result.tool, 0.5)):
+            found.add(k)
+    return frozenset(found)
+
+
+def carrying_steps(trace: Trace, cited: Sequence[int] | None, decisive: frozenset[int]) -> frozenset[int]:
+    """Steps that the answer rests on: cited ones (or those it repeats), and whatever went into them."""
+    ends = set(cited) if cited is not None else {
+        k for k, step in enumerate(trace.steps) if used_by_answer(step, trace.answer or "") is not None
+    }  # fmt: skip
+    if not ends:
+        return decisive if cited is None else frozenset()
+    views = dict(zip(trace.views, (s.result.view for s in trace.steps), strict=True))
+    given = [arguments(step, trace.media, views) for step in trace.steps]
+    carrying = {k for k in ends if trace.steps[k].result.ok}
+    for k in reversed(range(len(trace.steps))):
+        if trace.steps[k].result.ok and any(j > k and used_by_call(trace, k, given[j]) for j in carrying):
+            carrying.add(k)
+    return frozenset(carrying)
+
+
+# --- components of S(τ), each in [0, 1]
+
+
+def s_logic(item: Item, trace: Trace, carrying: frozenset[int]) -> float:
+    """How right the answer is; half of that where nothing that was observed leads to it, unless no tool is needed."""
+    if not trace.answer:
+        return 0.0
+    right = item.score(trace.answer)
+    return right if carrying or not item.needs else UNGROUNDED * right
+
+
+def s_struct(trace: Trace) -> float:
+    """Share of valid calls, times the share of calls that are new, times how far the chain keeps to its length."""
+    count = len(trace.steps)
+    if not count:
+        return 1.0
+    valid = sum(step.result.status != "invalid" and _well_formed(step.call) for step in trace.steps)
+    different = len({canonical_json([step.call.tool, step.call.args]) for step in trace.steps})
+    return valid / count * different / count * min(1.0, LONGEST / count)
+
+
+def _well_formed(call: object) -> bool:
+    """Whether the call comes back from its own text."""
+    parsed = parse_call(format_call(call))  # type: ignore[arg-type]
+    return isinstance(parsed, ParsedCall) and parsed.call == call
+
+
+def s_visual(verdicts: Sequence[Verdict | None], decisive: frozenset[int]) -> float:
+    """Mean verifier score of the decisive steps that can be verified; 1 where there are none to verify.
+
+    Nothing to hold against a trace is nothing against it: a glance that needs no tool keeps its place by logic.
+    """
+    scores = [verdict.score for k in decisive if (verdict := verdicts[k]) is not None]
+    return float(np.mean(scores)) if scores else 1.0
+
+
+# --- rights
+
+
+def rights_reasons(item: Item) -> list[str]:
+    """Why the media of an item may not enter, by the licence and watermark that its dataset states."""
+    licence = str(item.parameters.get("licence", item.parameters.get("license", ""))).lower()
+    watermark = str(item.parameters.get("watermark", "")).lower()
+    reasons = [f"licence {licence!r} does not allow it" for part in REFUSED_LICENCES if part in licence][:1]
+    return reasons + (["its media carry a visible watermark"] if watermark in MARKED else [])
+
+
+# --- over a corpus
+
+
+def corpus_scores(judgements: Sequence[Judgement], tasks: Sequence[str]) -> TrajectoryScores:
+    """S(τ) of a corpus, raw and z-scored per task (sec:data)."""
+    logic, struct, visual = ([getattr(j, name) for j in judgements] for name in ("logic", "struct", "visual"))
+    return trajectory_scores(logic, struct, visual, tasks)
+
+
+class Stratum(NamedTuple):
+    """Where a trace belongs: by task, by tool, by temporal span (sec:data)."""
+
+    task: str
+    tool: str
+    """The tool that it uses most; `none` for a trace without calls."""
+    span: str
+
+
+def stratum_of(item: Item, trace: Trace) -> Stratum:
+    """The stratum of one trace."""
+    used = Counter(step.result.tool for step in trace.steps if step.result.ok)
+    tool = min(used, key=lambda name: (-used[name], name)) if used else "none"
+    return Stratum(item.family, tool, span_of(item))
+
+
+def strata_report(strata: Sequence[Stratum]) -> dict[str, dict[str, float]]:
+    """Share of each value on each axis."""
+    return {
+        axis: {value: n / len(strata) for value, n in sorted(Counter(getattr(s, axis) for s in strata).items())}
+        for axis in Stratum._fields
+    }
+
+
+def sampling_weights(strata: Sequence[Stratum], *, most: float = 5.0, rounds: int = 40) -> NDArray[np.float64]:
+    """A weight for each trace, 1 on the mean, that evens out tasks, tools and spans as far as they can be (sec:data).
+
+    Raking: each axis in turn is scaled to equal shares, until all three are. No weight exceeds `most` times the mean,
+    so that a stratum of few traces is not learnt by heart. No traces, no weights.
+    """
+    weights = np.ones(len(strata))
+    axes = [np.unique([s[axis] for s in strata], return_inverse=True)[1] for axis in range(3)]
+    for _ in range(rounds if len(strata) else 0):
+        for members in axes:
+            shares = np.bincount(members, weights)  # (V,)
+            weights *= (weights.sum() / len(shares) / shares)[members]
+        weights = np.minimum(weights / weights.mean(), most)
+    return weights / weights.mean() if len(strata) else weights

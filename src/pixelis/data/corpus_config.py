@@ -1,0 +1,132 @@
+"""What a corpus is made of (sec:data): how much of what, by which teacher, through which tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from pixelis.config import Config
+from pixelis.data.record import Split
+from pixelis.data.splits import SEEDS_A_CORPUS, SEEDS_A_SPLIT
+from pixelis.tools.toolbox import ToolboxConfig
+from pixelis.world.item import FAMILIES, Family
+
+HOW_IT_RUNS: dict[str, Any] = {
+    "toolbox": {"cache", "cache_path", "cache_bytes", "isolate", "workers", "memory_bytes"},
+    "teacher": {
+        "server": {
+            "concurrency", "max_requests", "max_tokens_spent", "api_key_variable", "timeout_s", "tries", "pause_s",
+        }
+    },
+}  # fmt: skip
+"""Keys that change how long a build takes and where it keeps things, never what it gives."""
+
+
+class ServerConfig(Config):
+    """An OpenAI-compatible server, and how far to go with it."""
+
+    url: str = "http://127.0.0.1:8000/v1"
+    """Where `/chat/completions` lies."""
+    model: str = ""
+    """As the server names it."""
+    api_key_variable: str = ""
+    """Environment variable that holds the key; none is sent where this is empty. The key is never written anywhere."""
+    temperature: float = Field(default=0.7, ge=0.0, le=2.0)
+    """Of the paper's teacher (sec:data)."""
+    max_tokens: int = Field(default=1024, ge=1)
+    """Of one reply."""
+    constrain: Literal["auto", "tool_choice", "response_format", "guided_json", "none"] = "auto"
+    """How the server is made to keep the syntax; `auto` tries these in order and stays with what is not refused."""
+    concurrency: int = Field(default=8, ge=1, le=256)
+    """Items taught at once."""
+    timeout_s: float = Field(default=120.0, gt=0.0)
+    """For one request, from the first byte sent to the last received."""
+    tries: int = Field(default=5, ge=1, le=20)
+    """On 408, 409, 429, 5xx, time-outs and broken connections, with growing pauses."""
+    pause_s: float = Field(default=1.0, ge=0.0)
+    """Before the second try; doubled for each one after it."""
+    max_requests: int = Field(default=100_000, ge=0)
+    """Spending cap: requests sent, repeats among them, over all runs into the same folder of replies."""
+    max_tokens_spent: int = Field(default=500_000_000, ge=0)
+    """Spending cap: tokens of prompts and replies."""
+    reply_bytes: int = Field(default=4 * 2**20, ge=1024)
+    """A longer reply is refused."""
+
+
+class TeacherConfig(Config):
+    """Who solves the items."""
+
+    kind: Literal["oracle", "vlm", "plugin"] = "oracle"
+    """`oracle` knows the reference program; `vlm` is a model behind a server; `plugin` is your own."""
+    plugin: str = ""
+    """`module:factory` of a teacher, for `kind: plugin`."""
+    detours: bool = True
+    """Whether the oracle stumbles and recovers as a strong model does; without, it takes the shortest way."""
+    by_eye: float = Field(default=1.0, ge=0.0, le=1.0)
+    """How often, of 1, the oracle looks at a place that no tool has returned: less for a policy with weak eyes."""
+    server: ServerConfig = ServerConfig()
+    max_turns: int = Field(default=16, ge=1, le=64)
+    """Replies after which a VLM's trace ends without an answer."""
+    max_slips: int = Field(default=3, ge=0)
+    """Replies that are no call, in one trace, that are answered with a reminder."""
+    image_side: int = Field(default=1024, ge=64, le=4096)
+    """Pictures are sent at most this long."""
+    clip_frames: int = Field(default=16, ge=1, le=128)
+    """Frames of a clip that are sent, each with its time."""
+
+    @model_validator(mode="after")
+    def _says_who(self) -> Self:
+        if self.kind == "vlm" and not self.server.model:
+            raise ValueError("kind vlm: server.model must name the model")
+        if self.kind == "plugin" and ":" not in self.plugin:
+            raise ValueError("kind plugin: plugin must be module:factory")
+        return self
+
+
+class TeachersToolbox(ToolboxConfig):
+    """Tools of a teacher: classical regions, the gym's default, unless the file says otherwise."""
+
+    seg: Literal["auto", "classical", "sam2", "sam2-transformers"] = "classical"
+
+
+class CorpusConfig(Config):
+    """A corpus of the world."""
+
+    n: int = Field(default=5000, ge=1, le=SEEDS_A_CORPUS)
+    """Items in all."""
+    seed: int = Field(default=0, ge=0, lt=SEEDS_A_SPLIT // SEEDS_A_CORPUS)
+    """Corpora of different seeds share no item."""
+    splits: dict[Split, float] = Field(default={"train": 0.82, "dev": 0.06, "dev-cal": 0.04, "test": 0.08})
+    """Shares. The paper's media are 108k, 10k and 10k (sec:data); our dev gives a part to calibration."""
+    families: dict[Family, float] = dict.fromkeys(FAMILIES, 1.0)
+    """Weights of the six task families."""
+    difficulties: dict[int, float] = Field(default={1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0, 5: 1.0})
+    """Weights of the five levels."""
+    shifted: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of items whose media go through a shift."""
+    photographs: Path | None = None
+    """Folder of pictures that serve as grounds."""
+    shard_size: int = Field(default=200, ge=1, le=100_000)
+    """Records in one shard."""
+    store_artifacts: bool = False
+    """Keep what tools produced (views, frames). Off: their hashes are in the traces, and a replay makes them again."""
+    store_media: bool = False
+    """Keep media. World media are rendered again from their seed, so they need no room."""
+    teacher: TeacherConfig = TeacherConfig()
+    toolbox: TeachersToolbox = TeachersToolbox()
+
+    @model_validator(mode="after")
+    def _has_something_to_plan(self) -> Self:
+        for name in ("splits", "families", "difficulties"):
+            values = list(getattr(self, name).values())
+            if not values or min(values) < 0.0 or sum(values) <= 0.0:
+                raise ValueError(f"{name}: weights are 0 or more, and one of them is over 0")
+        if bad := [d for d in self.difficulties if not 1 <= d <= 5]:
+            raise ValueError(f"difficulties: {bad} are not among 1 to 5")
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """What the content depends on: the configuration without the ways of running it."""
+        return self.model_dump(mode="json", exclude=HOW_IT_RUNS)

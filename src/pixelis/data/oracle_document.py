@@ -1,0 +1,207 @@
+"""How the oracle answers the document family: read the page, see how its lines stand to each other, read closely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pixelis.data import oracle_pages as pages
+from pixelis.data.oracle_acts import SURE_READING, Hands
+from pixelis.data.oracle_session import Found, Line, around, grown
+from pixelis.metrics.overlap import box_iou
+
+ASKED = ("row", "column", "label", "a", "b")
+"""Parameters that are names on the page."""
+HALVES = (((0.0, 0.0, 1.0, 0.56), (0.0, 0.44, 1.0, 1.0)), ((0.0, 0.0, 1.0, 0.5), (0.0, 0.4, 1.0, 1.0)))
+Roles = dict[str, list[Line]]
+
+
+def read_page(h: Hands, media: str | None = None) -> list[Line]:
+    """All lines of a page: in one go, or part by part."""
+    s = h.s
+    if h.detours.take("parts", 3):
+        lines: list[Line] = []
+        for part in s.choose(HALVES):
+            lines += h.read_view(s.zoom(part, "page", "closer", media=media), "page")
+        return pages.merged(lines)
+    if h.detours.take("refused"):
+        s.call("OCR", "skim", box=[1.0, 0.0, 0.0, 1.0], media=media)
+        return s.read("page", "correct", media=media)
+    return s.read("page", "skim", media=media)
+
+
+def closely(h: Hands, line: Line, what: str, media: str | None) -> Line:
+    """One line again, enlarged: the surer reading counts."""
+    view = h.closer(grown(line.span.box_unit, 0.03, 0.02), what, media=media)
+    again = [r for r in h.read_view(view, what) if box_iou(r.span.box_unit, line.span.box_unit) > 0.3]
+    if not again:
+        return line
+    best = max(again, key=lambda r: r.span.score)
+    longer = len(best.text) >= len(line.text) - 1
+    return best if longer and best.span.score >= line.span.score - 0.05 else line._replace(step=best.step)
+
+
+def page(
+    arrange: Callable[[Sequence[Line]], Roles], used: Callable[[Hands, Roles], list[tuple[str, Line]]]
+) -> Callable[[Hands], None]:
+    """A solver: read, arrange by roles, read again what matters, note everything."""
+
+    def solve(h: Hands) -> None:
+        s = h.s
+        region = coloured(h)
+        lines = read_page(h)
+        names = [str(s.item.parameters[key]) for key in ASKED if key in s.item.parameters]
+        lines = pages.recognised(lines, names)
+        if lost := [name for name in names if all(line.text != name for line in lines)]:
+            lines = pages.recognised(pages.merged([*lines, *look_again(h, lost)]), names)
+        roles = arrange(lines)
+        if "label" in roles and arrange is pages.chart and fill_gaps(h, lines, roles):
+            roles = arrange(pages.recognised(lines, names))
+        if region is not None:
+            note_smallest(h, region, roles)
+        for role, line in used(h, roles):
+            if line.span.score < SURE_READING or h.detours.take("reread", 2):
+                better = closely(h, line, f'"{line.text}"', None)
+                kept = pages.renamed(better, line.text) if line.text in names else better
+                roles[role] = [kept if other is line else other for other in roles[role]]
+        for role, members in roles.items():
+            for line in members:
+                s.note_line(line, role=role)
+
+    return solve
+
+
+def fill_gaps(h: Hands, lines: list[Line], roles: Roles) -> bool:
+    """Read below a number that has no name under it, and above a name that has no number over it."""
+    s, found = h.s, list[Line]()
+    across = {role: [pages.middle(line)[0] for line in roles[role]] for role in ("label", "value")}
+    bare = [line for line in roles["value"] if all(abs(pages.middle(line)[0] - x) > 0.04 for x in across["label"])]
+    floor = max((line.span.box_unit[3] for line in roles["label"]), default=1.0)
+    roof = min((line.span.box_unit[1] for line in roles["label"]), default=0.9)
+    for line in bare[:2]:
+        x = pages.middle(line)[0]
+        strip = grown((x - 0.06, roof, x + 0.06, floor), 0.0, 0.03)
+        found += h.read_view(s.zoom(strip, "name below", "closer"), "name") if s.has_room else []
+    empty = [line for line in roles["label"] if all(abs(pages.middle(line)[0] - x) > 0.04 for x in across["value"])]
+    for line in empty[:2]:
+        x = pages.middle(line)[0]
+        tower = grown((x - 0.05, 0.1, x + 0.05, roof - 0.01), 0.0)
+        found += s.read("number above", "reread", box=list(tower)) if s.has_room else []
+    lines += [line for line in found if len(line.text.strip()) > 1]
+    return bool(found)
+
+
+def look_again(h: Hands, lost: Sequence[str]) -> list[Line]:
+    """Enlarge where a name seems to stand that was not read."""
+    s = h.s
+    for reference in s.item.references:
+        box = getattr(reference.footprint, "box_unit", None)
+        if getattr(reference.footprint, "text", "") in lost and box is not None and s.has_room:
+            view = s.zoom(around(box, s.rng), lost[0], "closer", media=None)
+            return h.read_view(view, lost[0])
+    return []
+
+
+def coloured(h: Hands) -> list[Found] | None:
+    """The regions of the colour that is asked for, if one is."""
+    s = h.s
+    if "target" not in s.item.parameters:
+        return None
+    return h.find(str(s.item.parameters["target"]))
+
+
+def note_smallest(h: Hands, found: list[Found], roles: Roles) -> None:
+    """The column itself; in a pie, the square beside a name rather than the slice."""
+    if not found:
+        return
+    target = max(found, key=lambda f: f.mask.area)
+    if h.s.item.template == "document.legend":
+        target = min(found, key=lambda f: min((gap(f, line) for line in roles["label"]), default=1.0))
+    h.s.note_region(target)
+
+
+def gap(found: Found, line: Line) -> float:
+    """From the right side of a region to the left side of a line in its row; far where it is not in its row."""
+    _, y0, x1, y1 = found.mask.box_unit or found.box
+    left, top, _, bottom = line.span.box_unit
+    off = abs((y0 + y1) / 2 - (top + bottom) / 2)
+    return abs(left - x1) + 4 * off + (y1 - y0)
+
+
+# --- what matters most on each kind of page
+
+
+def named(*keys: str) -> Callable[[Hands, Roles], list[tuple[str, Line]]]:
+    """The lines of the names in the question, then those that the program would answer with."""
+
+    def choose(h: Hands, roles: Roles) -> list[tuple[str, Line]]:
+        s = h.s
+        asked = {str(s.item.parameters[key]) for key in keys if key in s.item.parameters}
+        near = [(role, line) for role, members in roles.items() for line in members if line.text in asked]
+        values = [(role, line) for role in ("cell", "value") for line in roles.get(role, [])]
+        for _, line in list(near):
+            x, y = pages.middle(line)
+            by = "row" if s.item.template in ("document.cell", "document.share") else "column"
+            key = (
+                (lambda v, y=y: abs(pages.middle(v[1])[1] - y))
+                if by == "row"
+                else (lambda v, x=x: abs(pages.middle(v[1])[0] - x))
+            )  # type: ignore[misc]
+            near += sorted(values, key=key)[:1]
+        return near or values[:1]
+
+    return choose
+
+
+def extremes(h: Hands, roles: Roles) -> list[tuple[str, Line]]:
+    """The largest and the smallest number."""
+    values = [(role, line) for role in ("cell", "value") for line in roles.get(role, [])]
+    ordered = sorted(values, key=lambda v: float("".join(c for c in v[1].text if c.isdigit()) or 0))
+    most = str(h.s.item.parameters.get("most", ""))
+    return ordered[-1:] if most == "highest" else ordered[:1]
+
+
+def entry(h: Hands) -> None:
+    """What follows a key on a notice."""
+    s = h.s
+    media = str(s.item.parameters["media"]) if "media" in s.item.parameters else None
+    note_notice(h, media)
+
+
+def two_notices(h: Hands) -> None:
+    """The same entry on two notices, and their titles."""
+    for name in ("Image_0", "Image_1"):
+        note_notice(h, name)
+
+
+def note_notice(h: Hands, media: str | None) -> None:
+    """Read a notice; its asked entry again, enlarged."""
+    s, key = h.s, str(h.s.item.parameters["key"])
+    roles = pages.notice(read_page(h, media))
+    wanted = pages.entry_of(roles["line"], key)
+    if wanted is not None:
+        best = wanted
+        if wanted.span.score < SURE_READING or h.detours.take("reread", 2):
+            again = pages.notice([closely(h, wanted, key, media)])["line"]
+            best = again[0] if again else wanted
+        spelled = pages.renamed(best, f"{key}: {best.text.partition(': ')[2]}")
+        roles["line"] = [spelled if line is wanted else line for line in roles["line"]]
+    for role, members in roles.items():
+        for line in members:
+            s.note_line(line, role=role)
+
+
+SOLVERS = {
+    "document.cell": page(pages.table, named("row", "column")),
+    "document.row_most": page(pages.table, extremes),
+    "document.column_value": page(pages.chart, named("label")),
+    "document.most_label": page(pages.chart, extremes),
+    "document.difference": page(pages.chart, named("a", "b")),
+    "document.colour_value": page(pages.chart, named()),
+    "document.month_value": page(pages.chart, named("label")),
+    "document.peak": page(pages.chart, extremes),
+    "document.share": page(pages.legend, named("label")),
+    "document.legend": page(pages.legend, named()),
+    "document.field": entry,
+    "document.pair_field": entry,
+    "document.pair_more": two_notices,
+}

@@ -1,0 +1,199 @@
+"""A few hundred records as one file: a ZIP that any archiver opens, with the same bytes for the same records.
+
+Inside are `records/00000.jsonl` … (a handful of lines each, deflated, so that one record costs one block),
+`blobs/<sha256>` (artifacts, and media where they are kept; stored as they are) and `index.jsonl`. Nothing in it knows
+the time or the machine. A shard is written under another name and renamed: it is whole, or it is not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from pixelis.data.record import Record, Row, Split, decode
+from pixelis.errors import TraceError
+from pixelis.geometry import Value
+from pixelis.trace.artifacts import replacing
+from pixelis.trace.schema import Sha256, canonical_json
+
+BLOCK = 16
+"""Records that are compressed together."""
+MEMBER_BYTES = 2**30
+"""A member that says it is longer is refused unread."""
+LEVEL = 6
+INDEX = "index.jsonl"
+DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, KeyError)
+"""What a damaged archive makes of the standard library."""
+
+
+class ShardFacts(Value):
+    """What the manifest says about one shard."""
+
+    name: str
+    split: Split
+    records: int = Field(ge=0)
+    accepted: int = Field(ge=0)
+    blobs: int = Field(ge=0)
+    size_bytes: int = Field(ge=0)
+    sha256: Sha256
+    """Of the file."""
+    content: Sha256
+    """Of the lines before compression: the same where another zlib packs them otherwise."""
+
+
+def write_shard(path: Path, units: Iterable[tuple[bytes, Mapping[str, bytes]]]) -> None:
+    """A shard from encoded lines and their blobs, which are asked for one after another and never held together."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+        rows: list[bytes] = []
+        block: list[bytes] = []
+        kept: set[str] = set()
+
+        def flush() -> None:
+            if block:
+                _add(archive, f"records/{(len(rows) - 1) // BLOCK:05d}.jsonl", b"".join(block), zipfile.ZIP_DEFLATED)
+                block.clear()
+
+        for line, blobs in units:
+            rows.append(canonical_json(decode(line).row.model_dump(mode="json")) + b"\n")
+            block.append(line)
+            for sha256 in sorted(set(blobs) - kept):
+                if hashlib.sha256(blobs[sha256]).hexdigest() != sha256:
+                    raise TraceError(f"{path.name}: the bytes of {sha256[:12]}… are not the recorded ones")
+                kept.add(sha256)
+                _add(archive, f"blobs/{sha256}", blobs[sha256], zipfile.ZIP_STORED)
+            if len(block) == BLOCK:
+                flush()
+        flush()
+        _add(archive, INDEX, b"".join(rows), zipfile.ZIP_DEFLATED)
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes, how: int) -> None:
+    info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+    info.create_system, info.external_attr, info.compress_type = 3, 0o644 << 16, how
+    archive.writestr(info, content, compresslevel=LEVEL if how == zipfile.ZIP_DEFLATED else None)
+
+
+class Shard:
+    """A shard, open for reading. Each member is read when it is asked for; one block is kept at hand."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._rows: tuple[Row, ...] | None = None
+        self._block: tuple[int, list[bytes]] | None = None
+
+    @contextmanager
+    def _archive(self, line: int = 1) -> Iterator[zipfile.ZipFile]:
+        """The archive; whatever is wrong with it becomes `shard:line` and a reason."""
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                yield archive
+        except OSError as error:
+            raise TraceError(f"{self.path} cannot be read ({error.strerror or error})") from error
+        except DAMAGE as error:
+            why = str(error).strip("'\"").splitlines()[0] if str(error) else type(error).__name__
+            raise TraceError(f"{self.path}:{line}: the shard is damaged or cut off ({why})") from error
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The index, one row a record."""
+        if self._rows is None:
+            with self._archive() as archive:
+                lines = member(archive, INDEX).splitlines()
+                try:
+                    self._rows = tuple(Row.model_validate_json(line) for line in lines)
+                except ValidationError as error:
+                    problem = error.errors(include_url=False)[0]["msg"]
+                    raise ValueError(f"its index cannot be read: {problem}") from error
+        return self._rows
+
+    def record(self, number: int) -> Record:
+        """Record `number`, from 0; TraceError with `shard:line` where it is not sound."""
+        at = number // BLOCK
+        if self._block is None or self._block[0] != at:
+            with self._archive(at * BLOCK + 1) as archive:
+                self._block = at, member(archive, f"records/{at:05d}.jsonl").splitlines(keepends=True)
+        place = number - at * BLOCK
+        if not 0 <= place < len(self._block[1]):
+            raise TraceError(f"{self.path}:{number + 1}: the shard has no such record")
+        try:
+            record = decode(self._block[1][place])
+        except TraceError as error:
+            raise TraceError(f"{self.path}:{number + 1}: {error}") from error
+        if record.item.id != self.rows[number].id:
+            raise TraceError(f"{self.path}:{number + 1}: the index calls this record {self.rows[number].id!r}")
+        return record
+
+    def blob(self, sha256: str) -> bytes | None:
+        """An artifact or a medium that the shard keeps; None where it keeps no such thing."""
+        if not re.fullmatch(r"[0-9a-f]{64}", sha256):
+            return None
+        with self._archive() as archive:
+            if f"blobs/{sha256}" not in archive.NameToInfo:
+                return None
+            content = member(archive, f"blobs/{sha256}")
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise TraceError(f"{self.path}: blob {sha256[:12]}… is not what was recorded")
+        return content
+
+    def facts(self) -> ShardFacts:
+        """Read the whole shard once: its hashes and counts; TraceError where anything is damaged."""
+        lines = hashlib.sha256()
+        rows = self.rows
+        with self._archive() as archive:
+            names = archive.namelist()
+            if (bad := archive.testzip()) is not None:
+                raise ValueError(f"{bad} does not have its checksum")
+            held = 0
+            for name in sorted(name for name in names if name.startswith("records/")):
+                content = member(archive, name)
+                held += content.count(b"\n")
+                lines.update(content)
+            if held != len(rows) or not rows:
+                raise ValueError(f"{held} records under an index of {len(rows)}")
+        with self.path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            size_bytes = file.tell()
+        return ShardFacts(
+            name=self.path.name,
+            split=rows[0].split,
+            records=len(rows),
+            accepted=sum(row.accepted for row in rows),
+            blobs=sum(name.startswith("blobs/") for name in names),
+            size_bytes=size_bytes,
+            sha256=digest,
+            content=lines.hexdigest(),
+        )
+
+
+def member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A member's bytes, never more than a shard may hold in one."""
+    info = archive.getinfo(name)
+    if info.file_size > MEMBER_BYTES:
+        raise ValueError(f"{name} says it has {info.file_size} bytes; at most {MEMBER_BYTES}")
+    with archive.open(info) as stream:
+        content = stream.read(info.file_size + 1)
+    if len(content) != info.file_size:
+        raise ValueError(f"{name} has not the length that it says")
+    return content
+
+
+def read_json(path: Path, what: str, limit: int = 256 * 2**20) -> Any:
+    """A JSON file of the corpus; TraceError in one line where it is none."""
+    try:
+        if path.stat().st_size > limit:
+            raise TraceError(f"{path} is no {what}: it has over {limit} bytes")
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise TraceError(f"{path} is no {what} ({str(error).splitlines()[0]})") from error

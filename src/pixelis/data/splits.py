@@ -1,0 +1,113 @@
+"""What a corpus will hold, item by item, before anything is rendered.
+
+Splits own ranges of seeds that never meet, whatever the corpus, so that a seed alone says where an item belongs.
+Families and difficulties are dealt out evenly, not drawn: every beginning of a split has the shares of the whole, and a
+longer corpus starts with the same items as a shorter one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from itertools import count, islice
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from pixelis.data.record import SPLITS, Split
+from pixelis.errors import ConfigError, LeakageError
+from pixelis.world import SHIFTS
+from pixelis.world.item import Family
+
+SEEDS_A_SPLIT = 10**9
+SEEDS_A_CORPUS = 10**7
+"""Seeds of one split that one corpus may use; the corpus seed chooses which."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Unit(NamedTuple):
+    """One planned item: enough to render it, and nothing else decides what is made of it."""
+
+    split: Split
+    ordinal: int
+    family: Family
+    difficulty: int
+    seed: int
+    shift: str | None = None
+    severity: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.split}-{self.ordinal:07d}"
+
+
+def first_seed(split: Split, corpus_seed: int) -> int:
+    """Where a corpus begins in the seeds of a split."""
+    return SPLITS.index(split) * SEEDS_A_SPLIT + corpus_seed * SEEDS_A_CORPUS
+
+
+def split_of(seed: int) -> Split:
+    """The split that owns a seed; ConfigError beyond the last."""
+    if not 0 <= seed < len(SPLITS) * SEEDS_A_SPLIT:
+        raise ConfigError(f"seed {seed} belongs to no split: want 0 to {len(SPLITS) * SEEDS_A_SPLIT - 1}")
+    return SPLITS[seed // SEEDS_A_SPLIT]
+
+
+def require_split(seed: int, wanted: Split) -> None:
+    """LeakageError where an item of another split would be used as one of this."""
+    if split_of(seed) != wanted:
+        raise LeakageError(f"seed {seed} is of split {split_of(seed)}, not {wanted}: it must not be used here")
+
+
+def sizes(n: int, shares: Mapping[Split, float]) -> dict[Split, int]:
+    """How many of n items each split gets: by largest remainder, so that they add up to n."""
+    total = sum(shares.values())
+    exact = {split: n * shares.get(split, 0.0) / total for split in SPLITS}
+    given = {split: int(exact[split]) for split in SPLITS}
+    by_remainder = sorted(SPLITS, key=lambda split: exact[split] - given[split], reverse=True)
+    for split in by_remainder[: n - sum(given.values())]:
+        given[split] += 1
+    return given
+
+
+def dealt(weights: Mapping[K, float]) -> Iterator[K]:
+    """Keys without end, each as often as its weight says in every stretch: the one furthest behind comes next."""
+    keys = [key for key, weight in weights.items() if weight > 0.0]
+    total = sum(weights[key] for key in keys)
+    given = dict.fromkeys(keys, 0)
+    for n in count(1):
+        key = max(keys, key=lambda k: n * weights[k] / total - given[k])
+        given[key] += 1
+        yield key
+
+
+def diagonal(families: Mapping[Family, float], difficulties: Mapping[int, float]) -> dict[tuple[Family, int], float]:
+    """Weights of every pair, in an order in which neighbours differ in both: a split of ten items has all families."""
+    levels = list(difficulties)
+    pairs = [(f, levels[(i + j) % len(levels)]) for j in range(len(levels)) for i, f in enumerate(families)]
+    return {(f, d): families[f] * difficulties[d] for f, d in pairs}
+
+
+def plan(
+    n: int,
+    *,
+    seed: int,
+    splits: Mapping[Split, float],
+    families: Mapping[Family, float],
+    difficulties: Mapping[int, float],
+    shifted: float = 0.0,
+) -> Iterator[Unit]:
+    """The units of a corpus, split after split.
+
+    `shifted` is the share of items that go through one of the shifts, which the item's own seed chooses.
+    """
+    cells = diagonal(families, difficulties)
+    for split, size in sizes(n, splits).items():
+        start = first_seed(split, seed)
+        for ordinal, (family, difficulty) in enumerate(islice(dealt(cells), size)):
+            own = start + ordinal
+            shift, severity = None, 0
+            rng = np.random.default_rng(np.random.SeedSequence([own, 77])) if shifted else None
+            if rng is not None and rng.random() < shifted:
+                shift, severity = sorted(SHIFTS)[int(rng.integers(len(SHIFTS)))], int(rng.integers(1, 6))
+            yield Unit(split, ordinal, family, difficulty, own, shift, severity)

@@ -1,0 +1,197 @@
+"""The corpus as a folder: shards, and a manifest that names them all.
+
+    corpus/
+      manifest.json             what was planned, every shard with its hashes, the corpus hash over them
+      shards/train-00000.zip    a few hundred records each: see `shard`
+      build.json                command, commit, machine and times of the last build; no part of the hash
+
+World media are not stored: they are rendered again from the item (family, seed, difficulty, shift) and must have the
+recorded hash. Media of real datasets are kept as blobs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from pixelis.data.record import Record, Row, Split
+from pixelis.data.shard import Shard, ShardFacts, read_json
+from pixelis.errors import MediaError, TraceError
+from pixelis.geometry import Value
+from pixelis.media import MediaSet, Medium, open_media
+from pixelis.trace.artifacts import replacing
+from pixelis.trace.schema import Sha256, canonical_json
+from pixelis.world import Item, generate, shifted, templates
+
+MANIFEST = "manifest.json"
+OPEN_SHARDS = 4
+"""Shards whose index and last block are kept at hand."""
+
+
+class Manifest(Value):
+    """The corpus in one page."""
+
+    version: Literal[1] = 1
+    corpus: Sha256
+    """Over the content hashes of all shards, in order."""
+    plan: dict[str, Any] = Field(default_factory=dict)
+    """Configuration, versions and tools that the content depends on."""
+    shards: tuple[ShardFacts, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(shard.records for shard in self.shards)
+
+    @property
+    def accepted(self) -> int:
+        return sum(shard.accepted for shard in self.shards)
+
+
+def corpus_hash(shards: Sequence[ShardFacts]) -> str:
+    """One name for the whole content."""
+    listing = "".join(f"{shard.name} {shard.content}\n" for shard in shards)
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def write_manifest(folder: Path, plan: dict[str, Any], shards: Sequence[ShardFacts]) -> Manifest:
+    """The last thing that a build writes: from then on the folder is a corpus."""
+    manifest = Manifest(corpus=corpus_hash(shards), plan=plan, shards=tuple(shards))
+    with replacing(folder / MANIFEST) as file:
+        file.write(canonical_json(manifest.model_dump(mode="json")) + b"\n")
+    return manifest
+
+
+class Corpus:
+    """A finished corpus. Records are read as they are asked for; memory holds a few blocks of them."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        path = self.folder / MANIFEST
+        if not path.exists():
+            unfinished = (self.folder / ".building").exists()
+            hint = "its build has not ended: run the same `pixelis data build` again" if unfinished else "no corpus"
+            raise TraceError(f"{self.folder}: {hint} (there is no {MANIFEST})")
+        content = read_json(path, "manifest")
+        version = content.get("version") if isinstance(content, dict) else None
+        if isinstance(version, int) and version > 1:
+            raise TraceError(f"{path}: corpus version {version}, this build reads up to 1; update pixelis")
+        try:
+            self.manifest = Manifest.model_validate(content)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise TraceError(f"{path} is no manifest: {where}: {first['msg']}") from error
+        if any(Path(shard.name).name != shard.name for shard in self.manifest.shards):
+            raise TraceError(f"{path}: a shard's name leads out of the corpus")
+        self._shard: Callable[[str], Shard] = lru_cache(OPEN_SHARDS)(self._opened)
+
+    def _opened(self, name: str) -> Shard:
+        return Shard(self.folder / "shards" / name)
+
+    def __len__(self) -> int:
+        return self.manifest.records
+
+    def __getitem__(self, number: int) -> Record:
+        """Record `number` of the corpus, from 0, in the order of the manifest."""
+        left = number
+        for facts in self.manifest.shards:
+            if 0 <= left < facts.records:
+                return self._shard(facts.name).record(left)
+            left -= facts.records
+        raise IndexError(f"record {number} of {len(self)}")
+
+    def rows(self, *, split: Split | None = None) -> Iterator[Row]:
+        """The index of all shards: what can be known without reading records."""
+        for facts in self.manifest.shards:
+            if split in (None, facts.split):
+                yield from self._shard(facts.name).rows
+
+    def records(
+        self,
+        *,
+        split: Split | None = None,
+        family: str | Collection[str] | None = None,
+        accepted: bool | None = None,
+    ) -> Iterator[Record]:
+        """Records one after another, verified; blocks that hold none of the wanted ones are not even read."""
+        families = (family,) if isinstance(family, str) else family
+        for facts in self.manifest.shards:
+            if split not in (None, facts.split):
+                continue
+            shard = self._shard(facts.name)
+            for number, row in enumerate(shard.rows):
+                if (families is None or row.family in families) and accepted in (None, row.accepted):
+                    yield shard.record(number)
+
+    def find(self, item_id: str) -> Record:
+        """The record of an item; TraceError where the corpus has none."""
+        at = next((number for number, row in enumerate(self.rows()) if row.id == item_id), None)
+        if at is None:
+            raise TraceError(f"{self.folder} has no item {item_id!r}")
+        return self[at]
+
+    def verify(self) -> None:
+        """Read every byte: TraceError at the first shard that is not the one in the manifest."""
+        for facts in self.manifest.shards:
+            found = Shard(self.folder / "shards" / facts.name).facts()
+            if found.content != facts.content or found.records != facts.records:
+                raise TraceError(f"{self.folder / 'shards' / facts.name}: its content is not what the manifest says")
+        if corpus_hash(self.manifest.shards) != self.manifest.corpus:
+            raise TraceError(f"{self.folder / MANIFEST}: the corpus hash is not that of its shards")
+
+    def blob(self, sha256: str, record: Record) -> bytes | None:
+        """An artifact or medium of a record by its hash; None where the corpus does not keep it."""
+        left = record.ordinal
+        for facts in self.manifest.shards:
+            if facts.split == record.split:
+                if left < facts.records:
+                    return self._shard(facts.name).blob(sha256)
+                left -= facts.records
+        return None
+
+    def media(self, record: Record) -> MediaSet:
+        """The record's media with their pixels: from the corpus where it keeps them, else rendered again."""
+        if is_of_the_world(record.item):
+            folder = self.manifest.plan.get("config", {}).get("photographs")
+            return MediaSet(render(record.item, photographs=Path(folder) if folder else None))
+        return MediaSet(tuple(self._kept(record, facts.sha256) for facts in record.item.media))
+
+    def _kept(self, record: Record, sha256: str) -> Medium:
+        content = self.blob(sha256, record)
+        if content is None:
+            raise MediaError(f"{record.item.id}: medium {sha256[:12]}… is not kept in {self.folder}")
+        with tempfile.NamedTemporaryFile(prefix="pixelis-medium-") as file:
+            file.write(content)
+            file.flush()
+            return open_media(file.name)  # an open clip keeps its file although its name is gone
+
+
+def is_of_the_world(item: Item) -> bool:
+    """Whether the item can be rendered from its seed."""
+    return any(item.template == template.id for template in templates(item.family))
+
+
+def render(item: Item, *, photographs: Path | None = None) -> tuple[Medium, ...]:
+    """The pixels of a world item; MediaError where this build of the world paints them otherwise."""
+    rendered = generate(
+        item.family,
+        seed=item.seed,
+        difficulty=item.difficulty,
+        template_id=item.template,
+        photographs=photographs,
+    )
+    if item.shift is not None:
+        rendered = shifted(rendered, item.shift.name, item.shift.severity, seed=item.shift.seed)
+    for facts, medium in zip(item.media, rendered.media, strict=True):
+        if facts.sha256 != medium.sha256:
+            raise MediaError(
+                f"{item.id}: {facts.name} is painted otherwise by this build of the world "
+                f"(sha256 {medium.sha256[:12]}…, recorded {facts.sha256[:12]}…); use the version in the manifest"
+            )
+    return rendered.media

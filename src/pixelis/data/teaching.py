@@ -1,0 +1,120 @@
+"""What a teacher is: it takes an item with its pixels and tools, and gives back a trace."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from numpy.random import Generator
+
+from pixelis.errors import ConfigError, PixelisError
+from pixelis.trace.running import RunsCalls
+from pixelis.trace.schema import Draft, Trace, seal_trace
+from pixelis.world import Rendered
+
+if TYPE_CHECKING:
+    from pixelis.data.corpus_config import CorpusConfig
+
+
+class Lesson(NamedTuple):
+    """What a teacher did with one item."""
+
+    trace: Trace
+    blobs: Mapping[str, bytes]
+    """Bytes of the trace's artifacts, by their SHA-256."""
+    cited: tuple[int, ...] | None = None
+    """Steps, from 0, whose results the answer was computed from, where the teacher knows."""
+    teaching: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    """What else is worth keeping: how it ended, what was said that was no call."""
+
+
+class UndoneError(PixelisError):
+    """An item could not be taught now, through no fault of its own: another run may do it. Nothing is recorded."""
+
+    def __init__(self, outcome: str, detail: str, *, stop: bool = False) -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+        """`server` (it failed or hung, every time) or `cap` (the spending cap is reached)."""
+        self.stop = stop
+        """No other item can be taught either."""
+
+
+class OffersTools(RunsCalls, Protocol):
+    """A toolbox that can say what it offers."""
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """Every tool in the OpenAI function format."""
+
+
+class Teacher(Protocol):
+    """Solves items. The same item, `rng` and tool results give the same lesson."""
+
+    def teach(self, rendered: Rendered, toolbox: OffersTools, *, rng: Generator) -> Lesson:
+        """One item; UndoneError where it has to be tried again another time."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class OracleTeacher:
+    """The teacher that knows each template's way to the answer, and takes it with real tool calls."""
+
+    def __init__(self, *, detours: bool = True, by_eye: float = 1.0) -> None:
+        self.detours = detours
+        self.by_eye = by_eye
+
+    def teach(self, rendered: Rendered, toolbox: OffersTools, *, rng: Generator) -> Lesson:
+        from pixelis.data.oracle import solve_item
+
+        solved = solve_item(rendered, toolbox, rng=rng, detours=self.detours, by_eye=self.by_eye)
+        return Lesson(solved.trace, solved.blobs, solved.cited)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def make_teacher(config: CorpusConfig, replies: Path) -> Teacher:
+    """The teacher that a configuration names; `replies` is where a VLM's replies are kept."""
+    wanted = config.teacher
+    if wanted.kind == "oracle":
+        return OracleTeacher(detours=wanted.detours, by_eye=wanted.by_eye)
+    if wanted.kind == "vlm":
+        from pixelis.data.vlm_teacher import VlmTeacher
+
+        return VlmTeacher(wanted, replies=replies)
+    module_name, _, factory = wanted.plugin.partition(":")
+    try:
+        teacher: Teacher = getattr(importlib.import_module(module_name), factory)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ConfigError(f"teacher {wanted.plugin!r} cannot be loaded ({error}); want module:factory") from error
+    return teacher
+
+
+def without_clock(trace: Trace) -> Trace:
+    """The trace with every measured time 0, sealed anew: a corpus must not depend on the machine that built it."""
+    if all(step.result.seconds == 0.0 for step in trace.steps):
+        return trace
+    drafts = [
+        Draft(
+            thought=step.thought,
+            call=step.call,
+            result=step.result.model_copy(update={"seconds": 0.0}),
+            tokens=step.tokens,
+        )
+        for step in trace.steps
+    ]
+    return seal_trace(
+        id=trace.id,
+        query=trace.query,
+        media=trace.media,
+        origin=trace.origin,
+        created_at=trace.created_at,
+        steps=drafts,
+        answer=trace.answer,
+        answer_thought=trace.answer_thought,
+        answer_confidence=trace.answer_confidence,
+        answer_tokens=trace.answer_tokens,
+        pixelis=trace.pixelis,
+    )

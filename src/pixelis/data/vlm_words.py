@@ -1,0 +1,192 @@
+"""What is said to a VLM teacher, and what it says back: requests with pictures and schemas, replies as typed turns."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from PIL import Image as Pil
+
+from pixelis.media import MediaSet, Medium
+from pixelis.tools.results import ToolCall
+from pixelis.trace.grammar import CALL_CHARACTERS, DECODER, ParsedCall, ParseFailure, interpret, parse_turn
+
+Mode = Literal["tool_choice", "response_format", "guided_json", "none"]
+MODES: tuple[Mode, ...] = ("tool_choice", "response_format", "guided_json", "none")
+"""Ways to keep a server to the syntax, the strictest that is widely offered first."""
+ANSWER = "ANSWER"
+CALLS_A_REPLY = 8
+DEPTH = 32
+THOUGHT_CHARACTERS = 8000
+ANSWER_CHARACTERS = 2000
+
+SYSTEM = (
+    "You answer questions about pictures and clips by looking with tools. Coordinates run from 0 to 1 over width and "
+    "height: [x0, y0, x1, y1]. Make one call at a time, and say in a sentence why. Read what comes back, also how sure "
+    "the tool is; where a call fails, try another way. When the evidence is there, call ANSWER with a short answer: "
+    "the letter where there are options, the bare number or words where there are none."
+)
+REMINDER = "That was not a call. Call one of the tools, or ANSWER."
+
+ANSWER_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": ANSWER,
+        "description": "Give the final answer.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "answer": {"type": "string", "description": "as short as it can be"},
+                "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+            },
+            "required": ["answer"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+class Said(NamedTuple):
+    """One reply of the model."""
+
+    thought: str
+    calls: tuple[ParsedCall | ParseFailure, ...]
+    answer: str | None
+    """An answer in the text; the ANSWER call is among the calls."""
+
+
+def picture(pixels: np.ndarray, side: int) -> dict[str, Any]:
+    """A frame as a part of a message, at most `side` long: PNG, since the request's hash must not depend on a codec."""
+    image = Pil.fromarray(np.asarray(pixels))
+    if max(image.size) > side:
+        scale = side / max(image.size)
+        size = max(round(image.width * scale), 1), max(round(image.height * scale), 1)
+        image = image.resize(size, Pil.Resampling.LANCZOS)
+    out = io.BytesIO()
+    image.save(out, format="PNG", compress_level=6)
+    uri = f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
+    return {"type": "image_url", "image_url": {"url": uri}}
+
+
+def shown(name: str, medium: Medium, *, side: int, frames: int) -> list[dict[str, Any]]:
+    """A medium as parts of a message: a picture, or frames of a clip over its whole length, each with its time."""
+    if medium.kind == "image":
+        return [text(f"{name}, {medium.size.width}x{medium.size.height} pixels:"), picture(medium.frame(0), side)]
+    parts = [text(f"{name}, {medium.duration_s:.2f} s, {medium.frame_count} frames, of which some:")]
+    for index in np.unique(np.linspace(0, medium.frame_count - 1, frames).round().astype(int)).tolist():
+        parts += [text(f"frame {index}, {medium.time_of(index):.2f} s:"), picture(medium.frame(index), side)]
+    return parts
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def opening(question: str, media: MediaSet, mode: Mode, tools: Sequence[dict[str, Any]], **size: int) -> list[Any]:
+    """The first messages of an item."""
+    system = SYSTEM
+    if mode in ("response_format", "guided_json"):
+        listed = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
+        system += f' Reply with one JSON object: {{"thought": …, "name": …, "arguments": {{…}}}}. The tools: {listed}'
+    parts = [p for name in media.names for p in shown(name, media.medium(name), **size)]
+    return [{"role": "system", "content": system}, {"role": "user", "content": [*parts, text(question)]}]
+
+
+def constraint(mode: Mode, tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The fields of a request that offer the tools and keep the reply to their syntax."""
+    if mode == "tool_choice":
+        return {"tools": list(tools), "tool_choice": "required"}
+    if mode == "none":
+        return {"tools": list(tools), "tool_choice": "auto"}
+    schema = turn_schema(tools)
+    if mode == "guided_json":
+        return {"guided_json": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "turn", "schema": schema}}}
+
+
+def turn_schema(tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One thought and one call, as JSON Schema; definitions of the tools' arguments are gathered at its root."""
+    variants, definitions = [], {}
+    for tool in tools:
+        parameters = dict(tool["function"]["parameters"])
+        definitions.update(parameters.pop("$defs", {}))
+        fields = {"thought": {"type": "string"}, "name": {"const": tool["function"]["name"]}, "arguments": parameters}
+        required = ["thought", "name", "arguments"]
+        variants.append({"type": "object", "properties": fields, "required": required, "additionalProperties": False})
+    return {"anyOf": variants} | ({"$defs": definitions} if definitions else {})
+
+
+def read_reply(body: dict[str, Any]) -> Said:
+    """What the model said, from a reply of which nothing is taken for granted. Nothing raises."""
+    choices = body.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    message = first.get("message") if isinstance(first, dict) else None
+    if not isinstance(message, dict):
+        return Said("", (), None)
+    content = message.get("content")
+    words = plain(content) if isinstance(content, str) else ""
+    requested = message.get("tool_calls")
+    if isinstance(requested, list) and requested:
+        calls = tuple(cleaned(read_call(call)) for call in requested[:CALLS_A_REPLY])
+        return Said(words[:THOUGHT_CHARACTERS].strip(), calls, None)
+    return read_words(words)
+
+
+def read_words(words: str) -> Said:
+    """A reply without native calls: one JSON object, or our own grammar in prose."""
+    if words.lstrip().startswith("{") and len(words) <= CALL_CHARACTERS:
+        try:
+            value = DECODER.decode(words.strip())
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict) and ("name" in value or "tool" in value):
+            thought = value.get("thought")
+            spoken = plain(thought)[:THOUGHT_CHARACTERS] if isinstance(thought, str) else ""
+            return Said(spoken, (cleaned(interpret(value, words)),), None)
+    turn = parse_turn(words)
+    calls = tuple(cleaned(call) for call in turn.calls[:CALLS_A_REPLY])
+    return Said(turn.thought[:THOUGHT_CHARACTERS], calls, turn.answer)
+
+
+def read_call(call: Any) -> ParsedCall | ParseFailure:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return ParseFailure("the call names no function", "")
+    arguments = function.get("arguments")
+    if isinstance(arguments, str) and len(arguments) > CALL_CHARACTERS:
+        return ParseFailure(f"the arguments have over {CALL_CHARACTERS} characters", "")
+    return interpret(function, arguments if isinstance(arguments, str) else "")
+
+
+def cleaned(outcome: ParsedCall | ParseFailure) -> ParsedCall | ParseFailure:
+    """The call with text that can be written down; a call that is nested beyond reason is a failure."""
+    if isinstance(outcome, ParseFailure):
+        return ParseFailure(plain(outcome.reason)[:300], plain(outcome.source)[:500])
+    try:
+        args = writable(outcome.call.args)
+    except ValueError as error:
+        return ParseFailure(str(error), plain(outcome.source)[:500])
+    return ParsedCall(ToolCall(tool=plain(outcome.call.tool)[:64], args=args), plain(outcome.source)[:500])
+
+
+def writable(value: Any, depth: int = 0) -> Any:
+    """JSON without half characters; ValueError where it is nested too deeply or a number is no number."""
+    if depth > DEPTH:
+        raise ValueError(f"the arguments are nested deeper than {DEPTH}")
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, dict):
+        return {plain(str(key)): writable(part, depth + 1) for key, part in value.items()}
+    if isinstance(value, list):
+        return [writable(part, depth + 1) for part in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        raise ValueError("the arguments hold a number without bounds")
+    return value
+
+
+def plain(words: str) -> str:
+    return words.encode("utf-8", "replace").decode("utf-8")

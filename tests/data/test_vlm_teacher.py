@@ -1,0 +1,350 @@
+"""The VLM teacher against a real server process that behaves well, badly, and not at all."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pixelis.data.build import build
+from pixelis.data.corpus_config import CorpusConfig, ServerConfig, TeacherConfig
+from pixelis.data.openai_server import ChatServer, Ledger, likely_tokens
+from pixelis.data.store import Corpus
+from pixelis.data.teaching import UndoneError
+from pixelis.data.vlm_teacher import VlmTeacher
+from pixelis.data.vlm_words import opening, shown, turn_schema
+from pixelis.errors import ConfigError
+from pixelis.media import Clip, MediaSet
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+from pixelis.trace.schema import verify
+from pixelis.world import generate
+
+HERE = Path(__file__).parent
+
+
+class Server:
+    """The server process, and what it wrote down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen([sys.executable, str(HERE / "chat_server.py"), str(folder)])
+        while not (folder / "port").exists():
+            time.sleep(0.02)
+        self.url = f"http://127.0.0.1:{(folder / 'port').read_text()}/v1"
+
+    def log(self, event: str, model: str) -> list[dict]:
+        path = self.folder / "log.jsonl"
+        entries = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [entry for entry in entries if (entry["event"], entry["model"]) == (event, model)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    running = Server(tmp_path_factory.mktemp("server"))
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+@pytest.fixture(scope="module")
+def toolbox():
+    with Toolbox(ToolboxConfig(seg="classical", isolate=False, cache=False)) as box:
+        yield box
+
+
+@pytest.fixture(scope="module")
+def rendered():
+    return generate("search", seed=5, difficulty=1)
+
+
+@pytest.fixture
+def teach(server, toolbox, rendered, tmp_path):
+    """Teach one item with a model of the server; the replies are kept in the test's own folder."""
+
+    def run(model, *, max_turns=6, **settings):
+        options = {"pause_s": 0.01, "timeout_s": 5.0, "tries": 3, **settings}
+        config = TeacherConfig(
+            kind="vlm",
+            server=ServerConfig(url=server.url, model=model, **options),
+            max_turns=max_turns,
+            max_slips=2,
+            image_side=128,
+        )
+        teacher = VlmTeacher(config, replies=tmp_path / "replies")
+        try:
+            return teacher.teach(rendered, toolbox, rng=np.random.default_rng(0))
+        finally:
+            teacher.close()
+
+    return run
+
+
+def statuses(lesson):
+    return [(step.call.tool, step.result.status) for step in lesson.trace.steps]
+
+
+def test_a_model_that_calls_tools_leaves_a_sealed_trace_with_an_answer(teach):
+    lesson = teach("good")
+    verify(lesson.trace)
+    assert statuses(lesson) == [("ZOOM", "ok"), ("PROP", "ok")]
+    assert (lesson.trace.answer, lesson.trace.answer_confidence) == ("B", 0.8)
+    assert (lesson.trace.origin, lesson.teaching["outcome"]) == ("teacher:good", "answered")
+    assert lesson.teaching["tokens"] == 3 * 700
+    assert [step.thought for step in lesson.trace.steps] == ["turn 0", "turn 1"]
+
+
+def test_a_second_run_asks_nothing_and_gives_the_same_bytes(teach, server):
+    first = teach("good")
+    asked = len(server.log("received", "good"))
+    second = teach("good")
+    assert second.trace == first.trace
+    assert len(server.log("received", "good")) == asked
+
+
+def test_a_server_without_function_calling_is_asked_for_guided_json(teach):
+    lesson = teach("simple")
+    assert lesson.teaching["constrain"] == "guided_json"
+    assert statuses(lesson) == [("ZOOM", "ok"), ("PROP", "ok")]
+    assert lesson.trace.answer == "B"
+
+
+def test_the_way_to_constrain_a_server_is_found_once(teach, server):
+    teach("simple", max_turns=1)
+    asked = len(server.log("received", "simple"))
+    teach("simple", max_turns=2)
+    assert len(server.log("received", "simple")) == asked + 1
+
+
+def test_prose_in_place_of_calls_is_kept_as_slips_and_ends_the_trace(teach):
+    lesson = teach("prose")
+    assert lesson.trace.answer is None
+    assert lesson.teaching["outcome"] == "prose"
+    assert [slip["text"] for slip in lesson.teaching["slips"]] == ["It is surely the red one."] * 3
+
+
+def test_a_model_that_is_reminded_goes_on(teach):
+    lesson = teach("reminded")
+    assert len(lesson.teaching["slips"]) == 1
+    assert lesson.teaching["outcome"] == "answered"
+
+
+def test_an_answer_in_tags_counts(teach):
+    assert teach("tagged").trace.answer == "blue"
+
+
+def test_a_tool_that_does_not_exist_is_an_invalid_step_that_the_model_reads(teach):
+    lesson = teach("ghost")
+    assert statuses(lesson)[0] == ("TELEPORT", "invalid")
+    assert "there is no tool" in lesson.trace.steps[0].result.error
+    assert lesson.teaching["outcome"] == "answered"
+
+
+@pytest.mark.parametrize("model", ["malformed", "nested"])
+def test_a_call_that_cannot_be_read_is_a_slip(teach, model):
+    lesson = teach(model)
+    assert [slip["kind"] for slip in lesson.teaching["slips"]] == ["malformed"]
+    assert lesson.teaching["outcome"] == "answered"
+
+
+def test_half_characters_are_replaced_before_anything_is_written(teach):
+    lesson = teach("surrogate")
+    assert lesson.trace.steps[0].call.args == {"target": "? star"}
+    assert lesson.trace.answer == "?7"
+
+
+def test_a_model_that_never_answers_runs_out_of_turns(teach):
+    lesson = teach("endless", max_turns=4)
+    assert len(lesson.trace.steps) == 4
+    assert lesson.teaching["outcome"] == "turns"
+
+
+def test_an_item_that_the_server_refuses_on_the_way_is_recorded_as_refused(teach):
+    lesson = teach("full")
+    assert len(lesson.trace.steps) == 1
+    assert lesson.teaching["outcome"] == "refused"
+    assert "context length exceeded" in lesson.teaching["detail"]
+
+
+def test_a_server_that_recovers_is_asked_again_after_a_pause(teach, server):
+    assert teach("flaky").teaching["outcome"] == "answered"
+    assert [entry["times"] for entry in server.log("received", "flaky")] == [1, 2, 3] * 3
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "requests"),
+    [
+        ("broken", "status 500, 3 times", 3),
+        ("hanging", "no whole reply within 0.5 s, 3 times", 3),
+        ("dripping", "no whole reply within 0.5 s, 3 times", 3),
+        ("huge", "a reply of over 1000000 bytes, 3 times", 3),
+        ("html", "no JSON object, 3 times", 3),
+    ],
+)
+def test_a_server_that_fails_every_time_leaves_the_item_undone(teach, server, model, words, requests):
+    with pytest.raises(UndoneError, match=words) as caught:
+        teach(model, timeout_s=0.5, reply_bytes=1_000_000)
+    assert (caught.value.outcome, caught.value.stop) == ("server", False)
+    assert len(server.log("received", model)) == requests
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [("closed", "status 401: no such key"), ("moved", "status 307"), ("picky", "refuses every kind.*no pictures")],
+)
+def test_a_server_that_lets_nobody_in_stops_everything(teach, model, words):
+    with pytest.raises(UndoneError, match=words) as caught:
+        teach(model)
+    assert caught.value.stop
+
+
+def test_nobody_at_the_address_is_said(toolbox, rendered, tmp_path):
+    config = TeacherConfig(kind="vlm", server=ServerConfig(url="http://127.0.0.1:9/v1", model="m", tries=1))
+    teacher = VlmTeacher(config, replies=tmp_path)
+    with pytest.raises(UndoneError, match="the connection broke"):
+        teacher.teach(rendered, toolbox, rng=np.random.default_rng(0))
+    teacher.close()
+
+
+def test_the_cap_on_requests_stops_before_the_request_that_would_pass_it(teach, server):
+    with pytest.raises(UndoneError, match="cap of 2 requests") as caught:
+        teach("good", max_requests=2, temperature=0.1)
+    assert (caught.value.outcome, caught.value.stop) == ("cap", True)
+    asked = len(server.log("received", "good"))
+    assert teach("good", max_requests=3, temperature=0.1).teaching["outcome"] == "answered"  # the cap was raised
+    assert len(server.log("received", "good")) == asked + 1
+
+
+def test_the_cap_on_tokens_counts_what_the_server_says_and_what_was_lost(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path, max_requests=10, max_tokens=5000)
+    ledger.spend(2000)
+    ledger.correct(700 - 2000)
+    ledger.spend(2000)  # killed before the reply came
+    ledger.close()
+    with path.open("ab") as file:
+        file.write(b'{"sent": 9')  # and in the middle of a line
+    again = Ledger(path, max_requests=10, max_tokens=5000)
+    assert (again.requests, again.tokens) == (2, 2700)
+    with pytest.raises(UndoneError, match="2700 of 5000 tokens are spent, the next request may take 2301"):
+        again.spend(2301)
+    again.spend(2300)
+    with pytest.raises(ConfigError, match="another process spends"):
+        Ledger(path, max_requests=10, max_tokens=5000)
+    again.close()
+
+
+def test_a_usage_that_cannot_be_true_is_not_believed(teach, tmp_path):
+    assert teach("liar").teaching["tokens"] == 0
+    ledger = (tmp_path / "replies" / "ledger.jsonl").read_text()
+    assert "corrected" not in ledger
+
+
+def test_the_key_is_sent_and_never_written(teach, server, monkeypatch, tmp_path):
+    monkeypatch.setenv("PIXELIS_TEST_KEY", "secret-7")
+    teach("good", api_key_variable="PIXELIS_TEST_KEY", temperature=0.3)
+    assert server.log("received", "good")[-1]["auth"] == "Bearer secret-7"
+    assert not any(b"secret-7" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_an_empty_key_and_a_strange_address_are_refused_at_once(tmp_path):
+    with pytest.raises(ConfigError, match="PIXELIS_NO_SUCH"):
+        ChatServer(ServerConfig(api_key_variable="PIXELIS_NO_SUCH"), tmp_path)
+    with pytest.raises(ConfigError, match="no http or https address"):
+        ChatServer(ServerConfig(url="file:///etc/passwd"), tmp_path)
+
+
+def test_a_damaged_reply_on_disk_is_asked_for_again(teach, tmp_path):
+    first = teach("good", temperature=0.6)
+    for path in (tmp_path / "replies").glob("??/*.json"):
+        path.write_bytes(path.read_bytes()[:40])
+    assert teach("good", temperature=0.6).trace == first.trace
+
+
+def test_a_clip_is_sent_as_frames_with_their_times():
+    frames = [np.full((20, 30, 3), 10 * k, np.uint8) for k in range(8)]
+    parts = shown("Video_0", Clip.from_frames(frames, fps=4.0), side=64, frames=3)
+    words = [part["text"] for part in parts if part["type"] == "text"]
+    assert words == [
+        "Video_0, 2.00 s, 8 frames, of which some:",
+        "frame 0, 0.00 s:",
+        "frame 4, 1.00 s:",
+        "frame 7, 1.75 s:",
+    ]
+    assert all(part["image_url"]["url"].startswith("data:image/png;base64,") for part in parts[2::2])
+
+
+def test_a_request_is_priced_before_it_is_sent(rendered, toolbox):
+    messages = opening("What?", MediaSet(rendered.media), "none", toolbox.schemas(), side=64, frames=2)
+    cost = likely_tokens({"messages": messages, "max_tokens": 512})
+    pictures = 1000 * len(rendered.media)
+    assert pictures + 512 < cost < pictures + 512 + 400
+
+
+def test_the_turn_schema_accepts_a_call_and_refuses_another_tool(toolbox):
+    import jsonschema
+
+    check = jsonschema.Draft202012Validator(turn_schema(toolbox.schemas()))
+    call = {"thought": "", "name": "TRK", "arguments": {"start_frame": 0}}
+    assert not check.is_valid({**call, "name": "TELEPORT"})
+    assert check.is_valid({"thought": "", "name": "OCR", "arguments": {"box": [0.1, 0.1, 0.5, 0.5]}})
+
+
+def test_a_build_with_a_vlm_stops_at_the_cap_and_goes_on_when_it_is_raised(server, tmp_path):
+    def config(model, **settings):
+        given = {
+            "n": 4,
+            "families": {"space": 1.0},
+            "difficulties": {1: 1.0},
+            "teacher": {
+                "kind": "vlm",
+                "image_side": 64,
+                "server": {"url": server.url, "model": model, "pause_s": 0.01, "tries": 2, **settings},
+            },
+            "toolbox": {"isolate": False, "cache": False},
+        }
+        return CorpusConfig.model_validate(given)
+
+    capped = build(config("steady", max_requests=5, concurrency=2), tmp_path / "corpus")
+    assert not capped.whole
+    assert capped.undone["cap"] >= 1
+    assert "cap of 5 requests is reached" in capped.detail
+    assert len(server.log("received", "steady")) == 5
+    done = build(config("steady", max_requests=50, concurrency=2), tmp_path / "corpus")
+    assert (done.whole, done.records) == (True, 4)
+    assert len(server.log("received", "steady")) == 4 * 3  # nothing was asked twice
+    records = list(Corpus(tmp_path / "corpus").records())
+    assert {r.teaching["outcome"] for r in records} == {"answered"}
+    broken = build(config("broken"), tmp_path / "other")
+    assert (broken.whole, broken.undone) == (False, {"server": 4})
+    assert "status 500, 2 times" in broken.detail
+    assert json.loads((tmp_path / "other" / "build.json").read_text())["report"]["undone"] == {"server": 4}
+
+
+def test_a_client_killed_in_the_middle_goes_on_without_asking_twice(server, tmp_path):
+    def client(out):
+        command = [sys.executable, str(HERE / "vlm_client.py"), server.url, str(tmp_path / "replies"), str(out)]
+        return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    running = client(tmp_path / "never.json")
+    while len(server.log("answered", "slow")) < 9:
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.kill()
+    running.wait()
+    kept = {path.stem for path in (tmp_path / "replies").glob("??/*.json")}
+    before = Counter(entry["key"] for entry in server.log("received", "slow"))
+    assert client(tmp_path / "first.json").wait(timeout=60) == 0
+    after = Counter(entry["key"] for entry in server.log("received", "slow"))
+    repeated = [key for key in before if after[key] > before[key]]
+    assert len(kept) >= 6
+    assert len(repeated) <= len(before) - len(kept) <= 3  # only what was under way when it was killed
+    assert sum(after.values()) == 8 * 3 + len(repeated)
+    total = sum(after.values())
+    assert client(tmp_path / "second.json").wait(timeout=60) == 0
+    assert len(server.log("received", "slow")) == total
+    assert (tmp_path / "first.json").read_text() == (tmp_path / "second.json").read_text()
