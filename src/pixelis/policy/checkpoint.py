@@ -1,0 +1,153 @@
+"""A checkpoint describes itself: weights, tokenizer, manner of speaking, statistics, where it comes from, its scores.
+
+Later verbs need its path and nothing else. Weights are safetensors; nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import Field, ValidationError
+from torch import Tensor, nn
+
+from pixelis.config import Config
+from pixelis.errors import ConfigError
+from pixelis.policy.model import Policy
+from pixelis.policy.pictures import Optics
+from pixelis.policy.script import Style
+from pixelis.policy.tokens import Tokens
+
+CARD = "pixelis.json"
+HEADS = "heads.safetensors"
+SHIPPED = "pixelis.policy.shipped"
+"""The package that holds the checkpoints that come with this one."""
+
+
+class Card(Config):
+    """What a checkpoint says about itself beside its weights."""
+
+    name: str = "unnamed"
+    style: Style = Style()
+    tap: int = -3
+    """The layer whose features are tapped, from the top (supp:et_dynamics)."""
+    tools: dict[str, str] = Field(default_factory=dict)
+    """Version of each tool that it learnt with."""
+    corpus: str = ""
+    """Hash of the corpus that it was trained on."""
+    training: dict[str, Any] = Field(default_factory=dict)
+    """Command, commit, configuration, seed, seconds, machine."""
+    scores: dict[str, Any] = Field(default_factory=dict)
+    """What it scored, with the command that measured it."""
+    statistics: dict[str, Any] = Field(default_factory=dict)
+    """Token normalisers, per-tool scalers, per-family coherence (subsec:sft), in plain numbers."""
+
+
+class Loaded(NamedTuple):
+    """A checkpoint, opened."""
+
+    policy: Policy
+    card: Card
+    heads: Mapping[str, Tensor]
+    """Tensors of the heads by name; empty where it has none."""
+
+
+def save_checkpoint(folder: Path, policy: Policy, card: Card, heads: Mapping[str, nn.Module] | None = None) -> None:
+    """Write a checkpoint whole or not at all: into a folder beside it, then into its place."""
+    from safetensors.torch import save_file
+
+    fresh = folder.with_name(f".{folder.name}.writing")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    policy.model.save_pretrained(fresh, safe_serialization=True)
+    policy.tokens.tokenizer.save_pretrained(fresh)
+    optics = policy.optics
+    preprocessor = {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "patch_size": optics.patch,
+        "merge_size": optics.merge,
+        "temporal_patch_size": optics.temporal,
+        "image_mean": list(optics.mean),
+        "image_std": list(optics.std),
+        "size": {"shortest_edge": optics.cell**2, "longest_edge": policy.style.image_pixels},
+    }
+    (fresh / "preprocessor_config.json").write_text(json.dumps(preprocessor, indent=2) + "\n")
+    if heads:
+        tensors = {f"{name}.{key}": value for name, head in heads.items() for key, value in head.state_dict().items()}
+        save_file({key: value.contiguous() for key, value in tensors.items()}, fresh / HEADS)
+    own = card.model_copy(update={"style": policy.style, "tap": policy.tap})
+    (fresh / CARD).write_text(json.dumps(own.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n")
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    fresh.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def find_checkpoint(name: str) -> str:
+    """A folder, the name of a checkpoint that is shipped, or else a name for the hub."""
+    if Path(name).is_dir():
+        return name
+    shipped = resources.files(SHIPPED) / name
+    if "/" not in name and shipped.is_dir():
+        return str(shipped)
+    if "/" not in name or name.startswith((".", "/", "~")):
+        known = sorted(p.name for p in resources.files(SHIPPED).iterdir() if p.is_dir() and not p.name.startswith("_"))
+        raise ConfigError(f"no model {name!r}: want a folder, a hub id such as Qwen/Qwen3-VL-8B-Instruct, or {known}")
+    return name
+
+
+def load_checkpoint(name: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Loaded:
+    """Open a checkpoint by folder, shipped name or hub id; ConfigError in one line for whatever is wrong with it."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+    from transformers import AutoModelForImageTextToText
+
+    where = find_checkpoint(name)
+    folder = Path(where)
+    card = read_card(folder) if folder.is_dir() else Card(name=name)
+    try:
+        tokens = Tokens.open(where)
+        model = AutoModelForImageTextToText.from_pretrained(
+            where, dtype=dtype, use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa"
+        )
+        heads = load_file(folder / HEADS) if (folder / HEADS).is_file() else {}
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(f"{name}: the model cannot be opened ({reason})") from error
+    if model.config.model_type != "qwen3_vl":
+        raise ConfigError(f"{name} is a {model.config.model_type}: want the Qwen3-VL architecture (qwen3_vl)")
+    policy = Policy(model, tokens, card.style, optics_of(folder, model), tap=card.tap).to(torch.device(device))
+    return Loaded(policy.eval(), card, heads)
+
+
+def read_card(folder: Path) -> Card:
+    """The card of a folder; a model of somebody else has none and gets the defaults."""
+    path = folder / CARD
+    if not path.exists():
+        return Card(name=folder.name)
+    try:
+        return Card.model_validate_json(path.read_bytes())
+    except (ValidationError, ValueError) as error:
+        raise ConfigError(f"{path}: not the card of a checkpoint ({str(error).splitlines()[0]})") from error
+
+
+def optics_of(folder: Path, model: Any) -> Optics:
+    """What the vision tower expects: sizes from the model itself, colours from the preprocessor where there is one."""
+    vision = model.config.vision_config
+    optics = Optics(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
+    path = folder / "preprocessor_config.json"
+    if not path.is_file():
+        return optics
+    try:
+        content = json.loads(path.read_bytes())
+        mean, std = (tuple(float(v) for v in content.get(f"image_{key}", (0.5,) * 3)) for key in ("mean", "std"))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path}: not a preprocessor's configuration ({error})") from error
+    return optics._replace(mean=mean, std=std)  # type: ignore[arg-type]

@@ -1,0 +1,166 @@
+"""A query as the policy reads and writes it: turns of a Qwen-style chat, cut into pieces whose tokens have one kind.
+
+The question comes before the pictures: a small model that reads them first cannot know what to keep (DESIGN, nano).
+Words that a person typed or a tool read are never control: their pieces say so, and `Tokens` keeps to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from pixelis.config import Config
+from pixelis.media import Frame, MediaSet, Medium
+from pixelis.tools.results import ToolCall, ToolResult
+from pixelis.trace.grammar import CLOSE, OPEN
+
+Kind = Literal["prompt", "thought", "action", "answer", "observation"]
+"""What a token belongs to; `prompt` and `observation` were never sampled."""
+SAMPLED: tuple[Kind, ...] = ("thought", "action", "answer")
+
+SYSTEM = "You answer questions about pictures and clips. You look with tools, and answer from what they return."
+TOOLS_HEAD = (
+    "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with "
+    "function signatures within <tools></tools> XML tags:\n<tools>"
+)
+TOOLS_FOOT = (
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+    '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n'
+    "</tool_call>\n\nCoordinates run from 0 to 1 over width and height: [x0, y0, x1, y1]. Make one call at a time. "
+    "When the evidence is there, write the answer as <answer>…</answer>, as short as it can be: the letter where there "
+    "are options. If it cannot be told, write <answer>I cannot tell</answer>."
+)
+LEARNT_ARGUMENTS = ("mask", "track")
+"""Arguments that no policy writes: run lengths and lists of boxes."""
+
+
+class Style(Config):
+    """How queries are put to a policy; part of its checkpoint."""
+
+    system: str = SYSTEM
+    tool_schemas: bool = True
+    """Whether the prompt holds the tools' schemas; nano has learnt them, and saves the tokens."""
+    image_pixels: int = 1_048_576
+    """A picture that was given is scaled to at most this many pixels."""
+    view_pixels: int = 524_288
+    """The same for views, which ZOOM and TEMP make."""
+    frame_pixels: int = 262_144
+    """The same for the frames of a clip."""
+    clip_frames: int = 16
+    """Frames of a clip that are shown, evenly, each after its time."""
+
+
+class Words(NamedTuple):
+    """A piece of text."""
+
+    text: str
+    kind: Kind
+    control: bool = False
+    """Whether tags and special tokens in it are meant: written by this module, never by a person or a tool."""
+    step: int = 0
+    """The step, from 1, that it belongs to; 0 before the first."""
+
+
+class Look(NamedTuple):
+    """A picture among the words."""
+
+    name: str
+    """Image_0, View_1, or Video_0@12 for a frame."""
+    pixels: Frame
+    most_pixels: int
+    kind: Kind
+    step: int = 0
+
+
+Piece = Words | Look
+
+
+def opening(question: str, media: MediaSet, style: Style, schemas: Sequence[dict[str, Any]]) -> list[Piece]:
+    """Everything before the policy's first word."""
+    system = style.system
+    if style.tool_schemas:
+        listed = "".join("\n" + json.dumps(schema, ensure_ascii=False) for schema in schemas)
+        system += f"{TOOLS_HEAD}{listed}{TOOLS_FOOT}"
+    pieces: list[Piece] = [
+        Words(f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n", "prompt", control=True),
+        Words(question, "prompt"),
+    ]
+    for name in media.names[: len(media.given)]:
+        pieces += shown(name, media.source(name), style)
+    return [*pieces, Words("<|im_end|>\n<|im_start|>assistant\n", "prompt", control=True)]
+
+
+def shown(name: str, medium: Medium, style: Style) -> list[Piece]:
+    """A medium that was given: a picture, or frames of a clip over its whole length, each after its time."""
+    if medium.kind == "image":
+        return [Words(f"\n{name}: ", "prompt"), Look(name, medium.frame(0), style.image_pixels, "prompt")]
+    pieces: list[Piece] = [Words(f"\n{name}, {medium.frame_count} frames, {medium.duration_s:.2f} s: ", "prompt")]
+    for index in spread(medium.frame_count, style.clip_frames):
+        pieces.append(Words(f"<{medium.time_of(index):.1f} seconds>", "prompt"))  # as Qwen3-VL words it
+        pieces.append(Look(f"{name}@{index}", medium.frame(index), style.frame_pixels, "prompt"))
+    return pieces
+
+
+def spread(frames: int, wanted: int) -> list[int]:
+    """Frame numbers, evenly over a clip, at the middles of equal parts."""
+    wanted = min(wanted, frames)
+    return [int((2 * k + 1) * frames // (2 * wanted)) for k in range(wanted)]
+
+
+def called(thought: str, call: ToolCall, *, step: int) -> list[Piece]:
+    """A turn that calls a tool, as a teacher's trace has it."""
+    words = f"{thought}\n" if thought else ""
+    return [
+        Words(words, "thought", step=step),
+        Words(OPEN, "action", control=True, step=step),
+        Words(call_text(call), "action", step=step),
+        Words(f"{CLOSE}<|im_end|>", "action", control=True, step=step),
+    ]
+
+
+def answered(thought: str, answer: str, *, step: int) -> list[Piece]:
+    """The last turn."""
+    words = f"{thought}\n" if thought else ""
+    return [
+        Words(words, "thought", step=step),
+        Words("<answer>", "answer", control=True, step=step),
+        Words(answer, "answer", step=step),
+        Words("</answer><|im_end|>", "answer", control=True, step=step),
+    ]
+
+
+def observed(result: ToolResult, view: str | None, media: MediaSet, style: Style, *, step: int) -> list[Piece]:
+    """What a call gave back: its text, the view that it made, and the beginning of the policy's next turn."""
+    said = result.text or result.error or result.status
+    pieces: list[Piece] = [
+        Words("\n<|im_start|>user\n<tool_response>\n", "observation", control=True, step=step),
+        Words(said, "observation", step=step),
+    ]
+    if view is not None:
+        pieces.append(Words(f"\n{view}: ", "observation", step=step))
+        pieces.append(Look(view, media.medium(view).frame(0), style.view_pixels, "observation", step))
+    tail = "\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    return [*pieces, Words(tail, "observation", control=True, step=step)]
+
+
+def reminded(reason: str, *, step: int) -> list[Piece]:
+    """What a turn without a readable call or answer gets to read."""
+    return [
+        Words("\n<|im_start|>user\n<tool_response>\n", "observation", control=True, step=step),
+        Words(reason, "observation", step=step),
+        Words("\n</tool_response><|im_end|>\n<|im_start|>assistant\n", "observation", control=True, step=step),
+    ]
+
+
+def call_text(call: ToolCall) -> str:
+    """A call as the policy writes it: coordinates with two decimals, so that each is one token."""
+    arguments = ", ".join(f"{json.dumps(key)}: {value_text(key, value)}" for key, value in call.args.items())
+    return f'{{"name": {json.dumps(call.tool)}, "arguments": {{{arguments}}}}}'
+
+
+def value_text(key: str, value: Any) -> str:
+    if key in ("box", "target") and isinstance(value, list | tuple) and all(isinstance(v, float | int) for v in value):
+        inside = [f"{v:.2f}" if 0.0 <= v <= 1.0 else json.dumps(v) for v in value]
+        return f"[{', '.join(inside)}]"
+    return json.dumps(value, ensure_ascii=False).replace("</", "<\\/")

@@ -1,0 +1,119 @@
+"""Words to token ids and back, for any Qwen-style tokenizer; and how nano's own is trained.
+
+Text that a person typed or a tool read never becomes a control token: a tag in it is cut inside before it is encoded,
+so that its letters stay and its meaning does not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pixelis.errors import ConfigError
+
+SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
+TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<answer>", "</answer>")
+NANO_WORDS = 600
+"""Frequent words that are one token together with the space before them; all others are spelt the same everywhere."""
+AFTER_A_WORD = re.compile(r"(?<=[A-Za-z0-9]) ([A-Za-z]+)")
+OFTEN = 30
+REST = r"[A-Za-z]+| ?[0-9]| ?[^\sA-Za-z0-9] ?| |\n|\s"
+"""Single digits and signs take the spaces beside them. Before any other word a space stands alone, so that a rare
+word has the same tokens wherever it is copied."""
+
+
+class Tokens:
+    """A tokenizer with its control tokens known by id."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        added = {str(token): int(k) for k, token in tokenizer.added_tokens_decoder.items()}
+        missing = [token for token in SPECIALS if token not in added]
+        if missing:
+            raise ConfigError(f"the tokenizer has no {', '.join(missing)}: want one of the Qwen-VL family")
+        self.control = {token: k for token, k in added.items() if token.startswith(("<|", "</")) or token in TAGS}
+        self.end = added["<|im_end|>"]
+        self.pad = added["<|endoftext|>"]
+        self.image = added["<|image_pad|>"]
+        self.banned = tuple(k for token, k in sorted(self.control.items()) if token.startswith("<|") and k != self.end)
+        """Never sampled, and left out of the softmax: a sampled image token would break the record."""
+        self._tag = re.compile("|".join(re.escape(t) for t in sorted(self.control, key=len, reverse=True)))
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Tokens:
+        from transformers import AutoTokenizer
+
+        return cls(AutoTokenizer.from_pretrained(str(folder)))
+
+    def __len__(self) -> int:
+        return len(self.tokenizer)
+
+    @property
+    def tags_are_tokens(self) -> bool:
+        """Whether calls and answers are opened and closed by tokens of their own."""
+        return all(tag in self.control for tag in TAGS)
+
+    def encode(self, text: str, *, control: bool = False) -> list[int]:
+        """Token ids. Without `control`, tags and special tokens in the text are plain letters."""
+        if control:
+            return self._ids(text)
+        parts, at = list[str](), 0
+        for found in self._tag.finditer(text):
+            inside = found.start() + 1  # between `<` and the rest
+            parts.append(text[at:inside])
+            at = inside
+        return [k for part in (*parts, text[at:]) for k in self._ids(part)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
+
+
+def train_tokenizer(texts: Iterable[str], schemas: Sequence[dict[str, Any]], *, vocabulary: int = 1600) -> Any:
+    """nano's tokenizer: byte-level BPE with one token for each coordinate 0.00 to 1.00 and for each key of a call."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    kept = list(texts)
+    words = "|".join(frequent_words(kept, NANO_WORDS))
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(f" (?:{words})(?![A-Za-z])|{REST}" if words else REST), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    inner.train_from_iterator(kept, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, clean_up_tokenization_spaces=False)
+    tokenizer.add_tokens([AddedToken(t, special=True, normalized=False) for t in (*SPECIALS, *TAGS)])
+    tokenizer.pad_token, tokenizer.eos_token = SPECIALS[0], SPECIALS[2]
+    coordinates = [AddedToken(f"{k / 100:.2f}", normalized=False, single_word=True) for k in range(101)]
+    tokenizer.add_tokens([*coordinates, *(AddedToken(t, normalized=False) for t in json_pieces(schemas))])
+    return tokenizer
+
+
+def json_pieces(schemas: Sequence[dict[str, Any]]) -> list[str]:
+    """What calls are built of, by their schemas: the head of each tool's call, and each argument's key."""
+    heads, keys = [], dict[str, None]()
+    for schema in schemas:
+        function = schema["function"]
+        heads.append(f'{{"name": {json.dumps(function["name"])}, "arguments": {{')
+        keys |= {f"{json.dumps(name)}: ": None for name in function["parameters"]["properties"]}
+    return [*heads, *keys, *(f", {key}" for key in keys), "}}", '"}}', "]}}"]
+
+
+def frequent_words(texts: Iterable[str], most: int) -> list[str]:
+    """Words that often follow another word, by frequency; equally frequent ones by the alphabet."""
+    counts = Counter(word for text in texts for word in AFTER_A_WORD.findall(text))
+    ranked = sorted((-count, word) for word, count in counts.items() if count >= OFTEN)
+    return [word for _, word in ranked[:most]]

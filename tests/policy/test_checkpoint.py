@@ -1,0 +1,67 @@
+"""A checkpoint is enough by itself, and a broken one says what is wrong in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pixelis.errors import ConfigError
+from pixelis.media import MediaSet
+from pixelis.policy import script
+from pixelis.policy.checkpoint import Card, load_checkpoint, save_checkpoint
+from pixelis.policy.ledger import Ledger
+from pixelis.policy.model import Policy
+
+
+@pytest.fixture
+def folder(policy: Policy, tmp_path: Path) -> Path:
+    save_checkpoint(tmp_path / "tiny", policy, Card(name="tiny", corpus="abc"), {"box": torch.nn.Linear(3, 4)})
+    return tmp_path / "tiny"
+
+
+@torch.no_grad()
+def test_a_checkpoint_opened_again_says_the_same(policy: Policy, media: MediaSet, folder: Path):
+    loaded = load_checkpoint(str(folder))
+    ledger = Ledger()
+    ledger.give(script.opening("Read the red panel.", media, policy.style, []), policy.tokens, policy.optics)
+    again = Ledger()
+    again.give(
+        script.opening("Read the red panel.", media, loaded.policy.style, []), loaded.policy.tokens, policy.optics
+    )
+    assert again.ids == ledger.ids
+    ours, theirs = (p(p.batch([own])).hidden for p, own in ((policy, ledger), (loaded.policy, again)))
+    assert torch.equal(ours, theirs)
+    assert (loaded.card.name, loaded.card.corpus, loaded.policy.optics) == ("tiny", "abc", policy.optics)
+    assert set(loaded.heads) == {"box.weight", "box.bias"}
+
+
+def test_nothing_in_it_is_a_pickle(folder: Path):
+    names = {path.name for path in folder.rglob("*") if path.is_file()}
+    assert {"model.safetensors", "heads.safetensors", "tokenizer.json", "config.json", "pixelis.json"} <= names
+    assert not [name for name in names if name.endswith((".bin", ".pt", ".pth", ".pkl"))]
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "tokenizer.json", "config.json", "pixelis.json", "heads.safetensors"]
+)
+def test_a_file_that_is_cut_off_is_one_clear_line(folder: Path, name: str):
+    path = folder / name
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ConfigError) as caught:
+        load_checkpoint(str(folder))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_missing_file_is_one_clear_line(folder: Path, name: str):
+    (folder / name).unlink()
+    with pytest.raises(ConfigError) as caught:
+        load_checkpoint(str(folder))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_name_lists_what_there_is():
+    with pytest.raises(ConfigError, match="no model 'nanoo'"):
+        load_checkpoint("nanoo")

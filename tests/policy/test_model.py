@@ -1,0 +1,157 @@
+"""The layers run by us, against transformers' own forward; the cache, against reading everything again."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from pixelis.errors import TraceError
+from pixelis.media import MediaSet
+from pixelis.policy import script
+from pixelis.policy.cache import RowCache
+from pixelis.policy.ledger import Ledger, after, check, check_recomputed, positions
+from pixelis.policy.model import Policy, Seen, shuffled
+from pixelis.policy.nano import NANO_STYLE
+from pixelis.policy.pictures import patches
+from pixelis.tools.results import ToolCall, ToolResult
+
+
+def told(policy: Policy, media: MediaSet, *, thought: str = "Find the red panel first.") -> Ledger:
+    ledger = Ledger()
+    result = ToolResult(tool="SEG", status="ok", text="red [0.31, 0.20, 0.45, 0.29]")
+    parts = (
+        script.opening("What does the red panel say?", media, NANO_STYLE, []),
+        script.called(thought, ToolCall(tool="SEG", args={"target": "red panel"}), step=1),
+        script.observed(result, None, media, NANO_STYLE, step=1),
+        script.answered("It says Zorvan.", "Zorvan", step=2),
+    )  # fmt: skip
+    for pieces in parts:
+        ledger.give(pieces, policy.tokens, policy.optics)
+    return ledger
+
+
+@pytest.fixture
+def ledgers(policy: Policy, media: MediaSet) -> list[Ledger]:
+    one = MediaSet(media.given[:1])
+    return [told(policy, media), told(policy, one, thought="Read."), told(policy, media, thought="")]
+
+
+@torch.no_grad()
+def test_logits_are_those_of_the_model_itself(policy: Policy, ledgers: list[Ledger]):
+    batch = policy.batch(ledgers)
+    shown = [batch.pictures[k] for k in batch.order]
+    grids = torch.tensor([[1, 2 * p.rows, 2 * p.columns] for p in shown])
+    filled = torch.zeros_like(batch.ids)
+    for row, length in enumerate(batch.lengths):
+        filled[row, :length] = 1
+    kinds = (batch.ids == policy.tokens.image).long()
+    theirs = policy.model(
+        input_ids=batch.ids, attention_mask=filled, mm_token_type_ids=kinds, image_grid_thw=grids,
+        pixel_values=torch.from_numpy(np.concatenate([patches(p, policy.optics) for p in shown])),
+    ).logits  # fmt: skip
+    ours = policy.logits(policy(batch).hidden)
+    for row, length in enumerate(batch.lengths):
+        kept = ~policy.banned
+        assert torch.equal(ours[row, :length][:, kept], theirs[row, :length][:, kept])
+    assert torch.isinf(ours[..., policy.banned]).all()
+
+
+def test_positions_are_those_of_the_model_itself(policy: Policy, ledgers: list[Ledger]):
+    for ledger in ledgers:
+        ids = torch.tensor([ledger.ids])
+        grids = torch.tensor([[1, 2 * p.picture.rows, 2 * p.picture.columns] for p in ledger.places])
+        kinds = (ids == policy.tokens.image).long()
+        theirs, _ = policy.model.model.get_rope_index(ids, image_grid_thw=grids, mm_token_type_ids=kinds)
+        assert np.array_equal(positions(ledger.ids, ledger.places), theirs[:, 0].numpy())
+        assert after(ledger.ids, ledger.places) == int(theirs.max()) + 1
+
+
+@torch.no_grad()
+def test_reading_in_parts_with_the_cache_equals_reading_at_once(policy: Policy, ledgers: list[Ledger]):
+    batch = policy.batch(ledgers)
+    seen = shuffled(policy.see(batch.pictures), batch.pictures, batch.order)
+    whole = policy.read(batch.ids, batch.positions, seen).hidden
+    image = batch.ids == policy.tokens.image
+    number = torch.full(batch.ids.shape, -1)
+    number[image] = torch.arange(int(image.sum()))
+    cache, parts = RowCache.of(policy.language, len(ledgers)), []
+    borders = [0, 40, 41, 42, 77, min(batch.lengths)]
+    for start, end in pairwise(borders):
+        ids = batch.ids[:, start:end]
+        rows = number[:, start:end][ids == policy.tokens.image]
+        some = Seen(seen.tokens[rows], tuple(deep[rows] for deep in seen.deep))
+        mask = cache.begin(slice(0, len(ledgers)), torch.full((len(ledgers),), end - start), end - start)
+        parts.append(policy.read(ids, batch.positions[:, :, start:end], some, cache=cache, mask=mask).hidden)
+    assert (torch.cat(parts, 1) - whole[:, : borders[-1]]).abs().max() < 1e-5
+
+
+def test_a_repeated_and_swapped_row_of_the_cache_keeps_what_it_held():
+    cache = RowCache(1, 3, 1, 2, dtype=torch.float32, device=torch.device("cpu"))
+    cache.begin(slice(0, 1), torch.tensor([2]), 2)
+    cache.update(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2), 0)
+    cache.repeat(0, slice(1, 3))
+    cache.begin(slice(2, 3), torch.tensor([1]), 1)
+    cache.update(torch.full((1, 1, 1, 2), 5.0), torch.full((1, 1, 1, 2), 5.0), 0)
+    cache.swap(0, 2)
+    assert cache.lengths.tolist() == [3, 2, 2]
+    assert cache.keys[0][0, 0, :3, 0].tolist() == [1.0, 1.0, 5.0]
+    assert cache.keys[0][2, 0, :2, 0].tolist() == [1.0, 1.0]
+
+
+def test_a_token_sees_its_row_and_the_new_tokens_up_to_itself():
+    cache = RowCache(1, 2, 1, 2, dtype=torch.float32, device=torch.device("cpu"))
+    cache.lengths[:] = torch.tensor([0, 2])
+    mask = cache.begin(slice(0, 2), torch.tensor([2, 1]), 2)
+    assert mask[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0]]
+    assert mask[1, 0].int().tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert cache.lengths.tolist() == [2, 3]
+
+
+def test_the_question_stands_before_the_pictures(policy: Policy, ledgers: list[Ledger]):
+    ids = ledgers[0].ids
+    question = policy.tokens.encode("What does the red panel say?")
+    at = next(k for k in range(len(ids)) if ids[k : k + len(question)] == question)
+    assert at < ids.index(policy.tokens.image)
+
+
+def test_kinds_divide_a_trajectory_as_the_paper_weighs_it(policy: Policy, ledgers: list[Ledger]):
+    ledger = ledgers[0]
+    said = {
+        kind: policy.tokens.decode([k for k, own in zip(ledger.ids, ledger.kinds, strict=True) if own == kind])
+        for kind in ("thought", "action", "answer")
+    }
+    assert said["thought"] == "Find the red panel first.\nIt says Zorvan.\n"
+    assert said["action"] == '<tool_call>{"name": "SEG", "arguments": {"target": "red panel"}}</tool_call><|im_end|>'
+    assert said["answer"] == "<answer>Zorvan</answer><|im_end|>"
+
+
+@torch.no_grad()
+def test_the_sanitizer_finds_a_changed_mask_picture_or_probability(policy: Policy, ledgers: list[Ledger]):
+    ledger = ledgers[1]
+    found = policy.logprobs(policy.batch([ledger]))[0][0].tolist()
+    for k in np.flatnonzero(ledger.mask("thought", "action", "answer")):
+        ledger.logprobs[k] = found[k]
+    check(ledger, policy.tokens)
+    assert check_recomputed(ledger, found) == 0.0
+    k = int(np.flatnonzero(ledger.mask("action"))[0])
+    ledger.logprobs[k] = found[k] - 0.01
+    with pytest.raises(TraceError, match=f"token {k} \\(action\\) was sampled"):
+        check_recomputed(ledger, found)
+    ledger.logprobs[0] = -1.0
+    with pytest.raises(TraceError, match="token 0 \\(prompt\\) has a log-probability"):
+        check(ledger, policy.tokens)
+    ledger.logprobs[0] = None
+    del ledger.places[0]
+    with pytest.raises(TraceError, match="image tokens where its pictures want"):
+        check(ledger, policy.tokens)
+
+
+def test_a_picture_that_two_ledgers_share_is_encoded_once(policy: Policy, media: MediaSet):
+    ledger = told(policy, media)
+    twin = Ledger(list(ledger.ids), list(ledger.kinds), list(ledger.steps), list(ledger.logprobs), list(ledger.places))
+    batch = policy.batch([ledger, twin])
+    assert len(batch.pictures) == 2
+    assert batch.order == (0, 1, 0, 1)

@@ -1,0 +1,36 @@
+"""Pictures cut into patches, against transformers' own processor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image as Pil
+
+from pixelis.policy.pictures import Optics, fitted, patches, seen
+
+
+@pytest.mark.parametrize("size", [(240, 320), (96, 96), (33, 500), (480, 100)])
+def test_patches_are_those_of_transformers(size: tuple[int, int]):
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    processor = Qwen2VLImageProcessorPil(
+        patch_size=8, merge_size=2, temporal_patch_size=2, image_mean=[0.5] * 3, image_std=[0.5] * 3,
+        size={"shortest_edge": 1, "longest_edge": 96 * 96},
+    )  # fmt: skip
+    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    theirs = processor(Pil.fromarray(pixels), return_tensors="np")
+    optics = Optics(patch=8)
+    ours = seen("Image_0", pixels, 96 * 96, optics)
+    assert theirs["image_grid_thw"].tolist() == [[1, 2 * ours.rows, 2 * ours.columns]]
+    assert np.abs(theirs["pixel_values"] - patches(ours, optics)).max() < 1e-6
+
+
+def test_a_picture_keeps_its_shape_within_its_budget():
+    assert fitted(512, 512, 96 * 96, 16) == (6, 6)
+    assert fitted(1280, 960, 96 * 96, 16) == (5, 6)  # 96·(3/4)^½ = 83.1 high and 110.9 wide: 5 and 6 cells of 16
+    assert fitted(40, 40, 96 * 96, 16) == (2, 2)  # never enlarged beyond the nearest cells
+
+
+def test_a_line_of_pixels_is_still_a_picture():
+    assert fitted(5000, 1, 96 * 96, 16)[0] >= 1
+    assert seen("Image_0", np.zeros((1, 5000, 3), np.uint8), 96 * 96, Optics(patch=8)).tokens <= 36

@@ -1,0 +1,58 @@
+"""Words to ids and back; what a person types is never control."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pixelis.policy.tokens import SPECIALS, TAGS, Tokens
+
+
+def pieces(tokens: Tokens, text: str, **options: bool) -> list[str]:
+    return [tokens.decode([k]) for k in tokens.encode(text, **options)]
+
+
+def test_each_coordinate_from_0_to_1_is_one_token(tokens: Tokens):
+    assert all(len(tokens.encode(f"{k / 100:.2f}")) == 1 for k in range(101))
+    assert pieces(tokens, "[0.31, 0.20]") == ["[", "0.31", ", ", "0.20", "]"]
+
+
+@pytest.mark.parametrize("number", ["10.31", "0.312", "3.5"])
+def test_part_of_a_longer_number_is_no_coordinate(tokens: Tokens, number: str):
+    assert all(len(piece.strip(" .")) <= 1 for piece in pieces(tokens, number))
+
+
+def test_the_head_of_a_call_and_its_keys_are_one_token_each(tokens: Tokens):
+    assert pieces(tokens, '{"name": "SEG", "arguments": {"target": "red panel"}}') == [
+        '{"name": "SEG", "arguments": {', '"target": ', '"', "red", " panel", '"}}',
+    ]  # fmt: skip
+
+
+def test_an_unknown_word_has_the_same_tokens_after_a_space_a_quote_and_a_bracket(tokens: Tokens):
+    alone = pieces(tokens, "Quimblor")
+    for around in ("the Quimblor", '"Quimblor"', "[Quimblor]"):
+        found = pieces(tokens, around)
+        assert any(found[k : k + len(alone)] == alone for k in range(len(found)))
+
+
+@given(st.text(max_size=60))
+def test_any_text_comes_back(tokens: Tokens, text: str):
+    text = text.encode("utf-8", "ignore").decode()
+    assert tokens.decode(tokens.encode(text)) == text
+
+
+@given(st.lists(st.sampled_from([*SPECIALS, *TAGS, "<", "|", ">", "a", " "]), max_size=8).map("".join))
+def test_tags_that_a_person_typed_are_letters_and_nothing_else(tokens: Tokens, text: str):
+    ids = tokens.encode(text)
+    assert not set(ids) & set(tokens.control.values())
+    assert tokens.decode(ids) == text
+
+
+def test_tags_of_our_own_are_one_control_token_each(tokens: Tokens):
+    assert [tokens.encode(tag, control=True) for tag in TAGS] == [[tokens.control[tag]] for tag in TAGS]
+    assert tokens.tags_are_tokens
+
+
+def test_nothing_of_a_picture_or_a_turn_can_be_sampled_but_its_end(tokens: Tokens):
+    assert set(tokens.banned) == {tokens.control[t] for t in SPECIALS if t != "<|im_end|>"}
