@@ -16,6 +16,7 @@ from pixelis.retrieval.confirm import Confirmer, DedupConfig, Finding
 from pixelis.retrieval.features import features_of
 from pixelis.retrieval.planted import bundled_pictures, rewritten
 from pixelis.retrieval.selfcheck import discs, pan
+from pixelis.world import generate
 
 pytestmark = pytest.mark.weights
 
@@ -47,6 +48,14 @@ def test_a_trimmed_and_encoded_clip_is_found_at_its_offset(
     [finding] = found(short, clip, encoder)
     assert finding.kind == "near"
     assert finding.offset_s == pytest.approx(18 / 12, abs=0.13)  # frame 18 of 60 at 12 a second
+
+
+def test_a_cropped_clip_of_few_frames_a_second_is_held_against_the_right_one(
+    encoder: VisualEncoder, tmp_path: Path
+) -> None:
+    clip = generate("motion", seed=3_000_000_003, difficulty=1, template_id="motion.where_when").media[0]
+    [finding] = found(rewritten(clip, tmp_path / "cropped.mp4", crop=0.05), clip, encoder)
+    assert finding.kind == "near"  # at 4 a second the thumbnail of a crop prefers the frame beside its own
 
 
 def test_other_discs_on_the_same_background_are_another_clip(encoder: VisualEncoder, crossing: Clip) -> None:

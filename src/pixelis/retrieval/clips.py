@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pixelis.media import Frame, Medium
 from pixelis.retrieval.features import DENSE_FPS, Features, sample_times
-from pixelis.retrieval.similar import Likeness, View, likeness
+from pixelis.retrieval.similar import NOTHING, Likeness, View, likeness
 
 Motion = NDArray[np.float32]
 """(samples - 1, 256)"""
@@ -23,6 +23,8 @@ MOST_SAMPLES = 600
 """Frames of the shorter clip that vote for an offset."""
 INSPECTED = 7
 """Aligned frames that are compared pixel by pixel."""
+TRIED = 3
+"""Frames of the other clip that each is compared with, until one shows the same."""
 REACH_S = 1.0 / DENSE_FPS
 """How far the frame that matches may lie from where the hashes say."""
 
@@ -128,18 +130,32 @@ def inspected(short: Medium, long: Medium, offset_s: float) -> list[Likeness]:
     found = []
     for index in dict.fromkeys(frame_index(short, float(t)) for t in moments):
         frame = short.frame(index)
-        match = best_frame(frame, long, short.time_of(index) + offset_s)
-        found.append(likeness(View.of(frame), View.of(match)))
+        found.append(best_likeness(frame, near_frames(frame, long, short.time_of(index) + offset_s)[:TRIED]))
     return found
+
+
+def best_likeness(frame: Frame, others: list[Frame], *, enough: float = 0.97) -> Likeness:
+    """With the frame that shows the same: a crop moves everything, and a thumbnail may prefer the frame beside it."""
+    view, best = View.of(frame), NOTHING
+    for other in others:
+        best = max(best, likeness(view, View.of(other)), key=lambda found: (found.overlap, found.ssim))
+        if best.overlap >= enough:
+            break
+    return best
 
 
 def best_frame(frame: Frame, clip: Medium, seconds: float, *, reach_s: float = REACH_S) -> Frame:
     """The clip's frame near this time that looks most like `frame`."""
+    return near_frames(frame, clip, seconds, reach_s=reach_s)[0]
+
+
+def near_frames(frame: Frame, clip: Medium, seconds: float, *, reach_s: float = REACH_S) -> list[Frame]:
+    """The clip's frames near this time, by their thumbnails, the most similar first."""
     first, last = frame_index(clip, seconds - reach_s), frame_index(clip, seconds + reach_s)
     step = max(1, (last - first) // 16)
     wanted = thumbnail(frame)
     frames = [clip.frame(index) for index in range(first, last + 1, step)]
-    return min(frames, key=lambda other: float(np.abs(thumbnail(other) - wanted).mean()))
+    return sorted(frames, key=lambda other: float(np.abs(thumbnail(other) - wanted).mean()))
 
 
 def frame_index(medium: Medium, seconds: float) -> int:
