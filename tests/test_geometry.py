@@ -127,3 +127,13 @@ def test_a_footprint_finds_its_type_again_from_json():
         Track(track_id=0, frames=(3,), boxes=((0, 0, 1, 1),)),
     ):
         assert adapter.validate_python(json.loads(value.model_dump_json())) == value
+
+
+def test_equal_masks_are_equal_also_after_their_arrays_were_looked_at():
+    grid = np.zeros((4, 5), dtype=bool)
+    grid[1:3, 2:4] = True
+    a, b = Mask.from_array(grid, label="ring"), Mask.from_array(grid, label="ring")
+    assert a.array.sum() == b.array.sum() == 4
+    assert a == b
+    assert hash(a) == hash(b)
+    assert a != Mask.from_array(~grid, label="ring")

@@ -146,6 +146,10 @@ class Mask(Evidence):
         counts = coco.encode(np.asfortranarray(array, dtype=np.uint8))["counts"].decode("ascii")
         return cls.model_validate({"width": width, "height": height, "counts": counts, **evidence})
 
+    def __eq__(self, other: object) -> bool:
+        """By the fields alone: pydantic would compare the kept arrays too, and numpy has no one answer to that."""
+        return isinstance(other, Mask) and all(getattr(self, k) == getattr(other, k) for k in type(self).model_fields)
+
     @cached_property
     def array(self) -> NDArray[np.bool_]:
         """(height, width) booleans, read-only."""

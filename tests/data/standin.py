@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pixelis import __version__
-from pixelis.data.teaching import Lesson
+from pixelis.data.teaching import Lesson, UndoneError
 from pixelis.media import MediaSet
 from pixelis.tools.results import ToolCall
 from pixelis.trace.reopening import record_media
@@ -69,3 +69,10 @@ class Murderous(StandIn):
 class Mistaken(StandIn):
     def teach(self, rendered, toolbox, *, rng):
         raise KeyError("colour")
+
+
+class Offline(StandIn):
+    """A server that is not there, and will not be."""
+
+    def teach(self, rendered, toolbox, *, rng):
+        raise UndoneError("server", "the server does not answer", stop=True)

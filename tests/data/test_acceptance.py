@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pixelis.data.acceptance import Stratum, corpus_scores, judge, sampling_weights, strata_report, stratum_of
+from pixelis.data.acceptance import Stratum, judge, sampling_weights, strata_report, stratum_of
+from pixelis.data.rights import rights_reasons
 from pixelis.geometry import Mask
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.trace.schema import Draft, MediaRecord, Trace, seal_trace
@@ -59,14 +60,13 @@ def test_a_right_answer_from_an_exact_region_scores_one():
     assert found.accepted
     assert (found.logic, found.struct, found.visual, found.score) == (1.0, 1.0, 1.0, pytest.approx(1.0))
     assert found.decisive == (0,)
-    assert found.decisive_rate == 1.0
 
 
 def test_a_wrong_answer_is_refused_however_well_it_was_seen():
     found = judge(item(), trace(seg(square(0, 10)), answer="2"), cited=(0,))
     assert not found.accepted
     assert found.score == pytest.approx(0.6)  # 0.4·0 + 0.3 + 0.3
-    assert "the answer is wrong" in found.reasons[-1]
+    assert "the answer is wrong" in found.reasons
 
 
 def test_a_region_that_the_answer_rests_on_must_pass_its_check():
@@ -99,6 +99,8 @@ def test_a_right_answer_that_nothing_leads_to_is_worth_half():
     needed = {"SEG": {"required": True, "answer": "1", "perturbed_answer": "0", "test": "eroded"}}
     guessed = judge(item(necessity=needed), trace(seg(square(0, 10))), cited=())
     assert guessed.logic == pytest.approx(0.5)
+    assert not guessed.accepted
+    assert guessed.reasons == ("nothing that was observed leads to the answer",)
     assert judge(item(), trace(), cited=()).logic == 1.0  # nothing needs a tool here
 
 
@@ -115,12 +117,30 @@ def test_licence_and_watermark_of_a_dataset_are_honoured():
     assert judged(watermark="visible") == ("its media carry a visible watermark",)
 
 
-def test_z_scores_stand_beside_the_raw_sum():
-    right = judge(item(), trace(seg(square(0, 10))), cited=(0,))
-    wrong = judge(item(), trace(seg(square(0, 10)), answer="2"), cited=(0,))
-    scores = corpus_scores([right, wrong], ["space", "space"])
-    assert list(scores.raw) == pytest.approx([1.0, 0.6])
-    assert list(scores.zscored) == pytest.approx([0.4, -0.4])  # only logic differs: z = ±1, times α
+@pytest.mark.parametrize(
+    ("licence", "allowed"),
+    [
+        ("Attribution-NonCommercial-ShareAlike License", True),
+        ("Attribution-NonCommercial License", True),
+        ("Attribution-NonCommercial-NoDerivs License", False),
+        ("Attribution License", True),
+        ("Attribution-ShareAlike License", True),
+        ("Attribution-NoDerivs License", False),
+        ("No known copyright restrictions", True),
+        ("United States Government Work", True),
+        ("http://creativecommons.org/licenses/by-nc-nd/2.0/", False),
+        ("http://creativecommons.org/licenses/by-nd/2.0/", False),
+        ("CC BY ND", False),
+        ("Creative Commons Attribution-NoDerivatives 4.0", False),
+        ("Attribution, No Derivative Works", False),
+        ("© 2020 somebody. All rights reserved.", False),
+        ("NoAI", False),
+        ("Commercial and editorial", True),
+        ("unknown", True),
+    ],
+)
+def test_cocos_own_names_of_licences_are_known(licence: str, allowed: bool):
+    assert (rights_reasons(item(parameters={"licence": licence})) == []) is allowed
 
 
 def test_a_trace_belongs_to_the_tool_that_it_uses_most():

@@ -6,13 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from pixelis.data.build import build
+from pixelis.data import build as build_module
+from pixelis.data.build import PACKAGE, SOURCES, Building, begin, build, code_digest, jobs
 from pixelis.data.corpus_config import CorpusConfig
+from pixelis.data.pool import Pool
+from pixelis.data.record import encode, pack
+from pixelis.data.solver import Solver, unit_path
+from pixelis.data.splits import Unit
 from pixelis.data.store import Corpus
 from pixelis.errors import ConfigError, TraceError
 
@@ -166,6 +172,7 @@ def test_what_was_damaged_meanwhile_is_made_again(reference, config, tmp_path):
     (folder / ".building" / "units").mkdir(parents=True)
     (folder / ".building" / "plan.json").write_text(json.dumps(plan))
     (folder / ".building" / "units" / "train-0000010.unit").write_bytes(b"half")
+    (folder / "shards" / ".train-00002.zip.534-1403.part").write_bytes(b"killed while this was written")
     (folder / "shards" / "train-00002.zip").unlink()
     cut = folder / "shards" / "train-00001.zip"
     cut.write_bytes(cut.read_bytes()[:1000])
@@ -178,6 +185,163 @@ def test_a_whole_corpus_is_left_alone(reference, config):
     report = build(config(), reference[0])
     assert (report.made, report.whole, report.records) == (0, True, 16)
     assert hashes(reference[0]) == before
+
+
+@pytest.mark.parametrize("harm", ["missing", "cut", "other"])
+def test_a_finished_corpus_that_was_damaged_is_made_whole_again(harm, reference, config, tmp_path):
+    folder = tmp_path / "corpus"
+    shutil.copytree(reference[0], folder)
+    victim = folder / "shards" / "train-00001.zip"
+    if harm == "missing":
+        victim.unlink()
+    elif harm == "cut":
+        victim.write_bytes(victim.read_bytes()[:1000])
+    else:  # sound in itself, and not what the manifest says
+        shutil.copy(folder / "shards" / "test-00000.zip", victim)
+    report = build(config(), folder, workers=1)
+    assert (report.whole, report.made, report.records) == (True, 5, 16)
+    assert hashes(folder) == hashes(reference[0])
+
+
+def test_a_manifest_that_cannot_be_read_is_one_line(reference, config, tmp_path):
+    folder = tmp_path / "corpus"
+    shutil.copytree(reference[0], folder)
+    for content in ("[]", '{"version": 1}', "{"):
+        (folder / "manifest.json").write_text(content)
+        with pytest.raises(TraceError, match="is no manifest"):
+            build(config(), folder)
+
+
+def test_a_unit_of_another_item_is_made_again(reference, config, tmp_path):
+    folder = tmp_path / "corpus"
+    (folder / ".building" / "units").mkdir(parents=True)
+    corpus, (first, second, *_) = Corpus(reference[0]), next(jobs(config())).units
+    line = encode(corpus[0])
+    unit_path(folder / ".building", first).write_bytes(pack(line, {}))
+    building = Building(config(), folder, {}, lambda progress: None)
+    assert building.kept(first) == corpus[0]
+    for wrong in (
+        first._replace(seed=77), first._replace(difficulty=5), first._replace(family="motion"),
+        first._replace(shift="fog", severity=2),
+    ):  # fmt: skip
+        unit_path(folder / ".building", first).write_bytes(pack(line, {}))
+        assert building.kept(wrong) is None
+        assert not unit_path(folder / ".building", first).exists()
+    unit_path(folder / ".building", second).write_bytes(pack(line, {}))  # under another item's name
+    assert building.kept(second) is None
+
+
+def test_a_shard_of_other_items_is_made_again(reference, config, tmp_path):
+    folder = tmp_path / "corpus"
+    shutil.copytree(reference[0] / "shards", folder / "shards")
+    building = Building(config(), folder, {}, lambda progress: None)
+    first, second, *_ = jobs(config())
+    assert building.sound(folder / "shards" / first.name, first.units) is not None
+    shutil.copy(folder / "shards" / first.name, folder / "shards" / second.name)
+    assert building.sound(folder / "shards" / second.name, second.units) is None
+    assert not (folder / "shards" / second.name).exists()
+
+
+def test_a_run_that_is_stopped_counts_what_lies_in_later_shards_too(reference, config, tmp_path, monkeypatch):
+    folder = tmp_path / "corpus"
+    plan = begin(config("Offline"), folder_made(folder))
+    shutil.copytree(reference[0] / "shards", folder / "shards")
+    for lost in ("train-00000.zip", "train-00002.zip"):
+        (folder / "shards" / lost).unlink()
+    units = folder / ".building" / "units"
+    units.mkdir()
+    record = Corpus(reference[0])[10]  # the only one of train-00002
+    units.joinpath("train-0000010.unit").write_bytes(pack(encode(record), {}))
+    record = Corpus(reference[0])[3]  # one of the five of train-00000
+    units.joinpath("train-0000003.unit").write_bytes(pack(encode(record), {}))
+    report = build(config("Offline"), folder, workers=1)
+    assert not report.whole
+    assert sum(report.undone.values()) >= 1
+    whole = Corpus(reference[0])
+    there = [whole[k].accepted for k in (3, *range(5, 16))]
+    assert (report.records, report.made, report.accepted) == (12, 0, sum(there))
+    assert plan["code"] == code_digest()
+
+
+def folder_made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_build_is_not_gone_on_with_by_other_code(reference, config, monkeypatch):
+    monkeypatch.setattr(build_module, "code_digest", lambda: "0" * 64)
+    with pytest.raises(ConfigError, match=r"another plan \(the code that makes items differ\)"):
+        build(config(), reference[0])
+
+
+def test_the_digest_of_the_code_follows_what_makes_items_and_nothing_else(tmp_path):
+    copied = tmp_path / "pixelis"
+    shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("__pycache__", "*.onnx", "*.js"))
+    assert all(any(copied.glob(pattern)) for pattern in SOURCES)
+
+    def digest() -> str:
+        return code_digest.__wrapped__(copied)
+
+    before = digest()
+    assert before == code_digest.__wrapped__(PACKAGE)
+    (copied / "cli" / "data.py").write_text("# another command line\n")
+    assert digest() == before
+    for name in ("world/templates/space.py", "data/oracle_space.py", "data/acceptance.py", "scoring/verify.py"):
+        seen, path = digest(), copied / name
+        path.write_bytes(path.read_bytes() + b"# other\n")
+        assert digest() != seen, name
+
+
+@pytest.mark.parametrize(
+    "says", ['printf \'{"unit": "tra\'', "echo nonsense; exec sleep 60", "echo '[1]'; exec sleep 60"]
+)
+def test_a_torn_reply_is_the_end_of_its_process_and_nobody_waits_for_ever(says, tmp_path, monkeypatch):
+    torn = tmp_path / "python"
+    torn.write_text(f"#!/bin/sh\n{says}\n")
+    torn.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(torn))
+    ended: list[Exception] = []
+
+    def wait() -> None:
+        with Pool({}, tmp_path, workers=1, threads=1) as pool:
+            pool.submit(Unit("train", 7, "search", 1, 7))
+            try:
+                pool.wait()
+            except TraceError as error:
+                ended.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert "item train-0000007" in str(ended[0])
+    assert "killed 3 processes" in str(ended[0])
+
+
+def test_a_solver_leaves_no_pixels_on_disk_and_none_of_somebody_elses_files(config, tmp_path, monkeypatch):
+    import tempfile
+
+    scratch, here = tmp_path / "scratch", tmp_path / "here"
+    scratch.mkdir()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("TMPDIR", "")  # as good as none, and no name for the folder we are in
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    isolated = config(toolbox={"isolate": True, "cache": False}, families={"motion": 1.0})
+    solver = Solver(isolated, tmp_path, tmp_path / "replies")
+    unit = next(jobs(isolated)).units[0]
+    mine = here / "pixelis-mine" / f"{solver.rendered(unit).media[0].sha256}.npy"
+    mine.parent.mkdir()
+    mine.write_bytes(b"mine")
+    try:
+        record, _, _ = solver.record(unit)
+        assert {step.result.status for step in record.trace.steps} == {"ok"}
+        assert list(scratch.glob("pixelis-*"))  # pixels were handed to a worker
+        assert not list(scratch.rglob("*.npy"))
+        again, _, _ = solver.record(unit)  # and are handed over again, not believed to be there still
+        assert again.trace.steps == record.trace.steps
+    finally:
+        solver.close()
+    assert mine.read_bytes() == b"mine"
 
 
 def test_another_plan_for_the_same_folder_is_refused(reference, config):

@@ -104,3 +104,28 @@ def test_a_line_that_is_no_item_is_a_problem_with_its_number(tmp_path: Path) -> 
     (problem,) = read_items(tmp_path / "x.jsonl")
     assert isinstance(problem, Problem)
     assert problem.where.endswith("x.jsonl:1")
+
+
+def test_media_that_may_not_be_used_are_skipped_with_the_reason(tmp_path: Path) -> None:
+    names = ("Attribution License", "Attribution-NoDerivs License")
+    for own in (1, 2, 3):
+        Image.fromarray(np.full((100, 200, 3), own, dtype=np.uint8)).save(tmp_path / f"{own}.png")
+    content = {
+        "licenses": [{"id": k, "name": name} for k, name in enumerate(names)],
+        "images": [
+            {"id": 1, "file_name": "1.png", "license": 0},
+            {"id": 2, "file_name": "2.png", "license": 1},
+            {"id": 3, "file_name": "3.png", "license": 0, "watermark": True},
+        ],
+        "annotations": [{"id": k, "image_id": k, "category_id": 1, "bbox": [5, 5, 30, 30]} for k in (1, 2, 3)],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    (tmp_path / "coco.json").write_text(json.dumps(content))
+    result = run("import", "coco", tmp_path / "coco.json", "-o", tmp_path / "items.jsonl", "--media", tmp_path)
+    assert result.exit_code == 1
+    assert [i.parameters["source_id"] for i in read_items(tmp_path / "items.jsonl") if isinstance(i, Item)] == ["1"]
+    problems = [json.loads(line) for line in (tmp_path / "items.problems.jsonl").read_text().splitlines()]
+    assert [(p["where"], p["kind"], p["reason"]) for p in problems] == [
+        ("coco.count/2", "skipped", "licence 'attribution-noderivs license' does not allow it"),
+        ("coco.count/3", "skipped", "its media carry a visible watermark"),
+    ]

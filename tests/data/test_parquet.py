@@ -87,6 +87,7 @@ def test_a_corpus_becomes_a_file_for_each_split_with_items_and_traces_whole(tmp_
     assert first["steps"][0]["tool"] == "OCR"
     assert Item.model_validate_json(first["item_json"]) == item(0)
     assert codec.decode(first["trace_json"].encode()) == trace(0)
+    assert first["trace_json"].encode() + b"\n" == codec.encode(trace(0))  # spelled as in a trace file
 
 
 def test_only_accepted_records_where_that_is_asked(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pixelis import __version__
 from pixelis.cli.data import app
 from pixelis.data.record import Record, encode
 from pixelis.data.shard import Shard, write_shard
-from pixelis.data.stats import PAPER_USAGE, Moments, as_json, kind_of, stats, tally, usage_gap
+from pixelis.data.stats import PAPER_USAGE, Moments, Tally, as_json, kind_of, over_threshold, stats, tally, usage_gap
 from pixelis.data.store import Corpus, write_manifest
 from pixelis.geometry import TextSpan
 from pixelis.tools.results import ToolCall, ToolResult
@@ -142,7 +142,18 @@ def test_calls_that_miss_are_counted_over_what_has_a_reference(rows):
 
 def test_the_literal_reading_of_the_threshold_stands_beside_ours(rows):
     # document: logic 1, 0, 1 has mean 2/3 and spread 0.471, so that 0.4 z = 0.283 for the right ones: under 0.65
-    assert rows["S(τ) over τ₀ if z-scored per task, %"].ours == 0.0
+    literal = rows["S(τ) over τ₀ if z-scored per task, %"]
+    assert (literal.ours, literal.of) == (0.0, 5)
+    assert (rows["accepted, %"].ours, rows["accepted, %"].of) == (pytest.approx(80.0), 5)
+
+
+@pytest.mark.parametrize(("wrong", "over"), [(2, 0.0), (3, 25.0)])
+def test_the_literal_reading_lets_in_what_is_rare_in_its_task(wrong, over):
+    # one right among n has z = √(n - 1): 0.4 √2 = 0.566 among three, 0.4 √3 = 0.693 among four, on each side of 0.65
+    counts = Tally()
+    for number in range(wrong + 1):
+        counts.add(record(number, "train", [OCR], accepted=number == 0))
+    assert over_threshold(counts) == pytest.approx(over)
 
 
 def test_reasons_are_counted_without_their_numbers():

@@ -12,9 +12,9 @@ from pixelis import __version__
 from pixelis.data import shard as shard_module
 from pixelis.data.record import Record, decode, encode, pack, unpack
 from pixelis.data.shard import BLOCK, Shard, write_shard
-from pixelis.data.splits import dealt, first_seed, plan, require_split, sizes, split_of
+from pixelis.data.splits import dealt, first_seed, plan, sizes, split_of
 from pixelis.data.store import Corpus, write_manifest
-from pixelis.errors import LeakageError, MediaError, TraceError
+from pixelis.errors import MediaError, TraceError
 from pixelis.media import Image, MediaSet
 from pixelis.tools.results import Blob, ToolCall, ToolResult
 from pixelis.trace.reopening import record_media
@@ -198,9 +198,82 @@ def test_a_record_that_was_changed_and_packed_again_is_named_with_its_line(tmp_p
 def test_a_member_that_says_it_is_endless_is_refused_unread(tmp_path, monkeypatch):
     path = tmp_path / "train-00000.zip"
     write_shard(path, [(encode(made(0)[0]), {})])
-    monkeypatch.setattr(shard_module, "MEMBER_BYTES", 10)
-    with pytest.raises(TraceError, match="at most 10"):
+    content = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        true = archive.getinfo("records/00000.jsonl").file_size
+    entry = content.index(b"PK\x01\x02")  # the directory's first entry; its uncompressed size stands at byte 24
+    size = slice(entry + 24, entry + 28)
+    assert int.from_bytes(content[size], "little") == true
+    lying = bytearray(content)
+    lying[size] = (2**32 - 2).to_bytes(4, "little")
+    path.write_bytes(lying)
+
+    def opened(*_: object) -> None:
+        raise AssertionError("the member was opened")
+
+    monkeypatch.setattr(zipfile.ZipFile, "open", opened)
+    with pytest.raises(TraceError, match=f"says it has {2**32 - 2} bytes; at most {2**30}"):
         Shard(path).record(0)
+
+
+def test_a_member_that_is_longer_than_it_says_is_damage(tmp_path):
+    path = tmp_path / "train-00000.zip"
+    write_shard(path, [(encode(made(0)[0]), {})])
+    content = bytearray(path.read_bytes())
+    size = slice((entry := content.index(b"PK\x01\x02")) + 24, entry + 28)
+    content[size] = (100).to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match="damaged or cut off"):
+        Shard(path).record(0)
+
+
+def test_a_block_that_another_thread_replaces_meanwhile_does_no_harm(tmp_path):
+    path = tmp_path / "train-00000.zip"
+    write_shard(path, [(encode(made(k)[0]), {}) for k in range(BLOCK + 1)])
+
+    class Contended(Shard):
+        """After every look at the block somebody else has put the other one in its place."""
+
+        _held = None
+
+        @property
+        def _block(self):
+            held, self._held = self._held, (1, [encode(made(BLOCK)[0])])
+            return held
+
+        @_block.setter
+        def _block(self, value):
+            self._held = value
+
+    shard = Contended(path)
+    assert [shard.record(k).ordinal for k in (0, 1, 0, BLOCK, 2)] == [0, 1, 0, BLOCK, 2]
+
+
+def packed_again(path: Path, name: str, change) -> None:
+    """The same archive with one member changed and every checksum right."""
+    with zipfile.ZipFile(path) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    members[name] = change(members[name])
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, content in members.items():
+            archive.writestr(member, content)
+
+
+def test_an_index_that_says_something_else_than_its_records_is_found(corpus):
+    corpus.verify()
+    path = corpus.folder / "shards" / "dev-00000.zip"
+    packed_again(path, "index.jsonl", lambda rows: rows.replace(b'"steps":1', b'"steps":2', 1))
+    with pytest.raises(TraceError, match=r"dev-00000.zip:1: the index says something else than the record"):
+        corpus.verify()
+
+
+def test_a_blob_that_is_not_what_its_name_says_is_found(corpus):
+    path = corpus.folder / "shards" / "dev-00000.zip"
+    with zipfile.ZipFile(path) as archive:
+        blob = next(name for name in archive.namelist() if name.startswith("blobs/"))
+    packed_again(path, blob, lambda content: content + b"!")
+    with pytest.raises(TraceError, match=r"dev-00000.zip: blob .* is not what was recorded"):
+        corpus.verify()
 
 
 def test_what_is_no_corpus_is_said_in_one_line(tmp_path):
@@ -254,8 +327,6 @@ def test_splits_own_seeds_that_never_meet():
     assert [split_of(first_seed(s, 99) + 10**7 - 1) for s in ("train", "dev", "dev-cal", "test")] == [
         "train", "dev", "dev-cal", "test",
     ]  # fmt: skip
-    with pytest.raises(LeakageError, match="seed 3000000000 is of split test, not train"):
-        require_split(3_000_000_000, "train")
 
 
 def test_split_sizes_add_up_by_largest_remainder():
@@ -291,3 +362,31 @@ def test_a_longer_corpus_begins_with_the_items_of_a_shorter_one():
     assert long[:10] == short
     assert len({u.seed for u in plan(60, **settings)}) == 60
     assert 3 <= sum(u.shift is not None for u in long) <= 27
+
+
+def test_the_order_of_keys_in_a_configuration_changes_no_unit():
+    families = {"search": 1.0, "motion": 2.0, "document": 0.3}
+    difficulties = {1: 1.0, 3: 0.2, 5: 0.7}
+    splits = {"train": 0.7, "dev": 0.1, "test": 0.2}
+
+    def units(turned: bool) -> list:
+        given = [dict(reversed(m.items())) if turned else m for m in (splits, families, difficulties)]
+        return list(plan(200, seed=0, splits=given[0], families=given[1], difficulties=given[2], shifted=0.2))
+
+    assert units(turned=True) == units(turned=False)
+
+
+def test_the_units_of_nano_are_those_that_its_corpus_was_built_from():
+    import hashlib
+
+    from pixelis.config import load_config
+    from pixelis.data.build import jobs
+    from pixelis.data.corpus_config import CorpusConfig
+
+    config = load_config(CorpusConfig, Path(__file__).parents[2] / "configs" / "nano" / "corpus.yaml")
+    units = [tuple(unit) for job in jobs(config) for unit in job.units]
+    assert len(units) == 5000
+    # taken before the order of keys ceased to matter
+    assert hashlib.sha256(repr(units).encode()).hexdigest() == (
+        "75ba0cb46598bdf04625084faa7a50bc72d116db56b30b55a04bb1db70dd7edb"
+    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pixelis.data.thoughts import PLANS, Voice, place, reaction, with_article
+from pixelis.data.thoughts import PLANS, Voice, place, reaction
 from pixelis.tools.results import ToolResult
+from pixelis.world.vocabulary import with_article
 
 
 def test_an_orange_ring_gets_its_article():

@@ -4,13 +4,11 @@ import pytest
 from pixelis.equations.necessity import (
     importance_matrix,
     necessity_effect,
-    prop_required,
     read_required,
     score_change,
     seg_required,
     temp_required,
     trk_required,
-    zoom_required,
 )
 
 FULL = [1, 1, 0, 1]
@@ -69,15 +67,6 @@ def test_subsets_follow_the_papers_thresholds():
     assert temp_required(0.5, random_window_flips=True)
     assert not temp_required(0.5, random_window_flips=False)
     assert not seg_required(float("nan"), answer_changes=True)
-
-
-def test_zoom_and_prop_have_subsets_too():
-    assert zoom_required(0.5, whole_frame_changes=True)
-    assert not zoom_required(0.49, whole_frame_changes=True)
-    assert not zoom_required(0.9, whole_frame_changes=False)
-    assert prop_required(1.0, other_value_changes=True)
-    assert not prop_required(0.9, other_value_changes=True)
-    assert not prop_required(1.0, other_value_changes=False)
 
 
 def test_lengths_that_differ_are_refused():

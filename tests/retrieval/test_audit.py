@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +18,11 @@ from pixelis.cli import data_dedup
 from pixelis.encoders.visual import VisualEncoder
 from pixelis.errors import ConfigError, LeakageError
 from pixelis.media import Clip, Image
+from pixelis.retrieval import candidates
+from pixelis.retrieval import mask as mask_module
 from pixelis.retrieval.audit import audit
 from pixelis.retrieval.collection import Item
+from pixelis.retrieval.features import FeatureCache, Features
 from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.planted import VARIANTS, cropped10, jpeg10, rewritten, slide
 from pixelis.retrieval.selfcheck import Planted, counted, pan, self_check
@@ -96,6 +101,152 @@ def test_a_mask_with_a_hole_is_no_mask(encoder: VisualEncoder, tmp_path: Path) -
     (tmp_path / "junk.zip").write_bytes(b"junk")
     with pytest.raises(ConfigError, match="not an evaluation mask"):
         EvaluationMask.load(tmp_path / "junk.zip")
+
+
+def test_a_mask_has_the_same_bytes_whenever_it_is_saved_and_is_whole_or_not_there(
+    mask: EvaluationMask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mask.save(tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    loaded = EvaluationMask.load(tmp_path / "a.zip")
+    loaded.save(tmp_path / "b.zip")
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+    def fails(features: Features) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Features, "to_bytes", fails)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        mask.save(tmp_path / "a.zip")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zip", "b.zip"]
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+
+def forged(path: Path, **members: bytes) -> Path:
+    """A saved mask with members in place of its own."""
+    with zipfile.ZipFile(path) as archive:
+        content = {info.filename: archive.read(info) for info in archive.infolist()}
+    content |= {name.replace("_", "."): new for name, new in members.items()}
+    with zipfile.ZipFile(path.with_name("forged.zip"), "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, new in content.items():
+            archive.writestr(name, new)
+    return path.with_name("forged.zip")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"[]", b"7", b"{}", b"{", b"null", b"\xff", b"[" * 200_000, b'{"version": "new"}', b'{"version": null}',
+        b'{"version": 1, "encoder": 3, "threshold": 0.7, "config": {}, "items": []}',
+        b'{"version": 1, "encoder": "e", "threshold": NaN, "config": {}, "items": []}',
+        b'{"version": 1, "encoder": "e", "threshold": 0.7, "config": {"no": 1}, "items": []}',
+        b'{"version": 1, "encoder": "e", "threshold": 0.7, "config": {}, "items": [{"name": 5}]}',
+        b'{"version": 1, "encoder": "e", "threshold": 0.7, "config": {}, "items": 9}',
+    ],
+)  # fmt: skip
+def test_a_malformed_head_of_a_mask_is_one_line(head: bytes, mask: EvaluationMask, tmp_path: Path) -> None:
+    mask.save(tmp_path / "mask.zip")
+    with pytest.raises(ConfigError, match="is not an evaluation mask") as caught:
+        EvaluationMask.load(forged(tmp_path / "mask.zip", mask_json=head))
+    assert len(str(caught.value).splitlines()) == 1
+    newer = forged(tmp_path / "mask.zip", mask_json=b'{"version": 2, "what": "ever"}')
+    with pytest.raises(ConfigError, match="mask version 2, this build reads up to 1"):
+        EvaluationMask.load(newer)
+
+
+def npz(features: Features, name: str, header: dict[str, object] | None, data: bytes = b"") -> bytes:
+    """The features with one array in place of their own, whose header says what it likes."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(features.to_bytes())) as old, zipfile.ZipFile(out, "w") as new:
+        for info in old.infolist():
+            content = old.read(info)
+            if info.filename == f"{name}.npy" and header is not None:
+                stream = io.BytesIO()
+                np.lib.format.write_array_header_1_0(stream, header)  # type: ignore[arg-type]
+                content = stream.getvalue() + data
+            elif info.filename == f"{name}.npy":
+                continue
+            new.writestr(info.filename, content)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "data"),
+    [
+        ("embeddings", {"descr": "<f2", "fortran_order": False, "shape": (10**6, 10**6)}, b""),
+        ("key_hashes", {"descr": "<u8", "fortran_order": False, "shape": (2**40,)}, b"12345678"),
+        ("key_hashes", {"descr": "<u8", "fortran_order": False, "shape": (2,)}, bytes(16)),
+        ("duration", {"descr": "<f8", "fortran_order": False, "shape": (0,)}, b""),
+        ("head", {"descr": "|O", "fortran_order": False, "shape": (4,)}, bytes(32)),
+        ("thumbnail", {"descr": "|u1", "fortran_order": False, "shape": (1, 1)}, b"1"),
+        ("dense_times", None, b""),
+    ],
+)
+def test_an_array_that_says_it_is_huge_or_another_is_refused_before_memory_is_asked_for(
+    name: str, header: dict[str, object] | None, data: bytes, mask: EvaluationMask, tmp_path: Path
+) -> None:
+    import tracemalloc
+
+    mask.save(tmp_path / "mask.zip")
+    path = forged(tmp_path / "mask.zip", **{"0_npz": npz(mask.media.features[0], name, header, data)})
+    tracemalloc.start()
+    with pytest.raises(ConfigError, match="is not an evaluation mask"):
+        EvaluationMask.load(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * 2**20
+
+
+def test_a_member_of_a_mask_that_is_too_long_is_refused_unread(
+    mask: EvaluationMask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mask.save(tmp_path / "mask.zip")
+    monkeypatch.setattr(mask_module, "MOST_BYTES", 1000)
+    with pytest.raises(ConfigError, match=r"0.npz says it has \d+ bytes; at most 1000"):
+        EvaluationMask.load(tmp_path / "mask.zip")
+    monkeypatch.setattr(mask_module, "HEAD_BYTES", 100)
+    with pytest.raises(ConfigError, match=r"mask.json says it has \d+ bytes; at most 100"):
+        EvaluationMask.load(tmp_path / "mask.zip")
+
+
+def test_the_mask_asks_with_its_own_settings_and_makes_its_tables_once(
+    encoder: VisualEncoder, pictures: dict[str, Pixels], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pixelis.retrieval.confirm import DedupConfig
+
+    items = [Item(name, medium=image(pictures[name])) for name in ("coffee", "rocket", "chelsea")]
+    mask = EvaluationMask.of(items, encoder, config=DedupConfig(per_item=2, flips="ignore"))
+    asked, sizes = [], []
+    find, rows = candidates.find_candidates, candidates.embedding_rows
+    monkeypatch.setattr(mask_module, "find_candidates", lambda *a, **k: asked.append(k) or find(*a, **k))
+    monkeypatch.setattr(candidates, "embedding_rows", lambda f: sizes.append(len(f)) or rows(f))
+    for name in ("moon", "astronaut", "camera"):
+        mask.refuse_medium(image(pictures[name]), encoder)
+    assert [(k["per_item"], k["flips"]) for k in asked] == [(2, False)] * 3
+    assert sorted(sizes) == [1, 1, 1, 3]  # each medium on its own, the three of evaluation once
+
+
+def test_a_mask_that_removes_mirror_images_refuses_one(encoder: VisualEncoder, pictures: dict[str, Pixels]) -> None:
+    from pixelis.retrieval.confirm import DedupConfig
+    from pixelis.retrieval.planted import flipped
+
+    items = [Item("coffee", medium=image(pictures["coffee"]))]
+    strict = EvaluationMask.of(items, encoder, config=DedupConfig(flips="remove"))
+    with pytest.raises(LeakageError, match="flip"):
+        strict.refuse_medium(image(flipped(pictures["coffee"])), encoder)
+
+
+@pytest.mark.parametrize(("most", "planted"), [(0, 0), (1, 7 + 4), (8, 7 + 4)])
+def test_as_many_canaries_as_were_asked_for_and_clips_only_where_some_were(
+    most: int, planted: int, encoder: VisualEncoder, pictures: dict[str, Pixels], tmp_path: Path
+) -> None:
+    from pixelis.retrieval.audit import canary_items
+    from pixelis.retrieval.collection import collect
+
+    clip = Clip.from_frames(pan(pictures["rocket"], 1), fps=12)
+    right = collect([Item("e/c", medium=clip), Item("e/p", medium=image(pictures["coffee"]))], encoder)
+    assert len(canary_items(right, np.random.default_rng(0), most, tmp_path)) == planted
 
 
 def test_a_mask_of_another_encoder_is_refused(mask: EvaluationMask, pictures: dict[str, Pixels]) -> None:
@@ -212,6 +363,23 @@ def test_the_verbs_print_json_write_a_report_and_leave_with_a_status(
     words = CliRunner().invoke(app, ["dedup", str(tmp_path / "train"), *cache])
     assert words.exit_code == 1
     assert "not read: broken.png" in words.stdout
+
+
+def test_the_verbs_close_what_they_opened_however_they_end(
+    pictures: dict[str, Pixels], save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Path] = []
+    close = FeatureCache.close
+    monkeypatch.setattr(FeatureCache, "close", lambda self: closed.append(self.path) or close(self))
+    save("train/a.png", pictures["coffee"])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.md").write_text("no media")
+    cache = tmp_path / "c.sqlite"
+    train, empty = str(tmp_path / "train"), str(tmp_path / "empty")
+    assert CliRunner().invoke(app, ["dedup", train, "--cache", str(cache)]).exit_code == 0
+    assert closed == [cache]
+    assert CliRunner().invoke(app, ["audit", train, empty, "--cache", str(cache)]).exit_code == 1
+    assert closed == [cache] * 2
 
 
 def test_an_audit_of_nothing_is_no_clean_bill(pictures: dict[str, Pixels], save: Save, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pixelis.media import open_media
-from pixelis.retrieval.hashing import Hashes, band_shifts, centre_square, hamming_pairs, perceptual_hash
+from pixelis.retrieval.hashing import Hashes, HashTable, band_shifts, centre_square, hamming_pairs, perceptual_hash
 
 
 def brute(a: Hashes, b: Hashes | None, radius: int) -> list[tuple[int, int, int]]:
@@ -125,3 +125,17 @@ def test_a_hundred_thousand_hashes_are_joined_in_seconds_and_a_sample_equals_bru
 def test_the_centre_square_of_a_wide_frame() -> None:
     frame = np.arange(4 * 10 * 3, dtype=np.uint8).reshape(4, 10, 3)
     assert (centre_square(frame) == frame[:, 3:7]).all()
+
+
+def test_a_table_is_searched_again_and_again_with_the_same_answer() -> None:
+    rng = np.random.default_rng(4)
+    right = rng.integers(0, 2**63, 300).astype(np.uint64)
+    table = HashTable(right)
+    for start in (0, 100):
+        left = right[start : start + 50] ^ np.uint64(0b1011)
+        plain, kept = (
+            {pair for p in hamming_pairs(left, b) for pair in zip(p.left.tolist(), p.right.tolist(), strict=True)}
+            for b in (right, table)
+        )
+        assert plain == kept
+        assert {(k, start + k) for k in range(50)} <= kept

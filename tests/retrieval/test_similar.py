@@ -7,9 +7,11 @@ import pytest
 from numpy.typing import NDArray
 from skimage.metrics import structural_similarity
 
+from pixelis.retrieval.collection import Collection
+from pixelis.retrieval.confirm import Confirmer, DedupConfig
 from pixelis.retrieval.placing import fit, place, thumbnail_of
 from pixelis.retrieval.planted import VARIANTS, chart, cropped, flipped, slide, table
-from pixelis.retrieval.similar import View, evened, likeness, same_hue, small_ssim, stretched
+from pixelis.retrieval.similar import Likeness, View, evened, likeness, same_hue, small_ssim, stretched
 
 Pixels = NDArray[np.uint8]
 
@@ -96,3 +98,16 @@ def test_thumbnails_of_a_crop_fit_and_those_of_strangers_do_not(pictures: dict[s
     coffee = thumbnail_of(pictures["coffee"])
     assert fit(coffee, thumbnail_of(cropped(pictures["coffee"], 0.1))) > 0.8
     assert fit(coffee, thumbnail_of(pictures["astronaut"])) < 0.6
+
+
+@pytest.mark.parametrize(
+    ("ssim", "overlap", "kind"),
+    [(0.74, 0.25, "different"), (0.75, 0.0, "template"), (0.1, 0.26, "template"), (0.9, 0.9, "template")],
+)
+def test_what_stays_is_a_template_from_an_ssim_of_075_or_an_overlap_over_a_quarter(
+    ssim: float, overlap: float, kind: str
+) -> None:
+    none = Collection([], [])
+    found = Likeness(**{**dict.fromkeys(Likeness._fields, 1.0), "ssim": ssim, "overlap": overlap})
+    assert Confirmer(none, none, DedupConfig(), 0.7)._apart(found) == kind
+    assert Confirmer(none, none, DedupConfig(template_ssim=1.0, template_overlap=1.0), 0.7)._apart(found) == "different"

@@ -71,14 +71,14 @@ def test_a_failed_call_has_no_verdict():
     assert verify_step(ToolResult.failed("SEG", "nothing"), [known(mask(0, 10))]) is None
 
 
-def test_a_crop_that_holds_half_of_the_evidence_just_passes():
+def test_a_crop_that_holds_half_of_a_thing_just_passes():
     box = known(Box(x0=0.4, y0=0.4, x1=0.6, y1=0.6))
     elsewhere = known(Box(x0=0.0, y0=0.0, x1=0.1, y1=0.1))
     view = ViewRecipe(media="Image_0", frame=0, box=(0.5, 0.0, 1.0, 1.0), width=10, height=10)
-    verdict = verify_step(ok("ZOOM", view=view), [box, elsewhere], evidence=[box])
+    verdict = verify_step(ok("ZOOM", view=view), [box, elsewhere])
     assert verdict is not None
     assert (verdict.passed, verdict.score) == (True, pytest.approx(0.5))
-    missed = verify_step(ok("ZOOM", view=view), [box, elsewhere], evidence=[elsewhere])
+    missed = verify_step(ok("ZOOM", view=view), [elsewhere])
     assert missed is not None
     assert not missed.passed
 

@@ -207,6 +207,27 @@ def test_media_without_a_file_take_a_bounded_place_on_the_disk():
     assert not folder.exists()
 
 
+def test_five_thousand_clips_that_are_forgotten_one_by_one_take_the_place_of_one():
+    spool, largest = Spool(), 0
+    for number in range(5000):
+        frames = np.full((2, 4, 6, 3), number % 251, dtype=np.uint8)
+        frames[0, 0, 0] = number // 251
+        clip = Clip.from_frames(list(frames), fps=4)
+        with spool.references((clip,)) as (reference,):
+            file = Path(reference["pixels"])
+            spool.forget((clip,))
+            assert file.exists()  # in use
+        spool.forget((clip,))
+        assert not file.exists()
+        if number % 500 == 0:
+            largest = max(largest, len(list(file.parent.iterdir())))
+    assert largest == 0
+    with spool.references((clip,)) as (reference,):
+        assert Path(reference["pixels"]).exists()  # written anew, not believed to be there still
+    spool.close()
+    spool.forget((clip,))  # nothing is left to forget
+
+
 @pytest.mark.parametrize("settings", [{"limits": {"temp_frames": 0}}, {"limits": {"pixels": 3}}, {"deadline_s": 0}])
 def test_a_limit_that_is_none_is_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):

@@ -7,7 +7,7 @@ import pytest
 
 from pixelis.errors import ConfigError
 from pixelis.geometry import Mask, Track
-from pixelis.world import SHIFTS, Rendered, apply, generate, shifted
+from pixelis.world import SHIFTS, Rendered, apply, generate, shifted, template
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +101,11 @@ def test_a_shift_that_does_not_exist_is_refused(picture: Rendered) -> None:
         apply("rain", 1, 0, picture.media)
     with pytest.raises(ConfigError, match="severity 6"):
         apply("noise", 6, 0, picture.media)
+
+
+def test_an_item_under_a_shift_is_still_answered_by_its_references() -> None:
+    for family, shift in (("choice", "occlusion"), ("space", "occlusion"), ("motion", "frame_jitter")):
+        for seed in range(40):
+            made = shifted(generate(family, seed=seed), shift, 5, seed=seed)  # type: ignore[arg-type]
+            found = template(made.item.template).solve(made.item.references, made.item.parameters)
+            assert found == made.item.answer_text, made.item.id

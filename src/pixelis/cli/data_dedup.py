@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -67,9 +67,8 @@ def dedup(
     items = media_of(source)
     if not items:
         raise ConfigError(f"{source} holds no files")
-    with watched() as progress:
+    with watched() as progress, closing(FeatureCache(cache)) as kept:
         blocked = BlockList(block_list) if block_list else None
-        kept = FeatureCache(cache)
         report = deduplicate(items, encoder(), config=config, cache=kept, blocked=blocked, progress=progress)
     content = report.as_dict()
     finish(content, config, out, as_json, lambda: show_dedup(content))
@@ -124,11 +123,15 @@ def audit(
     from pixelis.retrieval.features import FeatureCache
 
     config = settings(flips=flips, cosine=cosine, trust_phash=trust_phash)
-    with watched() as progress, TemporaryDirectory(prefix="pixelis-audit-") as folder:
-        if self_check:
-            content = check(train, world, config, FeatureCache(cache), Path(folder), progress)
-        elif train is None or evaluation is None:
-            raise ConfigError("audit wants two arguments, TRAIN and EVAL, or --self-check")
+    if not self_check and (train is None or evaluation is None):
+        raise ConfigError("audit wants two arguments, TRAIN and EVAL, or --self-check")
+    with (
+        watched() as progress,
+        closing(FeatureCache(cache)) as kept,
+        TemporaryDirectory(prefix="pixelis-audit-") as folder,
+    ):
+        if self_check or train is None or evaluation is None:
+            content = check(train, world, config, kept, Path(folder), progress)
         else:
             content = auditing.audit(
                 media_of(train),
@@ -136,7 +139,7 @@ def audit(
                 encoder(),
                 rng=np.random.default_rng(seed),
                 config=config,
-                cache=FeatureCache(cache),
+                cache=kept,
                 inspect=inspect,
                 canaries=canaries,
                 workspace=Path(folder),

@@ -5,8 +5,9 @@
     S_struct  calls are valid, none is made twice, the chain keeps to its length;
     S_visual  mean verifier score of the decisive steps.
 "All operators" are the steps that the answer rests on: a detour that failed and was corrected is what a teacher is
-for, so its check is reported and does not refuse the trace. The threshold applies to the raw sum; `corpus_scores` gives
-the z-scored variant beside it.
+for, so its check is reported and does not refuse the trace. Nor does S(τ) alone let a lucky guess in, or a wrong answer
+at the end of a fine chain. The threshold applies to the raw sum; `data.stats` gives the
+z-scored variant beside it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.data.record import span_of
-from pixelis.equations.acceptance import TrajectoryScores, accepted, trajectory_score, trajectory_scores
+from pixelis.data.rights import rights_reasons
+from pixelis.equations.acceptance import accepted, trajectory_score
 from pixelis.geometry import Score, Value
 from pixelis.scoring.verify import Verdict, verify_step
 from pixelis.tools.toolbox import ToolboxConfig, build_tools
@@ -32,11 +34,10 @@ from pixelis.world.item import Item
 TAU_0 = 0.65
 LONGEST = 16
 """Steps of the longest chain that loses nothing."""
+RIGHT = 0.5
+"""Score from which on an answer is right: S(τ) alone would let a wrong one pass whose calls were fine."""
 UNGROUNDED = 0.5
 """What a right answer is worth that no observation of the trace leads to."""
-REFUSED_LICENCES = ("all rights reserved", "proprietary", "no-derivatives", "-nd", "noai", "no-ai")
-"""Parts of licence names under which media may not be copied into a corpus. An unknown one is the user's decision."""
-MARKED = ("visible", "yes", "true", "1")
 
 
 class StepCheck(Value):
@@ -70,12 +71,6 @@ class Judgement(Value):
     def decisive(self) -> tuple[int, ...]:
         return tuple(k for k, step in enumerate(self.steps) if step.decisive)
 
-    @property
-    def decisive_rate(self) -> float:
-        """Decisive steps among the calls that succeeded."""
-        succeeded = sum(step.status == "ok" for step in self.steps)
-        return len(self.decisive) / succeeded if succeeded else 0.0
-
 
 @cache
 def tool_thresholds() -> Mapping[str, float]:
@@ -85,8 +80,7 @@ def tool_thresholds() -> Mapping[str, float]:
 
 def judge(item: Item, trace: Trace, *, cited: Sequence[int] | None = None, tau_0: float = TAU_0) -> Judgement:
     """Check, score and decide. `cited` are the steps, from 0, that the teacher computed its answer from, if it says."""
-    evidence = [item.reference(name) for name in item.evidence]
-    verdicts = [verify_step(step.result, item.references, evidence=evidence or None) for step in trace.steps]
+    verdicts = [verify_step(step.result, item.references) for step in trace.steps]
     decisive = decisive_positions(trace, cited)
     carrying = carrying_steps(trace, cited, decisive)
     logic, struct = s_logic(item, trace, carrying), s_struct(trace)
@@ -94,9 +88,13 @@ def judge(item: Item, trace: Trace, *, cited: Sequence[int] | None = None, tau_0
     score = float(trajectory_score(logic, struct, visual))
     failed = [k for k in sorted(carrying) if (v := verdicts[k]) is not None and not v.passed]
     reasons = [*rights_reasons(item), *(_failure(k, trace, verdicts[k]) for k in failed)]
+    if item.needs and not carrying:
+        reasons.append("nothing that was observed leads to the answer")
+    if trace.answer and item.score(trace.answer) < RIGHT:
+        reasons.append("the answer is wrong")
     if score < tau_0:
-        why = "the answer is wrong" if logic == 0.0 else f"logic {logic:.2f}, struct {struct:.2f}, visual {visual:.2f}"
-        reasons.append(f"S = {score:.3f} is under {tau_0:g}: {why}")
+        parts = f"logic {logic:.2f}, struct {struct:.2f}, visual {visual:.2f}"
+        reasons.append(f"S = {score:.3f} is under {tau_0:g}: {parts}")
     steps = tuple(
         StepCheck(
             tool=step.result.tool,
@@ -110,7 +108,7 @@ def judge(item: Item, trace: Trace, *, cited: Sequence[int] | None = None, tau_0
         for k, (step, verdict) in enumerate(zip(trace.steps, verdicts, strict=True))
     )
     return Judgement(
-        accepted=accepted(score, [not failed, not rights_reasons(item)], tau_0=tau_0),
+        accepted=accepted(score, [not reasons], tau_0=tau_0),
         reasons=tuple(reasons),
         logic=round(logic, 6),
         struct=round(struct, 6),
@@ -194,24 +192,7 @@ def s_visual(verdicts: Sequence[Verdict | None], decisive: frozenset[int]) -> fl
     return float(np.mean(scores)) if scores else 1.0
 
 
-# --- rights
-
-
-def rights_reasons(item: Item) -> list[str]:
-    """Why the media of an item may not enter, by the licence and watermark that its dataset states."""
-    licence = str(item.parameters.get("licence", item.parameters.get("license", ""))).lower()
-    watermark = str(item.parameters.get("watermark", "")).lower()
-    reasons = [f"licence {licence!r} does not allow it" for part in REFUSED_LICENCES if part in licence][:1]
-    return reasons + (["its media carry a visible watermark"] if watermark in MARKED else [])
-
-
 # --- over a corpus
-
-
-def corpus_scores(judgements: Sequence[Judgement], tasks: Sequence[str]) -> TrajectoryScores:
-    """S(τ) of a corpus, raw and z-scored per task (sec:data)."""
-    logic, struct, visual = ([getattr(j, name) for j in judgements] for name in ("logic", "struct", "visual"))
-    return trajectory_scores(logic, struct, visual, tasks)
 
 
 class Stratum(NamedTuple):

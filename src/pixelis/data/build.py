@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +24,11 @@ from typing import Any, NamedTuple
 from pixelis import __version__
 from pixelis.data.corpus_config import CorpusConfig
 from pixelis.data.pool import Pool
-from pixelis.data.record import Split, decode, unpack
+from pixelis.data.record import Record, Split, decode, unpack
 from pixelis.data.shard import Shard, ShardFacts, read_json, write_shard
 from pixelis.data.solver import Reply, unit_path
 from pixelis.data.splits import Unit, plan
-from pixelis.data.store import MANIFEST, Manifest, write_manifest
+from pixelis.data.store import MANIFEST, Corpus, write_manifest
 from pixelis.errors import ConfigError, TraceError
 from pixelis.rundir import provenance, write_json
 from pixelis.tools.toolbox import build_tools
@@ -34,6 +36,15 @@ from pixelis.trace.schema import canonical_json
 
 PATIENCE = 25
 """Items in a row that a server leaves undone before the build stops asking it."""
+PACKAGE = Path(__file__).parents[1]
+SOURCES = (
+    "world/**/*.py", "data/splits.py", "data/solver.py", "data/teaching.py", "data/oracle*.py", "data/conclusions*.py",
+    "data/thoughts.py", "data/detours.py", "data/acceptance.py", "data/rights.py", "scoring/verify.py",
+    "equations/acceptance.py", "trace/decisive.py",
+)  # fmt: skip
+"""The code that decides what a record holds: items, traces and verdicts. Tools have versions of their own."""
+IN_WORDS = {"code": "the code that makes items"}
+"""Parts of a plan that are no key of a configuration."""
 
 
 class Progress(NamedTuple):
@@ -131,8 +142,11 @@ def build(
         with locked(folder):
             planned = begin(config, folder)
             if (folder / MANIFEST).exists():
-                shutil.rmtree(folder / ".building", ignore_errors=True)  # killed between the manifest and this
-                return finished_before(folder)
+                corpus = Corpus(folder)
+                if not (bad := damaged(corpus)):
+                    shutil.rmtree(folder / ".building", ignore_errors=True)  # killed between the manifest and this
+                    return finished_before(corpus)
+                take_back(folder, planned, bad)
             return Building(config, folder, planned, on_progress).run(workers)
     except OSError as error:
         raise explained(error, folder) from error
@@ -164,10 +178,11 @@ def locked(folder: Path) -> Iterator[None]:
 def begin(config: CorpusConfig, folder: Path) -> dict[str, Any]:
     """What the content will depend on, written down; ConfigError where the folder holds anything else."""
     tools = {name: tool.identity().model_dump() for name, tool in build_tools(config.toolbox).items()}
-    planned = json.loads(canonical_json({"config": config.identity(), "pixelis": __version__, "tools": tools}))
+    parts = {"config": config.identity(), "pixelis": __version__, "code": code_digest(), "tools": tools}
+    planned = json.loads(canonical_json(parts))
     kept = folder / ".building" / "plan.json"
     if (folder / MANIFEST).exists():
-        require_same(read_json(folder / MANIFEST, "manifest").get("plan"), planned, folder)
+        require_same(Corpus(folder).manifest.plan, planned, folder)
     elif kept.exists():
         require_same(read_json(kept, "plan"), planned, folder)
     else:
@@ -178,11 +193,21 @@ def begin(config: CorpusConfig, folder: Path) -> dict[str, Any]:
     return planned
 
 
+@cache
+def code_digest(package: Path = PACKAGE) -> str:
+    """One name for the code that makes items: other code would go on with another corpus in the same folder."""
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in SOURCES for path in package.glob(pattern)}):
+        digest.update(f"{path.relative_to(package).as_posix()} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def require_same(before: Any, now: dict[str, Any], folder: Path) -> None:
     """A corpus has one plan from its first item to its last."""
     if before == now:
         return
-    places = sorted(differences(before if isinstance(before, dict) else {}, now))
+    places = [IN_WORDS.get(at, at) for at in sorted(differences(before if isinstance(before, dict) else {}, now))]
     shown = ", ".join(places[:5]) + (" …" if len(places) > 5 else "")
     raise ConfigError(f"{folder} holds a corpus with another plan ({shown} differ): choose another folder")
 
@@ -195,13 +220,12 @@ def differences(a: Any, b: Any, at: str = "") -> Iterator[str]:
         yield at
 
 
-def finished_before(folder: Path) -> BuildReport:
-    manifest = Manifest.model_validate(read_json(folder / MANIFEST, "manifest"))
+def finished_before(corpus: Corpus) -> BuildReport:
     return BuildReport(
-        folder=str(folder),
-        corpus=manifest.corpus,
-        records=manifest.records,
-        accepted=manifest.accepted,
+        folder=str(corpus.folder),
+        corpus=corpus.manifest.corpus,
+        records=corpus.manifest.records,
+        accepted=corpus.manifest.accepted,
         made=0,
         seconds=0.0,
         items_per_s=0.0,
@@ -210,6 +234,25 @@ def finished_before(folder: Path) -> BuildReport:
         undone={},
         detail="it was whole before",
     )
+
+
+def damaged(corpus: Corpus) -> list[Path]:
+    """Shards that are not what the manifest says, or are not there."""
+    found = []
+    for facts in corpus.manifest.shards:
+        try:
+            corpus.require_shard(facts)
+        except TraceError:
+            found.append(corpus.folder / "shards" / facts.name)
+    return found
+
+
+def take_back(folder: Path, planned: dict[str, Any], bad: list[Path]) -> None:
+    """A corpus that was whole becomes one that is being built: its damaged shards go, and the manifest last."""
+    write_json(folder / ".building" / "plan.json", planned)
+    for path in bad:
+        path.unlink(missing_ok=True)
+    (folder / MANIFEST).unlink()
 
 
 class Building:
@@ -224,7 +267,9 @@ class Building:
         self.open: dict[str, tuple[Job, set[str]]] = {}
         """Shards begun, with the units that are missing; a unit that cannot be made keeps its shard here."""
         self.job_of: dict[str, str] = {}
-        self.found = self.made = self.accepted = self.hits = self.misses = self.timeouts = 0
+        self.found = self.made = self.hits = self.misses = self.timeouts = 0
+        self.accepted_before = self.accepted = 0
+        """Among the items that were found, and among those made."""
         self.undone: dict[str, int] = {}
         self.detail = ""
         self.failed_in_a_row = 0
@@ -236,6 +281,8 @@ class Building:
         scratch = self.work / "tmp"
         shutil.rmtree(scratch, ignore_errors=True)  # what a killed run left
         scratch.mkdir()
+        for half in (*self.folder.glob("shards/.*.part"), *self.folder.glob(".*.part")):
+            half.unlink()  # of a run that was killed while it wrote a shard
         vlm = self.config.teacher.kind == "vlm"  # it waits for a server: one process with many threads
         tools = self.config.toolbox.model_copy(update={"workers": workers if vlm else 1})
         hello = {
@@ -250,48 +297,61 @@ class Building:
             with Pool(hello, scratch, workers=1 if vlm else workers, threads=threads) as pool:
                 pool.submit(first)
                 self.work_off(pool, left)
+        for _ in left:  # where the run was stopped: what lies in later shards is counted all the same
+            pass
         return self.end()
 
     def left_to_do(self) -> Iterator[Unit]:
-        """Units without a record, shard after shard; shards that are whole are only counted."""
+        """Units without a record, shard after shard; shards that are whole, and all after a stop, are only counted."""
         for job in jobs(self.config):
-            facts = self.sound(self.folder / "shards" / job.name, len(job.units))
+            facts = self.sound(self.folder / "shards" / job.name, job.units)
             if facts is not None:
                 self.facts[job.name] = facts
                 self.found += facts.records
+                self.accepted_before += facts.accepted
                 continue
-            missing = [unit for unit in job.units if not self.kept(unit)]
-            self.found += len(job.units) - len(missing)
-            self.open[job.name] = job, {unit.name for unit in missing}
-            self.job_of.update((unit.name, job.name) for unit in missing)
+            missing = []
+            for unit in job.units:
+                record = self.kept(unit)
+                if record is None:
+                    missing.append(unit)
+                else:
+                    self.found += 1
+                    self.accepted_before += record.accepted
             if not missing:
                 self.write(job)
-            yield from missing
+            elif not self.stopped:
+                self.open[job.name] = job, {unit.name for unit in missing}
+                self.job_of.update((unit.name, job.name) for unit in missing)
+                yield from missing
 
-    def sound(self, path: Path, records: int) -> ShardFacts | None:
-        """The facts of a shard that is there and whole; a damaged one is taken away, to be made again."""
+    def sound(self, path: Path, units: tuple[Unit, ...]) -> ShardFacts | None:
+        """The facts of a shard that is there, whole, and of these units; any other is taken away, to be made again."""
         if not path.exists():
             return None
+        planned = [(unit.split, unit.ordinal, unit.family, unit.difficulty) for unit in units]
         try:
-            facts = Shard(path).facts()
+            shard = Shard(path)
+            if [(row.split, row.ordinal, row.family, row.difficulty) for row in shard.rows] == planned:
+                return shard.facts()
         except TraceError:
-            facts = None
-        if facts is None or facts.records != records:
-            path.unlink()
-            return None
-        return facts
+            pass  # as good as none
+        path.unlink()
+        return None
 
-    def kept(self, unit: Unit) -> bool:
-        """Whether a unit's record is on disk and is what was written."""
+    def kept(self, unit: Unit) -> Record | None:
+        """A unit's record, where it is on disk, is what was written, and is of this unit."""
         path = unit_path(self.work, unit)
         try:
-            decode(unpack(path.read_bytes())[0])
+            record = decode(unpack(path.read_bytes())[0])
         except FileNotFoundError:
-            return False
+            return None
         except (ValueError, TraceError):
+            record = None
+        if record is None or unit_of(record) != unit:
             path.unlink()
-            return False
-        return True
+            return None
+        return record
 
     def work_off(self, pool: Pool, left: Iterator[Unit]) -> None:
         while True:
@@ -333,7 +393,7 @@ class Building:
         self.facts[job.name] = Shard(path).facts()
         for unit in job.units:
             unit_path(self.work, unit).unlink(missing_ok=True)
-        del self.open[job.name]
+        self.open.pop(job.name, None)
 
     def progress(self) -> Progress:
         seconds = time.monotonic() - self.start
@@ -343,7 +403,7 @@ class Building:
     def end(self) -> BuildReport:
         """The manifest, where nothing is missing; the report either way."""
         now = self.progress()
-        corpus, accepted = "", sum(facts.accepted for facts in self.facts.values())
+        corpus = ""
         if now.done == now.total:
             in_order = [self.facts[job.name] for job in jobs(self.config)]
             corpus = write_manifest(self.folder, self.planned, in_order).corpus
@@ -352,7 +412,7 @@ class Building:
             folder=str(self.folder),
             corpus=corpus,
             records=now.done,
-            accepted=accepted,
+            accepted=self.accepted_before + self.accepted,
             made=now.made,
             seconds=round(now.seconds, 3),
             items_per_s=round(now.items_per_s, 3),
@@ -363,6 +423,13 @@ class Building:
         )
         write_json(self.folder / "build.json", provenance(report=report._asdict()))
         return report
+
+
+def unit_of(record: Record) -> Unit:
+    """The unit that a record was made from."""
+    item, shift = record.item, record.item.shift
+    named = (shift.name, shift.severity) if shift else (None, 0)
+    return Unit(record.split, record.ordinal, item.family, item.difficulty, item.seed, *named)
 
 
 def replies_folder(folder: Path) -> Path:

@@ -13,10 +13,10 @@ from numpy.random import Generator
 from pixelis.data import conclusions_clips, conclusions_pages, conclusions_pictures
 from pixelis.data.conclusions_pictures import Wordings, plain
 from pixelis.data.conclusions_seen import Chain
-from pixelis.data.thoughts import with_article
 from pixelis.trace.schema import Draft
 from pixelis.world import Item, Reference
 from pixelis.world.programs import Unanswerable
+from pixelis.world.vocabulary import with_article
 
 SAYINGS: Mapping[str, Callable[[Chain], Wordings]] = {
     **conclusions_pictures.SAYINGS,

@@ -112,8 +112,6 @@ class CorpusConfig(Config):
     """Records in one shard."""
     store_artifacts: bool = False
     """Keep what tools produced (views, frames). Off: their hashes are in the traces, and a replay makes them again."""
-    store_media: bool = False
-    """Keep media. World media are rendered again from their seed, so they need no room."""
     teacher: TeacherConfig = TeacherConfig()
     toolbox: TeachersToolbox = TeachersToolbox()
 

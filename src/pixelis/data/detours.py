@@ -14,13 +14,6 @@ from typing import Any, Literal
 from pixelis.data.oracle_session import Found, Seen, Session, as_read, centre, noun_of
 from pixelis.geometry import UnitBox
 from pixelis.world import Family
-from pixelis.world.item import ToolName
-
-PAPER_STEPS = 5.8
-PAPER_MIX: Mapping[ToolName, float] = {
-    "SEG": 0.241, "ZOOM": 0.171, "TRK": 0.229, "OCR": 0.202, "TEMP": 0.100, "PROP": 0.059,
-}  # fmt: skip
-"""Usage by tool in the paper's training split (sec:data); the six shares add up to 1.002 there."""
 
 Kind = Literal[
     "refused", "broad", "unknown", "first_closer", "refine", "miss", "skim", "reread", "parts", "recount", "check",

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from pixelis.data import detours
 from pixelis.data.oracle_acts import Hands
 from pixelis.data.oracle_session import Found, Seen, as_read, colour_of
-from pixelis.data.thoughts import with_article
 from pixelis.geometry import Span, Track, UnitBox
+from pixelis.world.vocabulary import with_article
 
 APPEARS = ("the {x} appears", "{x} appears", "the {x} enters", "a {x} appears")
 ENDLESS = 10_000

@@ -1,7 +1,8 @@
 """Parquet out: a corpus, items or traces as a folder that Hugging Face `datasets` opens by its path.
 
-What one looks at first has a column; the whole item and the whole trace stand beside them as JSON, byte for byte, so
-that nothing is lost on the way. Pixels are not exported: media are named by hash, and by path where there is one.
+What one looks at first has a column; the whole item and the whole trace stand beside them as JSON, from which equal
+ones are read again: nothing is lost but the spelling of a file that others wrote. Pixels are not exported: media are
+named by hash, and by path where there is one.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,13 @@ class Process:
 
     def _listen(self, news: News) -> None:
         assert self._popen.stdout is not None  # noqa: S101 - it was asked for
-        for line in self._popen.stdout:
-            news.put((self, Reply(**json.loads(line))))
-        news.put((self, None))
+        try:
+            for line in self._popen.stdout:
+                news.put((self, Reply(**json.loads(line))))
+        except (ValueError, TypeError):  # a torn reply: the process has died over it, or cannot be understood any more
+            self._popen.kill()
+        finally:
+            news.put((self, None))
 
     def _send(self, message: Any) -> None:
         assert self._popen.stdin is not None  # noqa: S101 - it was asked for
@@ -75,7 +80,8 @@ class Process:
         self._popen.wait()
         for pipe in (self._popen.stdin, self._popen.stdout):
             if pipe:
-                pipe.close()
+                with suppress(BrokenPipeError):  # what it was not told any more
+                    pipe.close()
         self._complaints.close()
 
 

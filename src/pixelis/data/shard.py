@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,17 +21,14 @@ from pydantic import Field, ValidationError
 from pixelis.data.record import Record, Row, Split, decode
 from pixelis.errors import TraceError
 from pixelis.geometry import Value
-from pixelis.trace.artifacts import replacing
+from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member, replacing
 from pixelis.trace.schema import Sha256, canonical_json
 
 BLOCK = 16
 """Records that are compressed together."""
 MEMBER_BYTES = 2**30
 """A member that says it is longer is refused unread."""
-LEVEL = 6
 INDEX = "index.jsonl"
-DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, KeyError)
-"""What a damaged archive makes of the standard library."""
 
 
 class ShardFacts(Value):
@@ -60,7 +56,9 @@ def write_shard(path: Path, units: Iterable[tuple[bytes, Mapping[str, bytes]]]) 
 
         def flush() -> None:
             if block:
-                _add(archive, f"records/{(len(rows) - 1) // BLOCK:05d}.jsonl", b"".join(block), zipfile.ZIP_DEFLATED)
+                add_member(
+                    archive, f"records/{(len(rows) - 1) // BLOCK:05d}.jsonl", b"".join(block), zipfile.ZIP_DEFLATED
+                )
                 block.clear()
 
         for line, blobs in units:
@@ -70,17 +68,11 @@ def write_shard(path: Path, units: Iterable[tuple[bytes, Mapping[str, bytes]]]) 
                 if hashlib.sha256(blobs[sha256]).hexdigest() != sha256:
                     raise TraceError(f"{path.name}: the bytes of {sha256[:12]}… are not the recorded ones")
                 kept.add(sha256)
-                _add(archive, f"blobs/{sha256}", blobs[sha256], zipfile.ZIP_STORED)
+                add_member(archive, f"blobs/{sha256}", blobs[sha256], zipfile.ZIP_STORED)
             if len(block) == BLOCK:
                 flush()
         flush()
-        _add(archive, INDEX, b"".join(rows), zipfile.ZIP_DEFLATED)
-
-
-def _add(archive: zipfile.ZipFile, name: str, content: bytes, how: int) -> None:
-    info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-    info.create_system, info.external_attr, info.compress_type = 3, 0o644 << 16, how
-    archive.writestr(info, content, compresslevel=LEVEL if how == zipfile.ZIP_DEFLATED else None)
+        add_member(archive, INDEX, b"".join(rows), zipfile.ZIP_DEFLATED)
 
 
 class Shard:
@@ -99,7 +91,7 @@ class Shard:
                 yield archive
         except OSError as error:
             raise TraceError(f"{self.path} cannot be read ({error.strerror or error})") from error
-        except DAMAGE as error:
+        except DAMAGED_ZIP as error:
             why = str(error).strip("'\"").splitlines()[0] if str(error) else type(error).__name__
             raise TraceError(f"{self.path}:{line}: the shard is damaged or cut off ({why})") from error
 
@@ -119,14 +111,16 @@ class Shard:
     def record(self, number: int) -> Record:
         """Record `number`, from 0; TraceError with `shard:line` where it is not sound."""
         at = number // BLOCK
-        if self._block is None or self._block[0] != at:
+        block = self._block  # once: another thread may put another block in its place
+        if block is None or block[0] != at:
             with self._archive(at * BLOCK + 1) as archive:
-                self._block = at, member(archive, f"records/{at:05d}.jsonl").splitlines(keepends=True)
-        place = number - at * BLOCK
-        if not 0 <= place < len(self._block[1]):
+                block = at, member(archive, f"records/{at:05d}.jsonl").splitlines(keepends=True)
+            self._block = block
+        place, lines = number - at * BLOCK, block[1]
+        if not 0 <= place < len(lines):
             raise TraceError(f"{self.path}:{number + 1}: the shard has no such record")
         try:
-            record = decode(self._block[1][place])
+            record = decode(lines[place])
         except TraceError as error:
             raise TraceError(f"{self.path}:{number + 1}: {error}") from error
         if record.item.id != self.rows[number].id:
@@ -144,6 +138,17 @@ class Shard:
         if hashlib.sha256(content).hexdigest() != sha256:
             raise TraceError(f"{self.path}: blob {sha256[:12]}… is not what was recorded")
         return content
+
+    def verify(self) -> None:
+        """Decode every record, hold it against its row, and hash every blob; TraceError at the first that is wrong."""
+        for number, row in enumerate(self.rows):
+            if self.record(number).row != row:
+                raise TraceError(f"{self.path}:{number + 1}: the index says something else than the record")
+        with self._archive() as archive:
+            names = [name.removeprefix("blobs/") for name in archive.namelist() if name.startswith("blobs/")]
+        for name in names:
+            if self.blob(name) is None:
+                raise TraceError(f"{self.path}: blob {name[:80]!r} is not named by a hash")
 
     def facts(self) -> ShardFacts:
         """Read the whole shard once: its hashes and counts; TraceError where anything is damaged."""
@@ -177,14 +182,7 @@ class Shard:
 
 def member(archive: zipfile.ZipFile, name: str) -> bytes:
     """A member's bytes, never more than a shard may hold in one."""
-    info = archive.getinfo(name)
-    if info.file_size > MEMBER_BYTES:
-        raise ValueError(f"{name} says it has {info.file_size} bytes; at most {MEMBER_BYTES}")
-    with archive.open(info) as stream:
-        content = stream.read(info.file_size + 1)
-    if len(content) != info.file_size:
-        raise ValueError(f"{name} has not the length that it says")
-    return content
+    return read_member(archive, name, most=MEMBER_BYTES)
 
 
 def read_json(path: Path, what: str, limit: int = 256 * 2**20) -> Any:

@@ -25,6 +25,7 @@ from pixelis.data.record import Record, encode, pack
 from pixelis.data.splits import Unit
 from pixelis.data.teaching import Lesson, Teacher, UndoneError, make_teacher, without_clock
 from pixelis.errors import PixelisError
+from pixelis.media import MediaSet
 from pixelis.tools.toolbox import Toolbox
 from pixelis.trace.artifacts import replacing
 from pixelis.world import Rendered, generate, shifted
@@ -59,7 +60,6 @@ class Solver:
         self.folder = folder
         self.toolbox = Toolbox(config.toolbox)
         self.teacher: Teacher = make_teacher(config, replies)
-        self._spool = Path(os.environ.get("TMPDIR", ""))
         self._counting = threading.Lock()
         self._told = (0, 0)
 
@@ -97,7 +97,7 @@ class Solver:
         try:
             lesson = self.taught(rendered, unit)
         finally:
-            self.forget(rendered)
+            self.toolbox.let_go(MediaSet(rendered.media))  # 5,000 clips on disk would be tens of gigabytes
         lesson = lesson._replace(trace=without_clock(lesson.trace))
         judgement = judge(rendered.item, lesson.trace, cited=lesson.cited)
         record = Record(
@@ -123,12 +123,6 @@ class Solver:
             if not ran_out(lesson) or attempt == TRIES_AFTER_A_TIMEOUT:
                 break
         return lesson
-
-    def forget(self, rendered: Rendered) -> None:
-        """Take away the pixels that the toolbox put on disk for its processes: 5,000 clips would fill it."""
-        for medium in rendered.media:
-            for file in self._spool.glob(f"pixelis-*/{medium.sha256}.npy"):
-                file.unlink(missing_ok=True)
 
 
 def ran_out(lesson: Lesson) -> int:

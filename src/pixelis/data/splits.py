@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from pixelis.data.record import SPLITS, Split
-from pixelis.errors import ConfigError, LeakageError
+from pixelis.errors import ConfigError
 from pixelis.world import SHIFTS
-from pixelis.world.item import Family
+from pixelis.world.item import FAMILIES, Family
 
 SEEDS_A_SPLIT = 10**9
 SEEDS_A_CORPUS = 10**7
@@ -53,15 +53,9 @@ def split_of(seed: int) -> Split:
     return SPLITS[seed // SEEDS_A_SPLIT]
 
 
-def require_split(seed: int, wanted: Split) -> None:
-    """LeakageError where an item of another split would be used as one of this."""
-    if split_of(seed) != wanted:
-        raise LeakageError(f"seed {seed} is of split {split_of(seed)}, not {wanted}: it must not be used here")
-
-
 def sizes(n: int, shares: Mapping[Split, float]) -> dict[Split, int]:
     """How many of n items each split gets: by largest remainder, so that they add up to n."""
-    total = sum(shares.values())
+    total = sum(shares.get(split, 0.0) for split in SPLITS)
     exact = {split: n * shares.get(split, 0.0) / total for split in SPLITS}
     given = {split: int(exact[split]) for split in SPLITS}
     by_remainder = sorted(SPLITS, key=lambda split: exact[split] - given[split], reverse=True)
@@ -82,9 +76,12 @@ def dealt(weights: Mapping[K, float]) -> Iterator[K]:
 
 
 def diagonal(families: Mapping[Family, float], difficulties: Mapping[int, float]) -> dict[tuple[Family, int], float]:
-    """Weights of every pair, in an order in which neighbours differ in both: a split of ten items has all families."""
-    levels = list(difficulties)
-    pairs = [(f, levels[(i + j) % len(levels)]) for j in range(len(levels)) for i, f in enumerate(families)]
+    """Weights of every pair, in an order in which neighbours differ in both: a split of ten items has all families.
+
+    The order of the keys plays no part: configurations that are equal give the same items.
+    """
+    levels, names = sorted(difficulties), [family for family in FAMILIES if family in families]
+    pairs = [(f, levels[(i + j) % len(levels)]) for j in range(len(levels)) for i, f in enumerate(names)]
     return {(f, d): families[f] * difficulties[d] for f, d in pairs}
 
 

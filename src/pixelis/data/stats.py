@@ -1,6 +1,7 @@
 """The corpus in the numbers of the paper's data section, side by side with the paper's own (sec:data).
 
-One pass over the records; memory holds counts, not records.
+One pass over the records; of each one memory keeps its task, stratum and three scores, which are z-scored in the end,
+and the beginning of its media hashes. Everything else is counts.
 """
 
 from __future__ import annotations

@@ -137,13 +137,19 @@ class Corpus:
         return self[at]
 
     def verify(self) -> None:
-        """Read every byte: TraceError at the first shard that is not the one in the manifest."""
+        """Read every byte: TraceError at the first shard, row or blob that is not what it should be."""
         for facts in self.manifest.shards:
-            found = Shard(self.folder / "shards" / facts.name).facts()
-            if found.content != facts.content or found.records != facts.records:
-                raise TraceError(f"{self.folder / 'shards' / facts.name}: its content is not what the manifest says")
+            self.require_shard(facts)
+            Shard(self.folder / "shards" / facts.name).verify()
         if corpus_hash(self.manifest.shards) != self.manifest.corpus:
             raise TraceError(f"{self.folder / MANIFEST}: the corpus hash is not that of its shards")
+
+    def require_shard(self, facts: ShardFacts) -> None:
+        """TraceError where a shard is missing, damaged, or has other records than the manifest says."""
+        path = self.folder / "shards" / facts.name
+        found = Shard(path).facts()
+        if (found.content, found.records, found.accepted) != (facts.content, facts.records, facts.accepted):
+            raise TraceError(f"{path}: its content is not what the manifest says")
 
     def blob(self, sha256: str, record: Record) -> bytes | None:
         """An artifact or medium of a record by its hash; None where the corpus does not keep it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from numpy.random import Generator
 
 from pixelis.geometry import UnitBox
 from pixelis.tools.results import ToolResult
+from pixelis.world.vocabulary import with_article
 
 LOOK_BACK = 0.65
 """How often a thought begins with what the last call gave."""
@@ -140,11 +140,6 @@ class Voice:
 
     def _one_of(self, lines: tuple[str, ...]) -> str:
         return lines[int(self.rng.integers(len(lines)))]
-
-
-def with_article(text: str) -> str:
-    """`a orange ring` as people say it."""
-    return re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", text)
 
 
 def reaction(last: ToolResult) -> tuple[str, dict[str, Any]]:

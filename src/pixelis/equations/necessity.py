@@ -39,14 +39,6 @@ def seg_required(iou: float, *, answer_changes: bool, at: float = 0.5) -> bool:
     return iou >= at and answer_changes
 
 
-def zoom_required(iou: float, *, whole_frame_changes: bool, at: float = 0.5) -> bool:
-    """ZOOM-required: the view has IoU >= 0.5, and giving the whole frame in its place changes the answer.
-
-    The paper ablates ZOOM without saying which items need it (supp:tool_necessity); ours, after its SEG.
-    """
-    return iou >= at and whole_frame_changes
-
-
 def trk_required(hota: float, *, shuffling_degrades: bool, at: float = 0.15) -> bool:
     """TRK-required: linked with HOTA >= the protocol's 0.15 (runlatency), and shuffled identities do worse
     (supp:tool_necessity).
@@ -66,14 +58,6 @@ def temp_required(tiou: float, *, random_window_flips: bool, at: float = 0.5) ->
     (supp:tool_necessity).
     """
     return tiou >= at and random_window_flips
-
-
-def prop_required(match: float, *, other_value_changes: bool, at: float = 1.0) -> bool:
-    """PROP-required: the attribute matches the reference, and giving another value in its place changes the answer.
-
-    The paper's protocol leaves PROP out (supp:tool_necessity); ours, after its READ.
-    """
-    return match >= at and other_value_changes
 
 
 def necessity_effect(full: ArrayLike, without: ArrayLike, needed: ArrayLike | None = None) -> Effect:

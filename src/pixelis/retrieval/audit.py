@@ -224,7 +224,7 @@ def canary_items(
         for variant, change in VARIANTS.items():
             path = stored(change(frame), workspace / f"canary-{number}-{variant}.png")
             planted.append((variant, number, Item(f"{right.items[number].name}#{variant}", path)))
-    for number in drawn_of(right, "clip", rng, max(1, most // 4)):
+    for number in drawn_of(right, "clip", rng, min(most, max(1, most // 4))):
         clip = right.items[number].open()
         for variant, change_of_clip in CLIP_VARIANTS.items():
             path = workspace / f"canary-{number}-{variant}.mp4"

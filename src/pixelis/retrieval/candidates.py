@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.retrieval.features import Features
-from pixelis.retrieval.hashing import Hashes, HashPairs, hamming_pairs
+from pixelis.retrieval.hashing import RADIUS, Hashes, HashPairs, HashTable, hamming_pairs
 
 BLOCK = 2048
 """Rows of embeddings multiplied at a time: 2048 x 8192 products are 64 MB."""
@@ -58,20 +59,60 @@ class Scored(NamedTuple):
     score: NDArray[np.float64]
 
 
+Rows = tuple[Hashes, NDArray[np.int64]]
+"""Hashes, and the item that each belongs to."""
+
+
+class Searched(NamedTuple):
+    """Rows that are looked for in a table of theirs."""
+
+    table: HashTable
+    owner: NDArray[np.int64]
+
+
+class Tables:
+    """What a collection is searched by: hashes and embeddings of all its items, each table made once, when wanted."""
+
+    def __init__(self, features: Sequence[Features], *, radius: int = RADIUS) -> None:
+        self.features, self.radius = features, radius
+
+    @cached_property
+    def whole(self) -> Searched:
+        return self._searched(whole(self.features, of_kind(self.features, "image")))
+
+    @cached_property
+    def keys(self) -> Searched:
+        return self._searched(keys(self.features))
+
+    @cached_property
+    def dense(self) -> Searched:
+        return self._searched(dense(self.features))
+
+    @cached_property
+    def embeddings(self) -> tuple[NDArray[np.float16], NDArray[np.int64]]:
+        return embedding_rows(self.features)
+
+    def _searched(self, rows: Rows) -> Searched:
+        return Searched(HashTable(rows[0], radius=self.radius), rows[1])
+
+
 def find_candidates(
     left: Sequence[Features],
-    right: Sequence[Features] | None,
+    right: Sequence[Features] | Tables | None,
     *,
     threshold: float,
-    radius: int = 8,
+    radius: int = RADIUS,
     flips: bool = True,
     per_item: int = 24,
 ) -> Candidates:
-    """Pairs (left item, right item); without `right`, (later item, earlier item) of one collection."""
+    """Pairs (left item, right item); without `right`, (later item, earlier item) of one collection.
+
+    A `right` that is searched often is handed over as `Tables`, whose radius holds.
+    """
     alone = right is None
-    other = left if right is None else right
-    hashed, hash_count, hash_off = nearest(hash_pairs(left, other, radius, alone=alone), per_item)
-    flipped, _, _ = nearest(mirror_pairs(left, other, radius, alone=alone) if flips else [], per_item)
+    other = right if isinstance(right, Tables) else Tables(left if right is None else right, radius=radius)
+    hashed, hash_count, hash_off = nearest(hash_pairs(left, other, alone=alone), per_item)
+    flipped, _, _ = nearest(mirror_pairs(left, other, alone=alone) if flips else [], per_item)
     embedded, embedding_count, embedding_off = nearest(embedding_pairs(left, other, threshold, alone=alone), per_item)
     found: dict[tuple[int, int], list[float]] = {}
     for slot, pairs in enumerate((hashed, flipped, embedded)):
@@ -84,28 +125,23 @@ def find_candidates(
     return Candidates(pairs_found, hash_count, embedding_count, hash_off + embedding_off)
 
 
-def hash_pairs(left: Sequence[Features], right: Sequence[Features], radius: int, *, alone: bool) -> Iterator[Scored]:
+def hash_pairs(left: Sequence[Features], right: Tables, *, alone: bool) -> Iterator[Scored]:
     """Images by their whole; where a clip is one of the two, by the centres of frames, dense on the clip's side."""
-    images_left, images_right = of_kind(left, "image"), of_kind(right, "image")
-    yield from joined(whole(left, images_left), whole(right, images_right), radius, alone=alone)
-    yield from joined(keys(left), dense(right), radius, alone=alone)
+    yield from joined(whole(left, of_kind(left, "image")), right.whole, alone=alone)
+    yield from joined(keys(left), right.dense, alone=alone)
     if not alone:
-        yield from joined(dense(left), keys(right), radius, alone=False)
+        yield from joined(dense(left), right.keys, alone=False)
         return
-    for pairs in joined(dense(left), keys(right), radius, alone=False):
+    for pairs in joined(dense(left), right.keys, alone=False):
         later = pairs.left > pairs.right
         yield Scored(pairs.left[later], pairs.right[later], pairs.score[later])
 
 
-def mirror_pairs(left: Sequence[Features], right: Sequence[Features], radius: int, *, alone: bool) -> Iterator[Scored]:
+def mirror_pairs(left: Sequence[Features], right: Tables, *, alone: bool) -> Iterator[Scored]:
     """Images against mirror images."""
-    images_left, images_right = of_kind(left, "image"), of_kind(right, "image")
+    images_left = of_kind(left, "image")
     mirrors = np.array([left[k].mirror for k in images_left], np.uint64), images_left
-    yield from joined(mirrors, whole(right, images_right), radius, alone=alone)
-
-
-Rows = tuple[Hashes, NDArray[np.int64]]
-"""Hashes, and the item that each belongs to."""
+    yield from joined(mirrors, right.whole, alone=alone)
 
 
 def of_kind(items: Sequence[Features], kind: str) -> NDArray[np.int64]:
@@ -132,10 +168,10 @@ def stacked(parts: list[tuple[int, Hashes]]) -> Rows:
     return np.concatenate([h for _, h in parts]), np.concatenate([np.full(len(h), k, np.int64) for k, h in parts])
 
 
-def joined(left: Rows, right: Rows, radius: int, *, alone: bool) -> Iterator[Scored]:
+def joined(left: Rows, right: Searched, *, alone: bool) -> Iterator[Scored]:
     """Items whose rows are near; with `alone`, the later one on the left."""
-    for pairs in hamming_pairs(left[0], right[0], radius=radius):
-        yield from owners(pairs, left[1], right[1], alone=alone)
+    for pairs in hamming_pairs(left[0], right.table):
+        yield from owners(pairs, left[1], right.owner, alone=alone)
 
 
 def owners(pairs: HashPairs, left: NDArray[np.int64], right: NDArray[np.int64], *, alone: bool) -> Iterator[Scored]:
@@ -145,12 +181,10 @@ def owners(pairs: HashPairs, left: NDArray[np.int64], right: NDArray[np.int64], 
         yield Scored(i[keep], j[keep], pairs.distance[keep].astype(np.float64))
 
 
-def embedding_pairs(
-    left: Sequence[Features], right: Sequence[Features], threshold: float, *, alone: bool
-) -> Iterator[Scored]:
+def embedding_pairs(left: Sequence[Features], right: Tables, threshold: float, *, alone: bool) -> Iterator[Scored]:
     """Every pair of items with two frames whose cosine reaches the threshold; exact, block by block."""
-    a, owner_a = embedding_rows(left)
-    b, owner_b = (a, owner_a) if alone else embedding_rows(right)
+    b, owner_b = right.embeddings
+    a, owner_a = (b, owner_b) if alone else embedding_rows(left)
     for start in range(0, len(a), BLOCK):
         rows = a[start : start + BLOCK].astype(np.float32)
         stop = min(len(b), start + BLOCK) if alone else len(b)

@@ -37,7 +37,9 @@ class DedupConfig(Config):
     """Breaks a tie between the two stages."""
     clip_ssim: float = 0.90
     template_ssim: float = 0.75
-    """Below this, what only the embedding flagged and overlaps little is a template."""
+    """SSIM from which a pair that is not the same is called `template`, and not `different`; both stay."""
+    template_overlap: float = 0.25
+    """Overlap over which it is called so too. The paper spares what is under both; here only sameness removes."""
     overlap: float = 0.97
     """Share of the local structure that must be the same: a table with one row of other numbers falls below."""
     clip_overlap: float = 0.90
@@ -128,7 +130,9 @@ class Confirmer:
         return both_stages or found.ssim > config.ssim or found.overlap >= 0.99
 
     def _apart(self, found: Likeness) -> Kind:
-        return "template" if found.overlap > 0.25 or found.ssim >= self._config.template_ssim else "different"
+        """What to call a pair that stays: the same background or layout with other content, or nothing in common."""
+        alike = found.overlap > self._config.template_overlap or found.ssim >= self._config.template_ssim
+        return "template" if alike else "different"
 
     def _clips(self, pair: Candidate, a: Features, b: Features) -> Finding:
         short_is_left = a.duration_s <= b.duration_s

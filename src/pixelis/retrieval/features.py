@@ -7,6 +7,7 @@ dense, so that a trimmed copy finds its offset (supp:index_whitelist_dedup: 1 fp
 from __future__ import annotations
 
 import io
+import math
 import sqlite3
 import threading
 import warnings
@@ -14,7 +15,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 from pixelis.errors import ConfigError
 from pixelis.media import Frame, Medium
 from pixelis.retrieval.hashing import Hashes, centre_square, perceptual_hash
-from pixelis.retrieval.placing import Thumbnail, thumbnail_of
+from pixelis.retrieval.placing import SIDE, Thumbnail, thumbnail_of
+from pixelis.trace.artifacts import DAMAGED_ZIP, read_member
 from pixelis.weights import cache_dir
 
 KEY_FPS = 1.0
@@ -31,6 +33,8 @@ MOST_KEYFRAMES = 1200
 """Twenty minutes at one a second; a longer clip is sampled more thinly, evenly."""
 VERSION = "1"
 """Of the features: another number, and what was kept is computed again."""
+MOST_BYTES = 64 * 2**20
+"""Of one medium's features: 1200 keyframes of 1280 values are 3 MB, a day of hashes 11."""
 
 
 class ImageEncoder(Protocol):
@@ -82,21 +86,55 @@ class Features:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Features:
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            sha256, kind, whole, mirror = (str(word) for word in stored["head"])
-            return cls(
-                sha256=sha256,
-                kind="clip" if kind == "clip" else "image",
-                whole=int(whole, 16),
-                mirror=int(mirror, 16),
-                key_times_s=stored["key_times"],
-                key_hashes=stored["key_hashes"],
-                dense_times_s=stored["dense_times"],
-                dense_hashes=stored["dense_hashes"],
-                embeddings=stored["embeddings"],
-                thumbnail=stored["thumbnail"],
-                duration_s=float(stored["duration"][0]),
-            )
+        """ValueError, or another of DAMAGED_ZIP, where these are no features."""
+        stored = arrays(content)
+        sha256, kind, whole, mirror = (str(word) for word in stored["head"])
+        if kind not in ("image", "clip") or max(int(whole, 16), int(mirror, 16)) >= 2**64:
+            raise ValueError(f"the features of no image or clip ({kind[:20]!r})")
+        frames = {len(stored[name]) for name in ("key_times", "key_hashes", "embeddings")}
+        if len(frames) != 1 or 0 in frames or len(stored["dense_times"]) != len(stored["dense_hashes"]):
+            raise ValueError("its arrays do not have one entry for each frame")
+        if stored["duration"].shape != (1,) or stored["thumbnail"].shape != (SIDE, SIDE):
+            raise ValueError("its duration or its thumbnail has another shape")
+        return cls(
+            sha256=sha256,
+            kind="clip" if kind == "clip" else "image",
+            whole=int(whole, 16),
+            mirror=int(mirror, 16),
+            key_times_s=stored["key_times"],
+            key_hashes=stored["key_hashes"],
+            dense_times_s=stored["dense_times"],
+            dense_hashes=stored["dense_hashes"],
+            embeddings=stored["embeddings"],
+            thumbnail=stored["thumbnail"],
+            duration_s=float(stored["duration"][0]),
+        )
+
+
+SHAPES = {
+    "head": ("U", 1), "duration": ("f8", 1), "key_times": ("f8", 1), "key_hashes": ("u8", 1), "dense_times": ("f8", 1),
+    "dense_hashes": ("u8", 1), "embeddings": ("f2", 2), "thumbnail": ("u1", 2),
+}  # fmt: skip
+"""Type and dimensions of each array of the features."""
+
+
+def arrays(content: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz. A header must say what there are bytes for: `np.load` would allocate whatever it says."""
+    found = {}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for name, (kind, dimensions) in SHAPES.items():
+            stored = read_member(archive, f"{name}.npy", most=MOST_BYTES)
+            stream = io.BytesIO(stored)
+            if np.lib.format.read_magic(stream) != (1, 0):
+                raise ValueError(f"{name} is no array of version 1.0")
+            shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+            if len(shape) != dimensions or not (dtype.kind == "U" if kind == "U" else dtype == np.dtype(kind)):
+                raise ValueError(f"{name} is an array of {dtype} with {len(shape)} dimensions")
+            if math.prod(shape) * dtype.itemsize != len(stored) - stream.tell():
+                raise ValueError(f"{name} says it has the shape {shape}, which are not its bytes")
+            flat = np.frombuffer(stored, dtype, offset=stream.tell())
+            found[name] = flat.reshape(shape, order="F" if by_columns else "C")
+    return found
 
 
 def features_of(medium: Medium, encoder: ImageEncoder) -> Features:
@@ -180,7 +218,7 @@ class FeatureCache:
         row = self._attempt("SELECT value FROM features WHERE key = ?", (self._key(sha256, encoder),))
         try:
             return Features.from_bytes(row[0]) if row else None
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):  # a torn entry is computed again
+        except (OSError, *DAMAGED_ZIP):  # a torn entry is computed again
             return None
 
     def put(self, features: Features, encoder: ImageEncoder) -> None:

@@ -8,6 +8,7 @@ one bit away from it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -49,18 +50,17 @@ def centre_square(frame: Frame) -> Frame:
     return np.ascontiguousarray(frame[top : top + side, left : left + side])
 
 
-def hamming_pairs(a: Hashes, b: Hashes | None = None, *, radius: int = RADIUS) -> Iterator[HashPairs]:
+def hamming_pairs(a: Hashes, b: Hashes | HashTable | None = None, *, radius: int = RADIUS) -> Iterator[HashPairs]:
     """Every pair (i, j) with a Hamming distance of at most `radius`, once, in chunks.
 
     Without `b` the pairs are those of `a` with itself, i < j. Equal hashes are joined once however many there are: the
-    work grows with the distinct ones, the answer with the pairs.
+    work grows with the distinct ones, the answer with the pairs. A `b` that is searched often is handed over as a
+    table, of the same radius.
     """
-    if not 0 <= radius <= 64:
-        raise ValueError(f"radius {radius}: a 64-bit hash has distances from 0 to 64")
     left, left_items = grouped(a)
-    right, right_items = (left, left_items) if b is None else grouped(b)
-    for found in distinct_pairs(left, right, radius, same=b is None):
-        yield from expanded(found, left_items, right_items, same=b is None)
+    table = b if isinstance(b, HashTable) else HashTable(a if b is None else b, radius=radius)
+    for found in distinct_pairs(left, table, same=b is None):
+        yield from expanded(found, left_items, table.items, same=b is None)
 
 
 class Grouped(NamedTuple):
@@ -77,16 +77,44 @@ def grouped(hashes: Hashes) -> tuple[Hashes, Grouped]:
     return distinct, Grouped(np.argsort(group, kind="stable").astype(np.int64), starts, counts.astype(np.int64))
 
 
-def distinct_pairs(left: Hashes, right: Hashes, radius: int, *, same: bool) -> Iterator[HashPairs]:
+class Buckets(NamedTuple):
+    """Hashes by the key of one band: those of key k are `order[starts[k] : ends[k]]`."""
+
+    order: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+class HashTable:
+    """Hashes to be searched: grouped, and sorted into the buckets of every band, once."""
+
+    def __init__(self, hashes: Hashes, *, radius: int = RADIUS) -> None:
+        if not 0 <= radius <= 64:
+            raise ValueError(f"radius {radius}: a 64-bit hash has distances from 0 to 64")
+        self.radius, self.bands = radius, band_shifts(radius)
+        self.distinct, self.items = grouped(hashes)
+
+    @cached_property
+    def buckets(self) -> list[Buckets]:
+        return [bucketed(self.distinct, shift, width) for shift, width in self.bands]
+
+
+def band_keys(hashes: Hashes, shift: int, width: int) -> NDArray[np.int64]:
+    return ((hashes >> np.uint64(shift)) & np.uint64((1 << width) - 1)).astype(np.int64)
+
+
+def bucketed(hashes: Hashes, shift: int, width: int) -> Buckets:
+    keys = band_keys(hashes, shift, width)
+    ends = np.cumsum(np.bincount(keys, minlength=1 << width))
+    return Buckets(np.argsort(keys, kind="stable"), np.concatenate([[0], ends[:-1]]), ends)
+
+
+def distinct_pairs(left: Hashes, table: HashTable, *, same: bool) -> Iterator[HashPairs]:
     """Pairs among distinct hashes; with `same`, i <= j (a hash is its own pair)."""
-    bands = band_shifts(radius)
+    right, radius, bands = table.distinct, table.radius, table.bands
     for number, (shift, width) in enumerate(bands):
-        mask = np.uint64((1 << width) - 1)
-        keys_left = ((left >> np.uint64(shift)) & mask).astype(np.int64)
-        keys_right = ((right >> np.uint64(shift)) & mask).astype(np.int64)
-        order = np.argsort(keys_right, kind="stable")
-        ends = np.cumsum(np.bincount(keys_right, minlength=1 << width))
-        starts = np.concatenate([[0], ends[:-1]])
+        keys_left = band_keys(left, shift, width)
+        order, starts, ends = table.buckets[number]
         for flip in (0, *(1 << bit for bit in range(width))):
             bucket = keys_left ^ flip
             for i, j in ranges(starts[bucket], ends[bucket]):

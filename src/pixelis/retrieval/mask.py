@@ -10,18 +10,42 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pydantic import Field, ValidationError
+
+from pixelis.config import Config
 from pixelis.errors import ConfigError, LeakageError, MediaError
 from pixelis.media import Medium
 from pixelis.retrieval.calibrate import threshold_of
-from pixelis.retrieval.candidates import find_candidates
+from pixelis.retrieval.candidates import Tables, find_candidates
 from pixelis.retrieval.collection import Collection, Item, Progress, collect, silent
 from pixelis.retrieval.confirm import Confirmer, DedupConfig
-from pixelis.retrieval.features import FeatureCache, Features, ImageEncoder, features_of
+from pixelis.retrieval.features import MOST_BYTES, FeatureCache, Features, ImageEncoder, features_of
+from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member, replacing
+from pixelis.trace.schema import canonical_json
 
 if TYPE_CHECKING:
     from pixelis.retrieval.dedup import Removal
 
 VERSION = 1
+HEAD_BYTES = 256 * 2**20
+"""Of the names and paths of the masked media: a million of them."""
+
+
+class MaskedItem(Config):
+    """A masked medium in the head of the file."""
+
+    name: str
+    path: str | None
+
+
+class MaskHead(Config):
+    """What a mask file says about itself."""
+
+    version: int
+    encoder: str
+    threshold: float = Field(ge=-1.0, le=1.0)
+    config: DedupConfig
+    items: tuple[MaskedItem, ...]
 
 
 class Blocked(NamedTuple):
@@ -82,6 +106,7 @@ class EvaluationMask:
     def __init__(self, media: Collection, *, encoder: str, threshold: float, config: DedupConfig | None = None) -> None:
         self.media, self.encoder, self.threshold = media, encoder, threshold
         self.config = config or DedupConfig()
+        self._tables = Tables(media.features, radius=self.config.hamming)
         self._hashes = {f.sha256: item.name for f, item in zip(media.features, media.items, strict=True)}
 
     @classmethod
@@ -128,7 +153,13 @@ class EvaluationMask:
         features = features_of(medium, encoder)
         one = Collection([Item(what, medium=medium)], [features])
         confirm = Confirmer(one, self.media, self.config, self.threshold)
-        near = find_candidates(one.features, self.media.features, threshold=self.threshold, radius=self.config.hamming)
+        near = find_candidates(
+            one.features,
+            self._tables,
+            threshold=self.threshold,
+            flips=self.config.flips != "ignore",
+            per_item=self.config.per_item,
+        )
         for pair in near.pairs:
             finding = confirm(pair)
             flip = finding.kind == "flip" and self.config.flips == "remove"
@@ -141,30 +172,53 @@ class EvaluationMask:
         return features
 
     def save(self, path: Path) -> None:
-        """One zip file: what the mask is, and the features of each medium."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        items = [{"name": i.name, "path": str(i.path.resolve()) if i.path else None} for i in self.media.items]
-        head = {"version": VERSION, "encoder": self.encoder, "threshold": self.threshold, "items": items}
-        partial = path.with_name(f"{path.name}.part")
-        with zipfile.ZipFile(partial, "w") as file:
-            file.writestr("mask.json", json.dumps({**head, "config": self.config.model_dump()}))
-            for number, features in enumerate(self.media.features):
-                file.writestr(f"{number}.npz", features.to_bytes())
-        partial.replace(path)
+        """One zip file, of the same bytes for the same mask: what the mask is, and the features of each medium."""
+        items = tuple(MaskedItem(name=i.name, path=str(i.path.resolve()) if i.path else None) for i in self.media.items)
+        head = MaskHead(
+            version=VERSION, encoder=self.encoder, threshold=self.threshold, config=self.config, items=items
+        )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as stream, zipfile.ZipFile(stream, "w") as file:
+                add_member(file, "mask.json", canonical_json(head.model_dump(mode="json")), zipfile.ZIP_DEFLATED)
+                for number, features in enumerate(self.media.features):
+                    add_member(file, f"{number}.npz", features.to_bytes(), zipfile.ZIP_STORED)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written ({error.strerror or error})") from error
 
     @classmethod
     def load(cls, path: Path) -> EvaluationMask:
+        """ConfigError in one line where the file is no mask, whatever it is instead."""
         try:
             with zipfile.ZipFile(path) as file:
-                head = json.loads(file.read("mask.json"))
-                if head["version"] > VERSION:
-                    raise ConfigError(f"{path}: mask version {head['version']}, this build reads up to {VERSION}")
-                features = [Features.from_bytes(file.read(f"{k}.npz")) for k in range(len(head["items"]))]
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise ConfigError(f"{path} is not an evaluation mask ({error}); make it again") from error
-        items = [Item(i["name"], Path(i["path"]) if i["path"] else None) for i in head["items"]]
-        config = DedupConfig(**head["config"])
-        return cls(Collection(items, features), encoder=head["encoder"], threshold=head["threshold"], config=config)
+                head = read_head(path, read_member(file, "mask.json", most=HEAD_BYTES))
+                features = [
+                    Features.from_bytes(read_member(file, f"{number}.npz", most=MOST_BYTES))
+                    for number in range(len(head.items))
+                ]
+            if len({found.embeddings.shape[1] for found in features}) > 1:
+                raise ValueError("its embeddings are not of one length")
+        except (OSError, *DAMAGED_ZIP) as error:
+            why = str(error).strip("'\"").splitlines()[0][:300] if str(error) else type(error).__name__
+            raise ConfigError(f"{path} is not an evaluation mask ({why}); make it again") from error
+        items = [Item(item.name, Path(item.path) if item.path else None) for item in head.items]
+        return cls(Collection(items, features), encoder=head.encoder, threshold=head.threshold, config=head.config)
+
+
+def read_head(path: Path, content: bytes) -> MaskHead:
+    """The head of a mask file; ValueError in one line where it is none, ConfigError where it is a newer one."""
+    try:
+        found = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("its head is nested too deeply") from error
+    version = found.get("version") if isinstance(found, dict) else None
+    if isinstance(version, int) and version > VERSION:
+        raise ConfigError(f"{path}: mask version {version}, this build reads up to {VERSION}; update pixelis")
+    try:
+        return MaskHead.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'its head'}: {first['msg']}") from error
 
 
 __all__ = ["BlockList", "Blocked", "EvaluationMask", "LeakageError", "MediaError"]

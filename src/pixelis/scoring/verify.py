@@ -50,17 +50,12 @@ class Verdict(NamedTuple):
     """TEMP: from the middle of the segment to that of the reference."""
 
 
-def verify_step(
-    result: ToolResult, references: Sequence[Known], *, evidence: Sequence[Known] | None = None
-) -> Verdict | None:
-    """The verdict on one call; None where it did not succeed or nothing applies.
-
-    ZOOM is held against `evidence` (all references if left out): the crop must hold some of it.
-    """
+def verify_step(result: ToolResult, references: Sequence[Known]) -> Verdict | None:
+    """The verdict on one call; None where it did not succeed or nothing applies."""
     if not result.ok:
         return None
     check = CHECKS.get(result.tool)
-    return check(result, references, references if evidence is None else evidence) if check else None
+    return check(result, references) if check else None
 
 
 def _verdict(tool: str, score: float, metric: str, offset_s: float = 0.0) -> Verdict:
@@ -70,7 +65,7 @@ def _verdict(tool: str, score: float, metric: str, offset_s: float = 0.0) -> Ver
 # --- regions
 
 
-def _seg(result: ToolResult, references: Sequence[Known], evidence: Sequence[Known]) -> Verdict | None:
+def _seg(result: ToolResult, references: Sequence[Known]) -> Verdict | None:
     """The best IoU with something that is there, of each returned region, averaged by area: specks weigh little."""
     things = [r.footprint for r in references if r.footprint.label != "ground"]
     found = [
@@ -118,17 +113,21 @@ def _area(box: UnitBox) -> float:
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def _zoom(result: ToolResult, references: Sequence[Known], evidence: Sequence[Known]) -> Verdict | None:
-    """The largest share of a piece of evidence that the crop shows."""
+def _zoom(result: ToolResult, references: Sequence[Known]) -> Verdict | None:
+    """The largest share of something that is there which the crop shows.
+
+    The paper checks SEG and ZOOM by one IoU; a crop is wider than what it is for, so that a share takes its place.
+    It may hold anything known, not the evidence alone: a moment is found by a thing that is no part of the answer.
+    """
     view = result.view
     if view is None:
         return None
     held: list[float] = []
-    for known in evidence:
+    for known in references:
         box = _box_on(known.footprint, view.media, view.frame)
-        if box is not None:
+        if box is not None and known.footprint.label != "ground":
             held.append(_shared(box, view.box) / max(_area(box), 1e-12))
-    return _verdict("ZOOM", max(held), "share of the evidence in view") if held else None
+    return _verdict("ZOOM", max(held), "share of a thing in view") if held else None
 
 
 def _box_on(footprint: Footprint, media: str, frame: int) -> UnitBox | None:
@@ -144,7 +143,7 @@ def _box_on(footprint: Footprint, media: str, frame: int) -> UnitBox | None:
 # --- tracks
 
 
-def _trk(result: ToolResult, references: Sequence[Known], evidence: Sequence[Known]) -> Verdict | None:
+def _trk(result: ToolResult, references: Sequence[Known]) -> Verdict | None:
     """HOTA over the frames that the call looked at: one track against the thing it began on, several against all."""
     gold = [r.footprint for r in references if isinstance(r.footprint, Track)]
     found = [f for f in result.footprints if isinstance(f, Track)]
@@ -186,7 +185,7 @@ def _on_frames(track: Track, frames: set[int], track_id: int) -> Track | None:
 # --- text
 
 
-def _ocr(result: ToolResult, references: Sequence[Known], evidence: Sequence[Known]) -> Verdict | None:
+def _ocr(result: ToolResult, references: Sequence[Known]) -> Verdict | None:
     """ANLS of each line with the text that stands there, averaged by letters; what stands nowhere counts 0."""
     texts = [r.footprint for r in references if isinstance(r.footprint, TextSpan)]
     lines = [f for f in result.footprints if isinstance(f, TextSpan)]
@@ -217,7 +216,7 @@ def _touch(a: UnitBox, b: UnitBox) -> bool:
 # --- time
 
 
-def _temp(result: ToolResult, references: Sequence[Known], evidence: Sequence[Known]) -> Verdict | None:
+def _temp(result: ToolResult, references: Sequence[Known]) -> Verdict | None:
     """Temporal IoU of the best segment with the reference that it overlaps most; frames by time have no verdict."""
     first = next((f for f in result.footprints if isinstance(f, Span)), None)
     if first is None or result.output.get("frames"):
@@ -240,7 +239,7 @@ def _offset(a: Span, b: Span) -> float:
 # --- properties
 
 
-def _prop(result: ToolResult, references: Sequence[Known], evidence: Sequence[Known]) -> Verdict | None:
+def _prop(result: ToolResult, references: Sequence[Known]) -> Verdict | None:
     """Share of the attributes, among those that the reference states in words, that PROP named as it does."""
     if not result.footprints:
         return None

@@ -115,6 +115,10 @@ class Toolbox:
         """Let go of what was perceived on frames in this process, so that the next call is as dear as the first."""
         self._perceive = PerceptionCache(self.cache)
 
+    def let_go(self, media: MediaSet) -> None:
+        """Take pixels that were put on disk for workers away again: these media will not be asked about any more."""
+        self._spool.forget(media.given)
+
     def schemas(self) -> list[dict[str, Any]]:
         """Every tool in the OpenAI function format."""
         return [tool.schema() for tool in self.tools.values()]

@@ -162,6 +162,18 @@ class Spool:
                 self._held.subtract(held)
                 self._shrink()
 
+    def forget(self, media: tuple[Medium, ...]) -> None:
+        """Take away the files of media that will not be asked for again; one that is in use stays."""
+        with self._lock:
+            for medium in media:
+                file = self._file(medium)
+                if file in self._sizes and not self._held[file]:
+                    del self._sizes[file]
+                    Path(file).unlink(missing_ok=True)
+
+    def _file(self, medium: Medium) -> str:
+        return str(Path(self._folder.name) / f"{medium.sha256}.npy") if self._folder else ""
+
     def _shrink(self) -> None:
         for file in [f for f in self._sizes if not self._held[f]]:
             if sum(self._sizes.values()) <= self._limit:
@@ -176,7 +188,7 @@ class Spool:
         import numpy as np
 
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="pixelis-", ignore_cleanup_errors=True)
-        file = Path(self._folder.name) / f"{medium.sha256}.npy"
+        file = Path(self._file(medium))
         if str(file) not in self._sizes:
             try:
                 with file.open("wb") as out:

@@ -7,6 +7,8 @@ import os
 import re
 import stat
 import threading
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +25,8 @@ EXTENSIONS = {
     "application/json": "json",
     "text/plain": "txt",
 }
+DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, KeyError)
+"""What a damaged archive makes of the standard library."""
 
 
 def artifact_folder(trace_path: Path) -> Path:
@@ -105,6 +109,25 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             temporary.unlink()
         raise
     sync_folder(path.parent)
+
+
+def add_member(archive: zipfile.ZipFile, name: str, content: bytes, how: int) -> None:
+    """A member that knows neither the time nor the machine, so that equal content gives equal archives."""
+    info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+    info.create_system, info.external_attr, info.compress_type = 3, 0o644 << 16, how
+    archive.writestr(info, content, compresslevel=6 if how == zipfile.ZIP_DEFLATED else None)
+
+
+def read_member(archive: zipfile.ZipFile, name: str, *, most: int) -> bytes:
+    """A member's bytes; ValueError, and nothing read, where it says it has over `most` of them."""
+    info = archive.getinfo(name)
+    if info.file_size > most:
+        raise ValueError(f"{name} says it has {info.file_size} bytes; at most {most}")
+    with archive.open(info) as stream:
+        content = stream.read(info.file_size + 1)
+    if len(content) != info.file_size:
+        raise ValueError(f"{name} has not the length that it says")
+    return content
 
 
 def remove_with_empty_folders(file: Path) -> None:

@@ -13,6 +13,7 @@ from pixelis.media import MediaSet, Medium
 from pixelis.world.item import FAMILIES, Family, Item, MediumFacts, letter, score
 from pixelis.world.necessity import Case, necessities
 from pixelis.world.template import Brief, Dial, Draft, Template
+from pixelis.world.vocabulary import with_article
 
 MIX = (1, 2, 3, 4, 5)
 """Without a difficulty all five come up alike."""
@@ -118,7 +119,7 @@ def worded(wording: str, draft: Draft) -> str:
         key: ", ".join(map(str, value)) if isinstance(value, tuple) else value
         for key, value in draft.parameters.items()
     }
-    text = wording.format(**fields)
+    text = with_article(wording.format(**fields))
     return text[0].upper() + text[1:]
 
 

@@ -21,8 +21,9 @@ from pixelis.errors import ConfigError
 from pixelis.geometry import Mask, Size, Track
 from pixelis.media import Clip, Image, MediaSet, Medium
 from pixelis.media.medium import Frame
-from pixelis.world.generate import Rendered, facts_of
-from pixelis.world.item import Reference, ShiftFacts
+from pixelis.world.generate import Rendered, facts_of, template
+from pixelis.world.item import Item, Reference, ShiftFacts
+from pixelis.world.programs import Unanswerable
 from pixelis.world.textures import fractal
 
 Pixels = NDArray[np.uint8]
@@ -139,7 +140,11 @@ def apply(shift: str, severity: int, seed: int, media: Sequence[Medium]) -> tupl
 
 
 def shifted(rendered: Rendered, shift: str, severity: int, seed: int = 0) -> Rendered:
-    """The item under a shift: new pixels, the same question, references that are still true."""
+    """The item under a shift: new pixels, the same question, references that follow them.
+
+    Where those would give another answer (a thing half hidden is no longer the larger one), the old ones stay: the
+    question is about what was there. Spans keep their edges; jitter moves them by a frame at most.
+    """
     media = apply(shift, severity, seed, rendered.media)
     names = MediaSet(media).names
     references = rendered.item.references
@@ -151,6 +156,8 @@ def shifted(rendered: Rendered, shift: str, severity: int, seed: int = 0) -> Ren
         if shift == "occlusion":
             hidden = occluders(severity, rng, medium.size)
             references = tuple(_uncovered(r, name, hidden) for r in references)
+    if not _still_answers(rendered.item, references):
+        references = rendered.item.references
     update: dict[str, Any] = {
         "id": f"{rendered.item.id}+{shift}{severity}",
         "media": tuple(facts_of(name, medium) for name, medium in zip(names, media, strict=True)),
@@ -158,6 +165,16 @@ def shifted(rendered: Rendered, shift: str, severity: int, seed: int = 0) -> Ren
         "shift": ShiftFacts(name=shift, severity=severity, seed=seed),
     }
     return Rendered(rendered.item.model_copy(update=update), media)
+
+
+def _still_answers(item: Item, references: Sequence[Reference]) -> bool:
+    """Whether the item's own program finds its answer in these references."""
+    if references == item.references:
+        return True
+    try:
+        return template(item.template).solve(references, item.parameters) == item.answer_text
+    except (Unanswerable, KeyError, ZeroDivisionError, ValueError):
+        return False
 
 
 def check(shift: str, severity: int) -> None:
@@ -214,8 +231,12 @@ def _uncovered(reference: Reference, media: str, hidden: NDArray[np.bool_]) -> R
     return reference.model_copy(update={"footprint": Mask.from_array(left, **evidence)})
 
 
+BIT_EXACT = 1 << 23
+"""AV_CODEC_FLAG_BITEXACT of FFmpeg: the same bytes whatever the processor offers."""
+
+
 def coded(frames: Sequence[Frame], severity: int) -> list[Frame]:
-    """Frames through a video codec and back: MPEG-4 part 2 on one thread, which is the same on every machine."""
+    """Frames through a video codec and back: MPEG-4 part 2 on one thread and without SIMD short cuts."""
     import av
 
     height, width = frames[0].shape[:2]
@@ -226,6 +247,7 @@ def coded(frames: Sequence[Frame], severity: int) -> list[Frame]:
         stream.width, stream.height, stream.pix_fmt, stream.thread_count = *even, "yuv420p", 1
         quantiser = 3 + 5 * severity  # of 31
         stream.codec_context.qmin = stream.codec_context.qmax = quantiser
+        stream.codec_context.flags |= BIT_EXACT
         for frame in frames:
             right, bottom = even[0] - width, even[1] - height
             padded = cv2.copyMakeBorder(np.asarray(frame), 0, bottom, 0, right, cv2.BORDER_REPLICATE)
@@ -234,5 +256,6 @@ def coded(frames: Sequence[Frame], severity: int) -> list[Frame]:
     out.seek(0)
     with av.open(out, "r") as opened:
         opened.streams.video[0].thread_count = 1
+        opened.streams.video[0].codec_context.flags |= BIT_EXACT
         decoded = [np.asarray(frame.to_ndarray(format="rgb24"), dtype=np.uint8) for frame in opened.decode(video=0)]
     return [frame[:height, :width] for frame in decoded]

@@ -6,6 +6,7 @@ is the tool's and not the page's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeVar
@@ -94,3 +95,8 @@ def spread(rng: Generator, count: int, low: int, high: int, apart: int) -> list[
 def listed(words: Sequence[str], last: str = "or") -> str:
     """A, B or C."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def with_article(text: str) -> str:
+    """`a orange ring` as people say it."""
+    return re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", text)

@@ -16,6 +16,7 @@ from pixelis.data.importers.ocr import ocr_items
 from pixelis.data.importers.outcome import Outcome, Tally, Wishes
 from pixelis.data.importers.questions import TEMPLATES
 from pixelis.data.importers.spans import span_items
+from pixelis.data.rights import rights_reasons
 from pixelis.errors import ConfigError, MediaError
 from pixelis.media import MediaSet, open_media
 from pixelis.trace import codec
@@ -43,13 +44,22 @@ def problems_path(out: Path) -> Path:
 
 
 def write_items(outcomes: Iterable[Outcome], out: Path, *, limit: int | None = None) -> Tally:
-    """Write items as they come, and every problem beside them. Where there is no item, `out` is not written."""
+    """Write items as they come, and every problem beside them. Where there is no item, `out` is not written.
+
+    An item whose media may not enter a corpus, by their licence or a visible watermark, is a problem.
+    """
     require_items_file(out)
 
     def encoded(outcome: Item, tally: Tally) -> bytes:
         return outcome.model_dump_json(exclude_none=True).encode() + b"\n"
 
-    return _written(outcomes, out, encoded, limit)
+    return _written(map(with_rights, outcomes), out, encoded, limit)
+
+
+def with_rights(outcome: Outcome) -> Outcome:
+    """The item, or why its media may not be used."""
+    reasons = rights_reasons(outcome) if isinstance(outcome, Item) else []
+    return Problem(outcome.id, "; ".join(reasons)) if isinstance(outcome, Item) and reasons else outcome
 
 
 def write_traces(outcomes: Iterable[Imported | Problem], out: Path, *, limit: int | None = None) -> Tally:

@@ -303,7 +303,7 @@ TEMPLATES = (
         (
             "Which of these is the {most}?",
             "Compare the sizes of the four: which is the {most}?",
-            "Among the following, which covers the picture as the {most} one?",
+            "Which of the following is the {most} in the picture?",
             "Of these four things, which is the {most} by area?",
         ),
         _size, _most, "choice", (EACH_OPTION,), doc="compare the areas of the regions",

@@ -215,7 +215,7 @@ TEMPLATES = (
         "motion.fastest", "motion",
         (
             "Which is the {most}: {listed}?",
-            "Of {listed}, which moves as the {most}?",
+            "Of {listed}, which moves {most}?",
             "Compare the speeds of {listed}: which is the {most}?",
             "Name the {most} of these: {listed}.",
         ),
