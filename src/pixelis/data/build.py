@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 
 from pixelis import __version__
 from pixelis.data.corpus_config import CorpusConfig
+from pixelis.data.item_files import ItemFiles, mixed
 from pixelis.data.pool import Pool
 from pixelis.data.record import Split, decode, unpack
 from pixelis.data.shard import Shard, ShardFacts, read_json, write_shard
 from pixelis.data.solver import Reply, unit_path
-from pixelis.data.splits import Unit, plan
+from pixelis.data.splits import Unit
 from pixelis.data.store import MANIFEST, Manifest, write_manifest
 from pixelis.errors import ConfigError, TraceError
 from pixelis.rundir import provenance, write_json
@@ -104,16 +105,9 @@ class Job(NamedTuple):
     units: tuple[Unit, ...]
 
 
-def jobs(config: CorpusConfig) -> Iterator[Job]:
+def jobs(config: CorpusConfig, items: ItemFiles) -> Iterator[Job]:
     """The shards of a corpus in order; only one of them is held at a time."""
-    units = plan(
-        config.n,
-        seed=config.seed,
-        splits=config.splits,
-        families=config.families,
-        difficulties=config.difficulties,
-        shifted=config.shifted,
-    )
+    units = mixed(config, items)
     for (split, number), own in groupby(units, key=lambda u: (u.split, u.ordinal // config.shard_size)):
         yield Job(f"{split}-{number:05d}.zip", split, tuple(own))
 
@@ -129,11 +123,12 @@ def build(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            planned = begin(config, folder)
+            items = ItemFiles.read(config.items)
+            planned = begin(config, folder, items)
             if (folder / MANIFEST).exists():
                 shutil.rmtree(folder / ".building", ignore_errors=True)  # killed between the manifest and this
                 return finished_before(folder)
-            return Building(config, folder, planned, on_progress).run(workers)
+            return Building(config, folder, planned, items, on_progress).run(workers)
     except OSError as error:
         raise explained(error, folder) from error
 
@@ -161,10 +156,13 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def begin(config: CorpusConfig, folder: Path) -> dict[str, Any]:
+def begin(config: CorpusConfig, folder: Path, items: ItemFiles) -> dict[str, Any]:
     """What the content will depend on, written down; ConfigError where the folder holds anything else."""
     tools = {name: tool.identity().model_dump() for name, tool in build_tools(config.toolbox).items()}
-    planned = json.loads(canonical_json({"config": config.identity(), "pixelis": __version__, "tools": tools}))
+    content = {"config": config.identity(), "pixelis": __version__, "tools": tools}
+    if config.items:
+        content["items"] = items.facts(folder)
+    planned = json.loads(canonical_json(content))
     kept = folder / ".building" / "plan.json"
     if (folder / MANIFEST).exists():
         require_same(read_json(folder / MANIFEST, "manifest").get("plan"), planned, folder)
@@ -216,9 +214,16 @@ class Building:
     """One run of a build: what is left to do, and what came of it."""
 
     def __init__(
-        self, config: CorpusConfig, folder: Path, planned: dict[str, Any], on_progress: Callable[[Progress], None]
+        self,
+        config: CorpusConfig,
+        folder: Path,
+        planned: dict[str, Any],
+        items: ItemFiles,
+        on_progress: Callable[[Progress], None],
     ) -> None:
         self.config, self.folder, self.planned, self.on_progress = config, folder, planned, on_progress
+        self.items = items
+        self.total = items.total(config)
         self.work = folder / ".building"
         self.facts: dict[str, ShardFacts] = {}
         self.open: dict[str, tuple[Job, set[str]]] = {}
@@ -242,6 +247,7 @@ class Building:
             "config": self.config.model_copy(update={"toolbox": tools}).model_dump(mode="json"),
             "folder": str(self.work.absolute()),
             "replies": str(replies_folder(self.folder).absolute()),
+            "items": self.items.hashes,
         }
         threads = self.config.teacher.server.concurrency if vlm else 1
         left = self.left_to_do()
@@ -254,7 +260,7 @@ class Building:
 
     def left_to_do(self) -> Iterator[Unit]:
         """Units without a record, shard after shard; shards that are whole are only counted."""
-        for job in jobs(self.config):
+        for job in jobs(self.config, self.items):
             facts = self.sound(self.folder / "shards" / job.name, len(job.units))
             if facts is not None:
                 self.facts[job.name] = facts
@@ -338,14 +344,14 @@ class Building:
     def progress(self) -> Progress:
         seconds = time.monotonic() - self.start
         done = self.found + self.made
-        return Progress(self.config.n, done, self.found, self.accepted, self.hits, self.misses, seconds)
+        return Progress(self.total, done, self.found, self.accepted, self.hits, self.misses, seconds)
 
     def end(self) -> BuildReport:
         """The manifest, where nothing is missing; the report either way."""
         now = self.progress()
         corpus, accepted = "", sum(facts.accepted for facts in self.facts.values())
         if now.done == now.total:
-            in_order = [self.facts[job.name] for job in jobs(self.config)]
+            in_order = [self.facts[job.name] for job in jobs(self.config, self.items)]
             corpus = write_manifest(self.folder, self.planned, in_order).corpus
             shutil.rmtree(self.work)
         report = BuildReport(
