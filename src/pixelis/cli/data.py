@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli import data_dedup, data_files
+from pixelis.cli import data_dedup, data_files, data_photographs
 from pixelis.cli.terminal import AsJson, print_json, printable, stdout
 
 if TYPE_CHECKING:
@@ -150,3 +150,4 @@ def figure(value: float | None, whole: bool) -> str:
 app.command()(data_dedup.dedup)
 app.command()(data_dedup.audit)
 app.add_typer(data_files.app)
+app.command()(data_photographs.photographs)

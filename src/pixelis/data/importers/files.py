@@ -10,11 +10,11 @@ from typing import BinaryIO, Literal, TypeVar
 
 from pydantic import ValidationError
 
+from pixelis.data.importers import photo_questions, questions, text_questions
 from pixelis.data.importers.coco import coco_items
 from pixelis.data.importers.mot import mot_items
 from pixelis.data.importers.ocr import ocr_items
 from pixelis.data.importers.outcome import Outcome, Tally, Wishes
-from pixelis.data.importers.questions import TEMPLATES
 from pixelis.data.importers.spans import span_items
 from pixelis.errors import ConfigError, MediaError
 from pixelis.media import MediaSet, open_media
@@ -28,6 +28,8 @@ from pixelis.world.item import Item, score
 from pixelis.world.necessity import Case
 from pixelis.world.template import Template
 
+TEMPLATES = {**questions.TEMPLATES, **photo_questions.TEMPLATES, **text_questions.TEMPLATES}
+"""Every question that importers put."""
 Kind = Literal["coco", "mot", "ocr", "spans"]
 IMPORTERS: dict[str, Callable[[Path, Wishes], Iterator[Outcome]]] = {
     "coco": coco_items,
