@@ -159,7 +159,7 @@ def locked(folder: Path) -> Iterator[None]:
 def begin(config: CorpusConfig, folder: Path, items: ItemFiles) -> dict[str, Any]:
     """What the content will depend on, written down; ConfigError where the folder holds anything else."""
     tools = {name: tool.identity().model_dump() for name, tool in build_tools(config.toolbox).items()}
-    content = {"config": config.identity(), "pixelis": __version__, "tools": tools}
+    content: dict[str, Any] = {"config": config.identity(), "pixelis": __version__, "tools": tools}
     if config.items:
         content["items"] = items.facts(folder)
     planned = json.loads(canonical_json(content))

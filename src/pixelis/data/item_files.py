@@ -170,13 +170,13 @@ def mixed(config: CorpusConfig, items: ItemFiles) -> Iterator[Unit]:
 
 def interleaved(split: Split, world: Sequence[Unit], entries: Sequence[Entry]) -> Iterator[Unit]:
     """Both in their own order, each as often as the shares of the whole say in every stretch."""
-    rest = {"world": iter(world), "items": iter(entries)}
+    units, waiting = iter(world), iter(entries)
     turns = dealt({"world": float(len(world)), "items": float(len(entries))})
     for ordinal, turn in enumerate(islice(turns, len(world) + len(entries))):
-        given = next(rest[turn])
-        if isinstance(given, Unit):
-            yield given._replace(ordinal=ordinal)
+        if turn == "world":
+            yield next(units)._replace(ordinal=ordinal)
             continue
+        given = next(waiting)
         seed = int.from_bytes(hashlib.sha256(f"{given.file}\0{given.id}".encode()).digest()[:4], "big")
         yield Unit(split, ordinal, given.family, given.difficulty, seed, items=given.file, line=given.line)
 

@@ -75,9 +75,8 @@ def make_items(
     painted = folder / "signs.jsonl"
     written = write_items((sign_item(n, folder / "signs", painted, grounds) for n in range(signs)), painted)
     licences = [one.licence for one in found]
-    return Made(
-        len(found), len(varied), tally.taken, written.taken, {k: licences.count(k) for k in sorted({*licences})}
-    )
+    counts = {licence: licences.count(licence) for licence in sorted(set(licences))}
+    return Made(len(found), len(varied), tally.taken, written.taken, counts)
 
 
 def _asked(table: Path, out: Path, varied: list[Photograph], pairs: int) -> Iterator[Outcome]:
@@ -86,11 +85,16 @@ def _asked(table: Path, out: Path, varied: list[Photograph], pairs: int) -> Iter
         if isinstance(outcome, Problem) or outcome.template not in LEFT_OUT:
             yield outcome
     rng = np.random.default_rng(seed_of("pairs"))
-    complete = [one for one in varied if one.complete]
-    for number in range(pairs):
-        first, second = (complete[int(k)] for k in rng.permutation(len(complete))[:2])
-        if first.name.partition("~")[0] != second.name.partition("~")[0]:
-            yield from pair_items(number, (first, second), pictures, out)
+    own: dict[str, list[Photograph]] = {}
+    for one in varied:
+        if one.complete:
+            own.setdefault(one.name.partition("~")[0], []).append(one)
+    names = list(own)
+    couples = list(zip(names[::2], names[1::2], strict=False))  # always the same two: a split holds both
+    for number in range(pairs if couples else 0):
+        both = [own[name][int(rng.integers(len(own[name])))] for name in couples[number % len(couples)]]
+        first, second = both if rng.random() < 0.5 else both[::-1]
+        yield from pair_items(number, (first, second), pictures, out)
 
 
 def references_of(photograph: Photograph, place: int) -> list[Reference]:

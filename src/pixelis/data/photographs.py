@@ -158,7 +158,7 @@ def coco_photographs(archive: Path) -> Iterator[Photograph]:
                 for a in content["annotations"]
                 if a["image_id"] == image["id"]
             )
-            licence = f"{licences[image['license']]} (COCO {image['id']})"
+            licence = f"{licences[image['license']]} (COCO)"
             size = image["width"], image["height"]
             yield Photograph(f"coco-{name}", files[pictures[name]], ".jpg", *size, licence, things, True)
 
@@ -216,7 +216,8 @@ def bundled_photographs() -> Iterator[Photograph]:
 
 def instances(entries: list[tuple[Photograph, str]]) -> dict[str, Any]:
     """COCO's format over photographs that lie under these names."""
-    images, annotations = [], []
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
     licences = sorted({photograph.licence for photograph, _ in entries})
     for number, (photograph, file) in enumerate(entries, start=1):
         images.append(

@@ -32,12 +32,13 @@ from pixelis.world.textures import ground
 from pixelis.world.vocabulary import PLACES, TOPICS, choose, code, name, sample, whole
 
 SIGNS = (
-    "NO PARKING", "EXIT", "ENTRANCE", "PRIVATE PROPERTY", "KEEP LEFT", "WET FLOOR", "SLOW DOWN", "CAUTION", "STAFF ONLY",
-    "Please ring the bell", "Out of order", "Fresh bread daily", "Mind the step", "No smoking", "Bus stop", "STOP",
-    "Car park full", "PUSH", "PULL", "Ticket office", "Way out", "Reception", "Please wait here", "Do not enter",
+    "NO PARKING", "EXIT", "ENTRANCE", "PRIVATE PROPERTY", "KEEP LEFT", "WET FLOOR", "SLOW DOWN", "CAUTION",
+    "Please ring the bell", "Out of order", "Fresh bread daily", "Mind the step", "No smoking", "Bus stop",
+    "Staff only", "Car park full", "STOP", "PUSH", "PULL", "Ticket office", "Way out", "Reception", "Please wait here",
     "Room {n}", "Platform {n}", "{Name} Street", "{Name} Road", "Hotel {Name}", "{Name} Bakery", "Welcome to {Name}",
     "{Name} {n} km", "SALE {n} %", "Open daily 9 to {n}", "Speed limit {n}", "{Name} Museum", "Gate {n}", "Bar {Name}",
-    "FOR SALE", "TO LET", "One way", "Dogs on leads only", "School bus", "TAXI", "POLICE", "Fire exit", "Lost and found",
+    "FOR SALE", "TO LET", "One way", "Dogs on leads only", "School bus", "TAXI", "POLICE", "Fire exit",
+    "Lost and found",
     "{Name} and Sons", "Free coffee", "Beware of the dog", "Thank you for visiting", "Est. {year}", "{Name} Airport",
 )  # fmt: skip
 TITLES = (
@@ -85,7 +86,8 @@ class Line(NamedTuple):
 def filled(pattern: str, rng: Generator) -> str:
     """A pattern with words and numbers in its places."""
     words: dict[str, Any] = {
-        "n": whole(rng, 2, 60), "m": whole(rng, 1, 12), "d": whole(rng, 1, 28), "h": whole(rng, 7, 22), "nn": whole(rng, 100, 999),
+        "n": whole(rng, 2, 60), "m": whole(rng, 1, 12), "d": whole(rng, 1, 28), "h": whole(rng, 7, 22),
+        "nn": whole(rng, 100, 999),
         "year": whole(rng, 1950, 2025), "Name": name(rng), "Place": choose(rng, PLACES), "Topic": choose(rng, TOPICS),
         "code": code(rng),
     }  # fmt: skip
@@ -167,9 +169,9 @@ def seen(plate: Printed, rng: Generator, grounds: Sequence[Path]) -> tuple[np.nd
     width, height = wide * scale, high * scale
     left, top = rng.uniform(0, size.width - width), rng.uniform(0, size.height - height)
     flat = np.array([[0, 0], [wide, 0], [wide, high], [0, high]], np.float32)
-    corners = flat * np.float32(scale) + np.array([left, top], np.float32)
+    corners: np.ndarray = (flat * scale + np.array([left, top])).astype(np.float32)
     if rng.random() < 0.6:
-        corners += rng.uniform(-0.03, 0.03, (4, 2)).astype(np.float32) * np.float32([width, height])
+        corners += (rng.uniform(-0.03, 0.03, (4, 2)) * np.array([width, height])).astype(np.float32)
     way = cv2.getPerspectiveTransform(flat, corners.astype(np.float32))
     front = cv2.warpPerspective(plate.pixels, way, tuple(size), flags=cv2.INTER_AREA)
     cover = cv2.warpPerspective(np.full((high, wide), 255, np.uint8), way, tuple(size))[:, :, None] / np.float32(255)

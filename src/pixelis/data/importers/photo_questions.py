@@ -295,9 +295,9 @@ class Asking:
     def places(self) -> Iterator[Outcome]:
         fits: dict[str, tuple[Reference, str]] = {}
         for name in self.sound:
-            one = self.singled_out(name)
-            if one and min(abs(v - k / 3) for v in centre(box_of(one[0])) for k in (1, 2)) >= FROM_A_BORDER:
-                fits[name] = one
+            found = self.singled_out(name)
+            if found and min(abs(v - k / 3) for v in centre(box_of(found[0])) for k in (1, 2)) >= FROM_A_BORDER:
+                fits[name] = found
         for name in self._some(list(fits)):
             one, most = fits[name]
             thing = most + drawn(name, self.rng).one
@@ -308,12 +308,12 @@ class Asking:
         pixels = np.asarray(self.medium.frame(0))
         fits: dict[str, tuple[Reference, str, str]] = {}
         for name in self.sound:
-            one = self.singled_out(name) if name != "person" else None
-            if one is None or not isinstance(one[0].footprint, Mask):
+            found = self.singled_out(name) if name != "person" else None
+            if found is None or not isinstance(mask := found[0].footprint, Mask):
                 continue
-            colour = named_colour(pixels[one[0].footprint.model_copy().array])  # the copy keeps the array, not the mask
+            colour = named_colour(pixels[mask.model_copy().array])  # the copy keeps the array, not the mask
             if colour:
-                fits[name] = (*one, colour)
+                fits[name] = (*found, colour)
         for name in self._some(list(fits)):
             one, most, colour = fits[name]
             kept, known = self.references, one.model_copy(update={"properties": {**one.properties, "colour": colour}})
