@@ -15,6 +15,7 @@ from pixelis.data.importers.coco import coco_items
 from pixelis.data.importers.mot import mot_items
 from pixelis.data.importers.ocr import ocr_items
 from pixelis.data.importers.outcome import Outcome, Tally, Wishes
+from pixelis.data.importers.own import own_items
 from pixelis.data.importers.spans import span_items
 from pixelis.errors import ConfigError, MediaError
 from pixelis.media import MediaSet, open_media
@@ -30,12 +31,13 @@ from pixelis.world.template import Template
 
 TEMPLATES = {**questions.TEMPLATES, **photo_questions.TEMPLATES, **text_questions.TEMPLATES}
 """Every question that importers put."""
-Kind = Literal["coco", "mot", "ocr", "spans"]
+Kind = Literal["coco", "mot", "ocr", "spans", "questions"]
 IMPORTERS: dict[str, Callable[[Path, Wishes], Iterator[Outcome]]] = {
     "coco": coco_items,
     "mot": mot_items,
     "ocr": ocr_items,
     "spans": span_items,
+    "questions": own_items,
 }
 
 
