@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pixelis.data.importers import Wishes, coco_items
 from pixelis.data.importers.coco import outline
 from pixelis.data.photo_items import pair_items
 from pixelis.data.photo_variants import change, variant
@@ -156,6 +157,16 @@ def test_two_pictures_are_asked_about_together(tmp_path):
         assert item.parameters["photograph"] == ("a", "b")
         expected = "first" if item.parameters["target"] == "dog" else "second"
         assert item.answer == ("1" if item.template == "photo.count_in" else expected)
+
+
+def test_items_over_variants_say_which_photograph_they_are_of_and_ask_nothing_that_is_not_known(tmp_path):
+    found = [variant(one, n) for one in (photograph("a"), photograph("b", complete=False)) for n in range(4)]
+    table = write_photographs(tmp_path, found, "variants.json")
+    items = [i for i in coco_items(table, Wishes(media=tmp_path / "pictures")) if isinstance(i, Item)]
+    assert {str(i.parameters["photograph"]) for i in items} == {"a", "b"}
+    absent = [i for i in items if not i.evidence]
+    assert absent
+    assert {i.parameters["photograph"] for i in absent} == {"a"}
 
 
 # --- signs

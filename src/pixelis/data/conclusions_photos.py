@@ -68,7 +68,8 @@ def side(c: Chain) -> Wordings:
     first, second = c.middle(a, 0), c.middle(b, 0)
     if first.value == second.value or (first.value < second.value) != (c.words == "left"):
         return plain(c)
-    facts = f"The {c.asked('a')} has its middle at x {first.text}, the {c.asked('b')} at {second.text}"
+    names = [str(c.item.parameters.get(f"thing_{key}", c.asked(key))) for key in "ab"]
+    facts = f"The {names[0]} has its middle at x {first.text}, the {names[1]} at {second.text}"
     return f"{facts}: {c.words}.", f"{facts}; so {c.words}."
 
 
@@ -119,6 +120,7 @@ SAYINGS: dict[str, Callable[[Chain], Wordings]] = {
     "photo.colour": colour,
     "photo.there": there,
     "photo.larger": larger,
+    "photo.side": side,
     "photo.missing": missing,
     "photo.which_picture": which_picture,
     "text.all": text,

@@ -111,7 +111,7 @@ def pair(h: Hands, words: tuple[str, str], labels: tuple[str, str]) -> None:
             keep(h, found)
 
 
-def larger(h: Hands) -> None:
+def two_things(h: Hands) -> None:
     pair(h, (asked(h, "thing_a"), asked(h, "thing_b")), (asked(h, "a"), asked(h, "b")))
 
 
@@ -142,7 +142,8 @@ SOLVERS = {
     "photo.where": where,
     "photo.colour": colour,
     "photo.there": there,
-    "photo.larger": larger,
+    "photo.larger": two_things,
+    "photo.side": two_things,
     "photo.missing": missing,
     "photo.which_picture": which_picture,
 }

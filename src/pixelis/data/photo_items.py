@@ -35,7 +35,7 @@ from pixelis.world.template import Draft
 
 LEAST_SHARE = 0.01
 """Of the picture that a thing takes up which a question about two pictures asks for."""
-LEFT_OUT = ("coco.count", "coco.largest")
+LEFT_OUT = ("coco.count", "coco.largest", "coco.side")
 """Questions of the COCO importer that others here put in people's words."""
 
 

@@ -30,6 +30,8 @@ LEAST_PX = 24
 """Shorter side at input size from which a thing is asked about."""
 FROM_A_BORDER = 0.04
 """How far the centre of a thing lies from the border between two of nine fields, in shares of the frame."""
+APART = 0.15
+"""How far two middles lie apart that are left and right of each other, in widths."""
 STANDS_OUT = 1.7
 """How much larger the largest of several must be, and the larger of two."""
 
@@ -84,6 +86,11 @@ def _missing(references: References, parameters: Parameters) -> str:
 def _larger(references: References, parameters: Parameters) -> str:
     a, b = (area(largest(references, text_of(parameters, key))) for key in ("a", "b"))
     return text_of(parameters, "thing_a" if a > b else "thing_b")
+
+
+def _side(references: References, parameters: Parameters) -> str:
+    a, b = (centre(box_of(largest(references, text_of(parameters, key))))[0] for key in ("a", "b"))
+    return "left" if a < b else "right"
 
 
 def _which_picture(references: References, parameters: Parameters) -> str:
@@ -173,6 +180,18 @@ TEMPLATES: dict[str, Template] = {
             doc="the one whose region has the larger area",
         ),
         Template(
+            "photo.side", "search",
+            (
+                "Is the {thing_a} to the left or to the right of the {thing_b}?",
+                "Is the {thing_a} left or right of the {thing_b}?",
+                "On which side of the {thing_b} is the {thing_a}, left or right?",
+                "Seen from the {thing_b}, is the {thing_a} on the left or on the right?",
+            ),
+            _annotated, _side, "exact",
+            (ChainStep(tool="SEG", args={"target": "{thing_a}"}), ChainStep(tool="SEG", args={"target": "{thing_b}"})),
+            doc="the order of the two boxes' centres",
+        ),
+        Template(
             "photo.which_picture", "search",
             (
                 "Which picture shows a {thing}, the first or the second?", "In which of the two photos is a {thing}?",
@@ -258,12 +277,12 @@ class Asking:
         return asked(kind, draft, id=f"{kind}/{own}", seed=seed_of(kind, own), templates=TEMPLATES)
 
     def questions(self) -> Iterator[Outcome]:
-        """Whatever can be asked, at most two of a kind."""
+        """Whatever can be asked, a few of each kind."""
         yield from self.counts()
         yield from self.places()
         yield from self.colours()
         yield from self.presence()
-        yield from self.sizes()
+        yield from self.two_things()
         yield from self.missing()
 
     def _some(self, names: Sequence[str], most: int = 2) -> list[str]:
@@ -298,7 +317,7 @@ class Asking:
             found = self.singled_out(name)
             if found and min(abs(v - k / 3) for v in centre(box_of(found[0])) for k in (1, 2)) >= FROM_A_BORDER:
                 fits[name] = found
-        for name in self._some(list(fits)):
+        for name in self._some(list(fits), 3):
             one, most = fits[name]
             thing = most + drawn(name, self.rng).one
             parameters = {"target": name, "thing": thing, "attribute": "position"}
@@ -314,7 +333,7 @@ class Asking:
             colour = named_colour(pixels[mask.model_copy().array])  # the copy keeps the array, not the mask
             if colour:
                 fits[name] = (*found, colour)
-        for name in self._some(list(fits)):
+        for name in self._some(list(fits), 3):
             one, most, colour = fits[name]
             kept, known = self.references, one.model_copy(update={"properties": {**one.properties, "colour": colour}})
             self.references = [known if r.name == one.name else r for r in kept]
@@ -341,7 +360,7 @@ class Asking:
             parameters = {"target": nothing, "thing": drawn(nothing, self.rng).one}
             yield self.ask("photo.missing", [], parameters, f"/no {nothing}", accepted=none_accepted)
 
-    def sizes(self) -> Iterator[Outcome]:
+    def two_things(self) -> Iterator[Outcome]:
         singles = [name for name, found in self.sound.items() if len(found) == 1 and name not in NOT_A_NOUN]
         pairs = [(a, b) for a in singles for b in singles if a != b and b not in KIN.get(a, ())]
         times = {(a, b): area(self.sound[a][0]) / area(self.sound[b][0]) for a, b in pairs}
@@ -351,3 +370,9 @@ class Asking:
             first, second = drawn(a, self.rng).one, drawn(b, self.rng).one
             parameters = {"a": a, "b": b, "thing_a": first, "thing_b": second}
             yield self.ask("photo.larger", [*self.sound[a], *self.sound[b]], parameters)
+        middles = {name: centre(box_of(self.sound[name][0]))[0] for name in singles}
+        apart = [(a, b) for a, b in pairs if abs(middles[a] - middles[b]) >= APART]
+        if apart:
+            a, b = apart[int(self.rng.integers(len(apart)))]
+            parameters = {"a": a, "b": b, "thing_a": drawn(a, self.rng).one, "thing_b": drawn(b, self.rng).one}
+            yield self.ask("photo.side", [*self.sound[a], *self.sound[b]], parameters)
