@@ -13,6 +13,7 @@ from PIL import Image
 
 from pixelis.data.importers import Wishes, coco_items
 from pixelis.data.importers.coco import outline
+from pixelis.data.importers.named_colours import named_colour
 from pixelis.data.photo_items import pair_items
 from pixelis.data.photo_variants import change, variant
 from pixelis.data.photographs import (
@@ -113,7 +114,7 @@ def test_boxes_of_bundled_pictures_lie_in_them():
 
 @pytest.mark.parametrize("number", range(8))
 def test_a_variants_outline_covers_what_is_red_in_it(number):
-    made = variant(photograph(), number)
+    made = variant(photograph(things=(("person", (20, 30, 80, 90)),)), number)  # people are not painted over
     pixels = pixels_of(made).astype(int)
     red = (pixels[..., 0] > pixels[..., 1] + 60).astype(bool)
     if not made.things:
@@ -128,6 +129,18 @@ def test_a_variants_outline_covers_what_is_red_in_it(number):
 def test_the_same_variant_has_the_same_bytes_and_another_has_others():
     assert variant(photograph(), 3) == variant(photograph(), 3)
     assert variant(photograph(), 3).content != variant(photograph(), 5).content
+
+
+def test_a_painted_thing_has_another_colour_and_the_grass_has_its_own():
+    colours = set()
+    for number in range(2, 24, 2):
+        made = variant(photograph(), number)
+        for thing in made.things:
+            mask = outline(thing, Size(made.width, made.height), "dog").footprint
+            assert isinstance(mask, Mask)
+            colours.add(named_colour(pixels_of(made)[mask.array]))
+            assert named_colour(pixels_of(made)[~mask.array]) == "green"
+    assert len(colours & {"red", "orange", "yellow", "green", "blue", "purple", "pink", "white"}) >= 3
 
 
 def test_a_thing_that_a_crop_cuts_through_is_no_longer_counted():

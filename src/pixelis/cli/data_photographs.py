@@ -12,7 +12,7 @@ from pixelis.cli.terminal import AsJson, escaped, print_json, stdout, waiting
 
 def photographs(
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder to make.")] = Path("photographs"),
-    variants: Annotated[int, typer.Option(min=1, max=200, help="Crops and mirror images of each photograph.")] = 10,
+    variants: Annotated[int, typer.Option(min=1, max=200, help="Crops and mirror images of each photograph.")] = 12,
     pairs: Annotated[int, typer.Option(min=0, max=10_000, help="Pairs of pictures to ask about.")] = 120,
     signs: Annotated[int, typer.Option(min=0, max=100_000, help="Signs and pages to paint.")] = 300,
     as_json: AsJson = False,

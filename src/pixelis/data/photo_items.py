@@ -53,7 +53,7 @@ class Made(NamedTuple):
 def make_items(
     folder: Path,
     *,
-    variants: int = 10,
+    variants: int = 12,
     pairs: int = 120,
     signs: int = 300,
     fetch: Fetch = pip_download,

@@ -1,4 +1,4 @@
-"""Variants of photographs with true references: crops, mirror images, other sizes and light, drawn from names.
+"""Variants of photographs with true references: crops, mirror images, other sizes, light and paint, drawn from names.
 
 A thing that a crop cuts through stays as a crowd, which nobody is asked to count; what the frame hardly holds any more
 is taken away only where nothing of it can be made out.
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image as Pil
 from pycocotools import mask as rle
@@ -19,11 +20,18 @@ from pixelis.data.importers.coco import outline
 from pixelis.data.importers.outcome import seed_of
 from pixelis.data.photographs import Photograph, pixels_of
 from pixelis.geometry import Mask, Size
+from pixelis.world.palette import PAINTS
+from pixelis.world.vocabulary import choose
 
 WHOLE, GONE = 0.7, 0.002
 """Shares of a thing that must be left for it to count as one, and under which nothing of it is left."""
 SIDES = (448, 512, 576, 640, 720)
 QUALITY = 92
+PAINTED = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "white", "red", "blue", "green", "yellow")
+LEAST_PAINTED = 0.004
+"""Share of the picture that the box of a thing takes up to be worth a coat."""
+SHADING = 0.55
+"""How much of a thing's own light and shade shows through."""
 
 
 class Change(NamedTuple):
@@ -75,14 +83,39 @@ def variant(photograph: Photograph, number: int) -> Photograph:
         kept = _thing(thing, Size(width, height), moved, shrink)
         if kept is not None:
             things.append(kept)
+    shown = (lit * 255 + 0.5).astype(np.uint8)
+    if number and number % 2 == 0:
+        shown = painted(shown, things, np.random.default_rng(seed_of("paint", photograph.name, number)))
     return photograph._replace(
         name=f"{photograph.name}~{number:02d}",
-        content=_jpeg((lit * 255 + 0.5).astype(np.uint8)),
+        content=_jpeg(shown),
         suffix=".jpg",
         width=size.width,
         height=size.height,
         things=tuple(things),
     )
+
+
+def painted(pixels: NDArray[np.uint8], things: list[dict[str, Any]], rng: Generator) -> NDArray[np.uint8]:
+    """One or two things in another paint, in their light and shade: most things in photographs are grey or brown.
+
+    People keep their colours; what colour a thing then has is measured from the picture like any other.
+    """
+    fits = [t for t in things if t["segmentation"] and t["name"] != "person" and not t["iscrowd"]]
+    fits = [t for t in fits if t["bbox"][2] * t["bbox"][3] >= LEAST_PAINTED * pixels.shape[0] * pixels.shape[1]]
+    lab = cv2.cvtColor(pixels.astype(np.float32) / np.float32(255), cv2.COLOR_RGB2LAB)
+    for k in rng.permutation(len(fits))[:2]:
+        inside = rle.decode(fits[int(k)]["segmentation"]).astype(np.float32)
+        tone = np.array(choose(rng, [rgb for name in PAINTED for rgb in PAINTS[name]]), np.float32)
+        target = cv2.cvtColor(tone.reshape(1, 1, 3) / np.float32(255), cv2.COLOR_RGB2LAB)[0, 0]
+        middle = float(np.median(lab[..., 0][inside > 0]))
+        coat = np.empty_like(lab)
+        coat[..., 0] = np.clip(target[0] + SHADING * (lab[..., 0] - middle), 0, 100)
+        coat[..., 1:] = target[1:]
+        cover = cv2.GaussianBlur(inside, (0, 0), 1.0)[..., None]
+        lab = lab * (1 - cover) + coat * cover
+    rgb = cv2.cvtColor(lab.astype(np.float32), cv2.COLOR_LAB2RGB)
+    return (np.clip(rgb, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 
 def _thing(thing: dict[str, Any], size: Size, moved: Any, shrink: float) -> dict[str, Any] | None:
