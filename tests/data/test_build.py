@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pixelis.data import build as build_module
-from pixelis.data.build import PACKAGE, SOURCES, Building, begin, build, code_digest, jobs
+from pixelis.data import planning
+from pixelis.data.build import Building, build, jobs
 from pixelis.data.corpus_config import CorpusConfig
+from pixelis.data.item_files import ItemFiles
+from pixelis.data.planning import PACKAGE, SOURCES, begin, code_digest
 from pixelis.data.pool import Pool
 from pixelis.data.record import encode, pack
 from pixelis.data.solver import Solver, unit_path
@@ -24,6 +26,7 @@ from pixelis.errors import ConfigError, TraceError
 
 HERE = Path(__file__).parent
 NOT_HASHED = ("build.json", ".lock")
+NO_FILES = ItemFiles.read(())
 
 YAML = """
 n: 16
@@ -215,10 +218,10 @@ def test_a_manifest_that_cannot_be_read_is_one_line(reference, config, tmp_path)
 def test_a_unit_of_another_item_is_made_again(reference, config, tmp_path):
     folder = tmp_path / "corpus"
     (folder / ".building" / "units").mkdir(parents=True)
-    corpus, (first, second, *_) = Corpus(reference[0]), next(jobs(config())).units
+    corpus, (first, second, *_) = Corpus(reference[0]), next(jobs(config(), NO_FILES)).units
     line = encode(corpus[0])
     unit_path(folder / ".building", first).write_bytes(pack(line, {}))
-    building = Building(config(), folder, {}, lambda progress: None)
+    building = Building(config(), folder, {}, NO_FILES, lambda progress: None)
     assert building.kept(first) == corpus[0]
     for wrong in (
         first._replace(seed=77), first._replace(difficulty=5), first._replace(family="motion"),
@@ -234,8 +237,8 @@ def test_a_unit_of_another_item_is_made_again(reference, config, tmp_path):
 def test_a_shard_of_other_items_is_made_again(reference, config, tmp_path):
     folder = tmp_path / "corpus"
     shutil.copytree(reference[0] / "shards", folder / "shards")
-    building = Building(config(), folder, {}, lambda progress: None)
-    first, second, *_ = jobs(config())
+    building = Building(config(), folder, {}, NO_FILES, lambda progress: None)
+    first, second, *_ = jobs(config(), NO_FILES)
     assert building.sound(folder / "shards" / first.name, first.units) is not None
     shutil.copy(folder / "shards" / first.name, folder / "shards" / second.name)
     assert building.sound(folder / "shards" / second.name, second.units) is None
@@ -244,7 +247,7 @@ def test_a_shard_of_other_items_is_made_again(reference, config, tmp_path):
 
 def test_a_run_that_is_stopped_counts_what_lies_in_later_shards_too(reference, config, tmp_path, monkeypatch):
     folder = tmp_path / "corpus"
-    plan = begin(config("Offline"), folder_made(folder))
+    plan = begin(config("Offline"), folder_made(folder), NO_FILES)
     shutil.copytree(reference[0] / "shards", folder / "shards")
     for lost in ("train-00000.zip", "train-00002.zip"):
         (folder / "shards" / lost).unlink()
@@ -269,7 +272,7 @@ def folder_made(folder: Path) -> Path:
 
 
 def test_a_build_is_not_gone_on_with_by_other_code(reference, config, monkeypatch):
-    monkeypatch.setattr(build_module, "code_digest", lambda: "0" * 64)
+    monkeypatch.setattr(planning, "code_digest", lambda: "0" * 64)
     with pytest.raises(ConfigError, match=r"another plan \(the code that makes items differ\)"):
         build(config(), reference[0])
 
@@ -328,7 +331,7 @@ def test_a_solver_leaves_no_pixels_on_disk_and_none_of_somebody_elses_files(conf
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     isolated = config(toolbox={"isolate": True, "cache": False}, families={"motion": 1.0})
     solver = Solver(isolated, tmp_path, tmp_path / "replies")
-    unit = next(jobs(isolated)).units[0]
+    unit = next(jobs(isolated, NO_FILES)).units[0]
     mine = here / "pixelis-mine" / f"{solver.rendered(unit).media[0].sha256}.npy"
     mine.parent.mkdir()
     mine.write_bytes(b"mine")

@@ -61,7 +61,7 @@ def said(item: Item, answer: str, *footprints: Any, **properties: Any) -> set[st
 
 
 def test_every_template_of_the_world_has_a_conclusion():
-    assert {template.id for template in templates()} == set(SAYINGS)
+    assert {template.id for template in templates()} <= set(SAYINGS)
 
 
 def test_a_difference_is_written_out():

@@ -58,7 +58,7 @@ def picture(own: int, **more: Any) -> dict[str, Any]:
 def taken(path: Path, **wishes: Any) -> tuple[dict[str, Item], list[Problem]]:
     outcomes = list(coco_items(path, Wishes(**wishes)))
     return (
-        {o.template: o for o in outcomes if isinstance(o, Item)},
+        {o.template: o for o in outcomes if isinstance(o, Item) and o.template.startswith("coco.")},
         [o for o in outcomes if isinstance(o, Problem)],
     )
 

@@ -27,7 +27,7 @@ def solved(family: str, seed: int, toolbox: Toolbox, **options: bool) -> tuple[R
 
 
 def test_the_oracle_knows_every_template_of_the_world():
-    assert {template.id for template in templates()} == set(SOLVERS)
+    assert {template.id for template in templates()} <= set(SOLVERS)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

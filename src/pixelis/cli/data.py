@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli import data_dedup, data_files
+from pixelis.cli import data_dedup, data_files, data_photographs
 from pixelis.cli.terminal import AsJson, print_json, printable, stdout
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def build(
     ] = 2,
     as_json: AsJson = False,
 ) -> None:
-    """Have a teacher solve items of the world, or go on where a build was stopped (docs/corpus.md).
+    """Have a teacher solve items of the world or your own, or go on where a build was stopped (docs/corpus.md).
 
     Exit status: 0 if the corpus is whole, 1 if items are left undone.
     """
@@ -51,7 +51,7 @@ def build(
     settings = load_config(CorpusConfig, config, overrides or [])
     if settings.teacher.kind == "plugin" or settings.toolbox.plugins:
         sys.path.insert(0, str(Path.cwd()))  # plugins may lie in the current folder
-    with bar(settings.n, quiet=as_json) as show:
+    with bar(quiet=as_json) as show:
         report = make(settings, out, workers=workers, on_progress=show)
     if as_json:
         print_json({**report._asdict(), "whole": report.whole})
@@ -61,7 +61,7 @@ def build(
 
 
 @contextmanager
-def bar(total: int, *, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+def bar(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
     """A progress bar on a terminal: items a second, accepted share, the cache's hit rate, time left."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -69,14 +69,14 @@ def bar(total: int, *, quiet: bool) -> Iterator[Callable[[Progress], None]]:
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[words]}"))
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as shown:
-        task = shown.add_task("", total=total, words="starting")
+        task = shown.add_task("", total=None, words="starting")
 
         def show(now: Any) -> None:
             left = f", {duration(now.seconds_left)} left" if now.seconds_left is not None else ""
             words = (
                 f"{now.items_per_s:.1f} items/s, {now.accepted_share:.0%} accepted, cache {now.hit_rate:.0%} hits{left}"
             )
-            shown.update(task, completed=now.done, words=words)
+            shown.update(task, total=now.total, completed=now.done, words=words)
 
         yield show
 
@@ -150,3 +150,4 @@ def figure(value: float | None, whole: bool) -> str:
 app.command()(data_dedup.dedup)
 app.command()(data_dedup.audit)
 app.add_typer(data_files.app)
+app.command()(data_photographs.photographs)

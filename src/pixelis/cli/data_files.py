@@ -20,11 +20,11 @@ app = typer.Typer(no_args_is_help=True)
 @app.command("import")
 def import_(
     kind: Annotated[
-        Literal["coco", "mot", "ocr", "spans", "traces"],
+        Literal["coco", "mot", "ocr", "spans", "questions", "traces"],
         typer.Argument(
             metavar="KIND",
-            help="What SOURCE holds: coco (instances), mot (tracks), ocr (words in pictures), spans (moments in clips) "
-            "or traces (of other projects).",
+            help="What SOURCE holds: coco (instances), mot (tracks), ocr (words in pictures), "
+            "spans (moments in clips), questions (your own, one JSON object a line) or traces (of other projects).",
             show_default=False,
         ),
     ],

@@ -8,43 +8,27 @@ manifest comes last. A second run reads what is there and goes on; whatever is d
 from __future__ import annotations
 
 import errno
-import fcntl
-import hashlib
-import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pixelis import __version__
 from pixelis.data.corpus_config import CorpusConfig
+from pixelis.data.item_files import ItemFiles, item_seed, mixed
+from pixelis.data.planning import begin, locked
 from pixelis.data.pool import Pool
 from pixelis.data.record import Record, Split, decode, unpack
-from pixelis.data.shard import Shard, ShardFacts, read_json, write_shard
+from pixelis.data.shard import Shard, ShardFacts, write_shard
 from pixelis.data.solver import Reply, unit_path
-from pixelis.data.splits import Unit, plan
+from pixelis.data.splits import Unit
 from pixelis.data.store import MANIFEST, Corpus, write_manifest
 from pixelis.errors import ConfigError, TraceError
 from pixelis.rundir import provenance, write_json
-from pixelis.tools.toolbox import build_tools
-from pixelis.trace.schema import canonical_json
 
 PATIENCE = 25
 """Items in a row that a server leaves undone before the build stops asking it."""
-PACKAGE = Path(__file__).parents[1]
-SOURCES = (
-    "world/**/*.py", "data/splits.py", "data/solver.py", "data/teaching.py", "data/oracle*.py", "data/conclusions*.py",
-    "data/thoughts.py", "data/detours.py", "data/acceptance.py", "data/rights.py", "scoring/verify.py",
-    "equations/acceptance.py", "trace/decisive.py",
-)  # fmt: skip
-"""The code that decides what a record holds: items, traces and verdicts. Tools have versions of their own."""
-IN_WORDS = {"code": "the code that makes items"}
-"""Parts of a plan that are no key of a configuration."""
 
 
 class Progress(NamedTuple):
@@ -115,16 +99,9 @@ class Job(NamedTuple):
     units: tuple[Unit, ...]
 
 
-def jobs(config: CorpusConfig) -> Iterator[Job]:
+def jobs(config: CorpusConfig, items: ItemFiles) -> Iterator[Job]:
     """The shards of a corpus in order; only one of them is held at a time."""
-    units = plan(
-        config.n,
-        seed=config.seed,
-        splits=config.splits,
-        families=config.families,
-        difficulties=config.difficulties,
-        shifted=config.shifted,
-    )
+    units = mixed(config, items)
     for (split, number), own in groupby(units, key=lambda u: (u.split, u.ordinal // config.shard_size)):
         yield Job(f"{split}-{number:05d}.zip", split, tuple(own))
 
@@ -140,14 +117,15 @@ def build(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            planned = begin(config, folder)
+            items = ItemFiles.read(config.items)
+            planned = begin(config, folder, items)
             if (folder / MANIFEST).exists():
                 corpus = Corpus(folder)
                 if not (bad := damaged(corpus)):
                     shutil.rmtree(folder / ".building", ignore_errors=True)  # killed between the manifest and this
                     return finished_before(corpus)
                 take_back(folder, planned, bad)
-            return Building(config, folder, planned, on_progress).run(workers)
+            return Building(config, folder, planned, items, on_progress).run(workers)
     except OSError as error:
         raise explained(error, folder) from error
 
@@ -156,68 +134,6 @@ def explained(error: OSError, folder: Path) -> TraceError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return TraceError(f"{folder}: the disk is full; what is done is kept whole: make room, run the same command")
     return TraceError(f"{folder}: the corpus cannot be written ({error.strerror or error}); what is done is kept")
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One build a folder. The kernel lets go of the lock when the process ends, however it ends."""
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "another"
-            raise ConfigError(f"{folder} is being built by process {owner}: wait for it, or choose a folder") from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def begin(config: CorpusConfig, folder: Path) -> dict[str, Any]:
-    """What the content will depend on, written down; ConfigError where the folder holds anything else."""
-    tools = {name: tool.identity().model_dump() for name, tool in build_tools(config.toolbox).items()}
-    parts = {"config": config.identity(), "pixelis": __version__, "code": code_digest(), "tools": tools}
-    planned = json.loads(canonical_json(parts))
-    kept = folder / ".building" / "plan.json"
-    if (folder / MANIFEST).exists():
-        require_same(Corpus(folder).manifest.plan, planned, folder)
-    elif kept.exists():
-        require_same(read_json(kept, "plan"), planned, folder)
-    else:
-        strangers = sorted(p.name for p in folder.iterdir() if p.name not in (".lock", ".building"))
-        if strangers:
-            raise ConfigError(f"{folder} holds {strangers[0]!r} and is no corpus: choose an empty folder")
-        write_json(kept, planned)
-    return planned
-
-
-@cache
-def code_digest(package: Path = PACKAGE) -> str:
-    """One name for the code that makes items: other code would go on with another corpus in the same folder."""
-    digest = hashlib.sha256()
-    for path in sorted({path for pattern in SOURCES for path in package.glob(pattern)}):
-        digest.update(f"{path.relative_to(package).as_posix()} {path.stat().st_size}\n".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def require_same(before: Any, now: dict[str, Any], folder: Path) -> None:
-    """A corpus has one plan from its first item to its last."""
-    if before == now:
-        return
-    places = [IN_WORDS.get(at, at) for at in sorted(differences(before if isinstance(before, dict) else {}, now))]
-    shown = ", ".join(places[:5]) + (" …" if len(places) > 5 else "")
-    raise ConfigError(f"{folder} holds a corpus with another plan ({shown} differ): choose another folder")
-
-
-def differences(a: Any, b: Any, at: str = "") -> Iterator[str]:
-    if isinstance(a, dict) and isinstance(b, dict):
-        for key in a.keys() | b.keys():
-            yield from differences(a.get(key), b.get(key), f"{at}.{key}" if at else str(key))
-    elif a != b:
-        yield at
 
 
 def finished_before(corpus: Corpus) -> BuildReport:
@@ -259,9 +175,16 @@ class Building:
     """One run of a build: what is left to do, and what came of it."""
 
     def __init__(
-        self, config: CorpusConfig, folder: Path, planned: dict[str, Any], on_progress: Callable[[Progress], None]
+        self,
+        config: CorpusConfig,
+        folder: Path,
+        planned: dict[str, Any],
+        items: ItemFiles,
+        on_progress: Callable[[Progress], None],
     ) -> None:
         self.config, self.folder, self.planned, self.on_progress = config, folder, planned, on_progress
+        self.items = items
+        self.total = items.total(config)
         self.work = folder / ".building"
         self.facts: dict[str, ShardFacts] = {}
         self.open: dict[str, tuple[Job, set[str]]] = {}
@@ -289,6 +212,7 @@ class Building:
             "config": self.config.model_copy(update={"toolbox": tools}).model_dump(mode="json"),
             "folder": str(self.work.absolute()),
             "replies": str(replies_folder(self.folder).absolute()),
+            "items": self.items.hashes,
         }
         threads = self.config.teacher.server.concurrency if vlm else 1
         left = self.left_to_do()
@@ -303,7 +227,7 @@ class Building:
 
     def left_to_do(self) -> Iterator[Unit]:
         """Units without a record, shard after shard; shards that are whole, and all after a stop, are only counted."""
-        for job in jobs(self.config):
+        for job in jobs(self.config, self.items):
             facts = self.sound(self.folder / "shards" / job.name, job.units)
             if facts is not None:
                 self.facts[job.name] = facts
@@ -398,14 +322,14 @@ class Building:
     def progress(self) -> Progress:
         seconds = time.monotonic() - self.start
         done = self.found + self.made
-        return Progress(self.config.n, done, self.found, self.accepted, self.hits, self.misses, seconds)
+        return Progress(self.total, done, self.found, self.accepted, self.hits, self.misses, seconds)
 
     def end(self) -> BuildReport:
         """The manifest, where nothing is missing; the report either way."""
         now = self.progress()
         corpus = ""
         if now.done == now.total:
-            in_order = [self.facts[job.name] for job in jobs(self.config)]
+            in_order = [self.facts[job.name] for job in jobs(self.config, self.items)]
             corpus = write_manifest(self.folder, self.planned, in_order).corpus
             shutil.rmtree(self.work)
         report = BuildReport(
@@ -428,8 +352,11 @@ class Building:
 def unit_of(record: Record) -> Unit:
     """The unit that a record was made from."""
     item, shift = record.item, record.item.shift
-    named = (shift.name, shift.severity) if shift else (None, 0)
-    return Unit(record.split, record.ordinal, item.family, item.difficulty, item.seed, *named)
+    name, severity = (shift.name, shift.severity) if shift else (None, 0)
+    file, _, line = record.source.rpartition(":")
+    place = (file, int(line)) if file else ("", 0)
+    seed = item_seed(file, item.id) if file else item.seed
+    return Unit(record.split, record.ordinal, item.family, item.difficulty, seed, name, severity, *place)
 
 
 def replies_folder(folder: Path) -> Path:

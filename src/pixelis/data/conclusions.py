@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from numpy.random import Generator
 
-from pixelis.data import conclusions_clips, conclusions_pages, conclusions_pictures
+from pixelis.data import conclusions_clips, conclusions_pages, conclusions_photos, conclusions_pictures
 from pixelis.data.conclusions_pictures import Wordings, plain
 from pixelis.data.conclusions_seen import Chain
 from pixelis.trace.schema import Draft
@@ -22,6 +22,7 @@ SAYINGS: Mapping[str, Callable[[Chain], Wordings]] = {
     **conclusions_pictures.SAYINGS,
     **conclusions_pages.SAYINGS,
     **conclusions_clips.SAYINGS,
+    **conclusions_photos.SAYINGS,
 }
 """For each template the wordings of its conclusion, all of one meaning."""
 

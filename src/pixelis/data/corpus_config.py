@@ -58,8 +58,9 @@ class ServerConfig(Config):
 class TeacherConfig(Config):
     """Who solves the items."""
 
-    kind: Literal["oracle", "vlm", "plugin"] = "oracle"
-    """`oracle` knows the reference program; `vlm` is a model behind a server; `plugin` is your own."""
+    kind: Literal["oracle", "vlm", "answers", "plugin"] = "oracle"
+    """`oracle` knows the reference program; `vlm` is a model behind a server; `answers` calls no tool and gives the
+    item's own answer; `plugin` is your own."""
     plugin: str = ""
     """`module:factory` of a teacher, for `kind: plugin`."""
     detours: bool = True
@@ -92,7 +93,7 @@ class TeachersToolbox(ToolboxConfig):
 
 
 class CorpusConfig(Config):
-    """A corpus of the world."""
+    """A corpus of the world, of imported items, or of both."""
 
     n: int = Field(default=5000, ge=1, le=SEEDS_A_CORPUS)
     """Items in all."""
@@ -101,7 +102,11 @@ class CorpusConfig(Config):
     splits: dict[Split, float] = Field(default={"train": 0.82, "dev": 0.06, "dev-cal": 0.04, "test": 0.08})
     """Shares. The paper's media are 108k, 10k and 10k (sec:data); our dev gives a part to calibration."""
     families: dict[Family, float] = dict.fromkeys(FAMILIES, 1.0)
-    """Weights of the six task families."""
+    """Weights of the six task families of the world; 0 for all of them if only `items` are named."""
+    items: tuple[Path, ...] = ()
+    """Files of items as `pixelis data import` writes them; each is used once, in the split that its media belong to."""
+    items_weight: float = Field(default=1.0, ge=0.0)
+    """Weight of all items together, beside the weights of the families."""
     difficulties: dict[int, float] = Field(default={1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0, 5: 1.0})
     """Weights of the five levels."""
     shifted: float = Field(default=0.0, ge=0.0, le=1.0)
@@ -112,19 +117,43 @@ class CorpusConfig(Config):
     """Records in one shard."""
     store_artifacts: bool = False
     """Keep what tools produced (views, frames). Off: their hashes are in the traces, and a replay makes them again."""
+    store_media: bool = False
+    """Copy the files of imported items into the shards. World media are rendered again from their seed."""
     teacher: TeacherConfig = TeacherConfig()
     toolbox: TeachersToolbox = TeachersToolbox()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _only_items_if_nothing_else_is_named(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("items") and "families" not in given:
+            return {**given, "families": dict.fromkeys(FAMILIES, 0.0)}
+        return given
+
     @model_validator(mode="after")
     def _has_something_to_plan(self) -> Self:
+        may_be_none = {"families"} if self.items and self.items_weight > 0.0 else set[str]()
         for name in ("splits", "families", "difficulties"):
             values = list(getattr(self, name).values())
-            if not values or min(values) < 0.0 or sum(values) <= 0.0:
+            if any(value < 0.0 for value in values) or (sum(values) <= 0.0 and name not in may_be_none):
                 raise ValueError(f"{name}: weights are 0 or more, and one of them is over 0")
         if bad := [d for d in self.difficulties if not 1 <= d <= 5]:
             raise ValueError(f"difficulties: {bad} are not among 1 to 5")
+        if len({path.name for path in self.items}) < len(self.items):
+            raise ValueError("items: two files have the same name, by which records call them; rename one")
         return self
 
+    @property
+    def items_share(self) -> float:
+        """Of the corpus, 0 to 1, as far as there are enough items."""
+        beside = sum(self.families.values())
+        return self.items_weight / (self.items_weight + beside) if self.items and self.items_weight else 0.0
+
     def identity(self) -> dict[str, Any]:
-        """What the content depends on: the configuration without the ways of running it."""
-        return self.model_dump(mode="json", exclude=HOW_IT_RUNS)
+        """What the content depends on: the configuration without the ways of running it.
+
+        Files of items are named in the plan by their content; a corpus of the world alone says nothing about them.
+        """
+        content = self.model_dump(mode="json", exclude={**HOW_IT_RUNS, "items": True})
+        if not self.items:
+            del content["items_weight"]
+        return content

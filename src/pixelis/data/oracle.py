@@ -1,4 +1,5 @@
-"""The oracle teacher: it solves an item of the world with real tool calls, as a strong model would (sec:data).
+"""The oracle teacher: it solves an item of the world or of an importer with real tool calls, as a strong model would
+(sec:data).
 
 It knows the template of the question, hence which tools lead to the answer. References only tell it where to look. What
 the tools returned is noted under the names that the question uses, and the template's own program is run on the notes:
@@ -14,9 +15,19 @@ from typing import NamedTuple
 from numpy.random import Generator
 
 from pixelis import __version__
-from pixelis.data import oracle_choice, oracle_document, oracle_lecture, oracle_motion, oracle_search, oracle_space
+from pixelis.data import (
+    oracle_choice,
+    oracle_document,
+    oracle_lecture,
+    oracle_motion,
+    oracle_photos,
+    oracle_search,
+    oracle_space,
+    oracle_texts,
+)
 from pixelis.data.conclusions import conclude
 from pixelis.data.detours import Detours
+from pixelis.data.importers.files import template
 from pixelis.data.oracle_acts import Hands, nearest_option
 from pixelis.data.oracle_session import Session
 from pixelis.data.thoughts import Voice
@@ -25,7 +36,7 @@ from pixelis.media import MediaSet
 from pixelis.trace.reopening import record_media
 from pixelis.trace.running import RunsCalls
 from pixelis.trace.schema import Trace, seal_trace
-from pixelis.world import Item, Rendered, template
+from pixelis.world import Item, Rendered
 from pixelis.world.item import letter
 from pixelis.world.programs import Unanswerable
 
@@ -36,7 +47,10 @@ ORIGIN = "teacher:oracle"
 Solver = Callable[[Hands], "str | None"]
 """Looks, and notes what it saw; it returns an answer only where the program cannot find it from the notes."""
 FAMILIES = (oracle_search, oracle_choice, oracle_motion, oracle_document, oracle_lecture, oracle_space)
-SOLVERS: Mapping[str, Solver] = {name: solver for module in FAMILIES for name, solver in module.SOLVERS.items()}
+IMPORTED = (oracle_photos, oracle_texts)
+SOLVERS: Mapping[str, Solver] = {
+    name: solver for module in (*FAMILIES, *IMPORTED) for name, solver in module.SOLVERS.items()
+}
 
 
 class Solved(NamedTuple):
@@ -68,7 +82,10 @@ def solve_item(
     item, media = rendered.item, MediaSet(rendered.media)
     solver = SOLVERS.get(item.template)
     if solver is None:
-        raise ConfigError(f"the oracle does not know the template {item.template!r} of item {item.id}")
+        raise ConfigError(
+            f"the oracle does not know the template {item.template!r} of item {item.id}: "
+            "a VLM can teach it (teacher.kind: vlm), or its answer alone (teacher.kind: answers)"
+        )
     session = Session(item, media, toolbox, rng, Voice(rng))
     said = solver(Hands(session, Detours(session, enabled=detours, by_eye=by_eye)))
     answer = said or computed(session)

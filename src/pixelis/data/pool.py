@@ -136,7 +136,7 @@ class Pool:
         for unit in units[: self._threads]:  # what it worked on; the rest only lay ready
             self._lives[unit.name] = self._lives.get(unit.name, 0) + 1
             if self._lives[unit.name] >= LIVES:
-                what = f"{unit.family}, difficulty {unit.difficulty}, seed {unit.seed}"
+                what = unit.source or f"{unit.family}, difficulty {unit.difficulty}, seed {unit.seed}"
                 raise TraceError(f"item {unit.name} ({what}) killed {LIVES} processes ({words}); what is done is kept")
         fresh = self._started()
         self._processes[self._processes.index(dead)] = fresh

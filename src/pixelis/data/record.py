@@ -33,6 +33,8 @@ class Record(Value):
     split: Split
     ordinal: int = Field(ge=0)
     """Place within the split."""
+    source: str = ""
+    """Where an imported item was read, `items.jsonl:17`; empty, and not written, for an item of the world."""
     item: Item
     trace: Trace
     accepted: bool
@@ -105,7 +107,7 @@ def hardness(record: Record) -> float:
 def encode(record: Record) -> bytes:
     """The line of a record; its trace is checked once more before it leaves."""
     verify(record.trace)
-    line = canonical_json(record.model_dump(mode="json")) + b"\n"
+    line = canonical_json(record.model_dump(mode="json", exclude=None if record.source else {"source"})) + b"\n"
     if len(line) > LINE_BYTES:
         raise TraceError(f"record {record.item.id} takes {len(line)} bytes; a line holds at most {LINE_BYTES}")
     return line

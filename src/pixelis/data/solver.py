@@ -13,6 +13,7 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -21,9 +22,10 @@ import numpy as np
 
 from pixelis.data.acceptance import judge
 from pixelis.data.corpus_config import CorpusConfig
+from pixelis.data.item_files import ItemReader
 from pixelis.data.record import Record, encode, pack
 from pixelis.data.splits import Unit
-from pixelis.data.teaching import Lesson, Teacher, UndoneError, make_teacher, without_clock
+from pixelis.data.teaching import Lesson, Teacher, UndoneError, make_teacher, settled
 from pixelis.errors import PixelisError
 from pixelis.media import MediaSet
 from pixelis.tools.toolbox import Toolbox
@@ -55,8 +57,11 @@ class Reply(NamedTuple):
 class Solver:
     """Makes records of one configuration into one folder. Safe to use from several threads."""
 
-    def __init__(self, config: CorpusConfig, folder: Path, replies: Path) -> None:
+    def __init__(
+        self, config: CorpusConfig, folder: Path, replies: Path, items: Mapping[str, str] | None = None
+    ) -> None:
         self.config = config
+        self.items = ItemReader(config.items, items or {})
         self.folder = folder
         self.toolbox = Toolbox(config.toolbox)
         self.teacher: Teacher = make_teacher(config, replies)
@@ -98,11 +103,12 @@ class Solver:
             lesson = self.taught(rendered, unit)
         finally:
             self.toolbox.let_go(MediaSet(rendered.media))  # 5,000 clips on disk would be tens of gigabytes
-        lesson = lesson._replace(trace=without_clock(lesson.trace))
+        lesson = lesson._replace(trace=settled(lesson.trace, rendered.item))
         judgement = judge(rendered.item, lesson.trace, cited=lesson.cited)
         record = Record(
             split=unit.split,
             ordinal=unit.ordinal,
+            source=unit.source,
             item=rendered.item,
             trace=lesson.trace,
             accepted=judgement.accepted,
@@ -110,9 +116,13 @@ class Solver:
             teaching={**lesson.teaching, **({"cited": list(lesson.cited)} if lesson.cited is not None else {})},
         )
         blobs = dict(lesson.blobs) if self.config.store_artifacts else {}
+        if self.config.store_media and unit.items:
+            blobs |= files_of(rendered)
         return record, blobs, ran_out(lesson)
 
     def rendered(self, unit: Unit) -> Rendered:
+        if unit.items:
+            return self.items.rendered(unit.items, unit.line)
         made = generate(unit.family, seed=unit.seed, difficulty=unit.difficulty, photographs=self.config.photographs)
         return shifted(made, unit.shift, unit.severity, seed=unit.seed) if unit.shift else made
 
@@ -130,6 +140,12 @@ def ran_out(lesson: Lesson) -> int:
     return sum(step.result.status in ("timeout", "crashed") for step in lesson.trace.steps)
 
 
+def files_of(rendered: Rendered) -> dict[str, bytes]:
+    """The files of imported media by their hash, where they are single files."""
+    paths = {medium.sha256: medium.path for medium in rendered.media}
+    return {sha256: path.read_bytes() for sha256, path in paths.items() if path is not None and path.is_file()}
+
+
 def unit_path(folder: Path, unit: Unit) -> Path:
     return folder / "units" / f"{unit.name}.unit"
 
@@ -140,7 +156,8 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
     hello = json.loads(requests.readline())
     sys.path[:] = hello["path"]
     try:
-        solver = Solver(CorpusConfig.model_validate(hello["config"]), Path(hello["folder"]), Path(hello["replies"]))
+        config = CorpusConfig.model_validate(hello["config"])
+        solver = Solver(config, Path(hello["folder"]), Path(hello["replies"]), hello.get("items"))
     except PixelisError as error:
         replies.write(json.dumps(Reply("", error=str(error))._asdict()).encode() + b"\n")
         replies.flush()

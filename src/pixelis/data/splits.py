@@ -35,10 +35,20 @@ class Unit(NamedTuple):
     seed: int
     shift: str | None = None
     severity: int = 0
+    items: str = ""
+    """Name of the file of items that it comes from; empty for an item of the world."""
+    line: int = 0
+    """Its line there, from 1."""
 
     @property
     def name(self) -> str:
-        return f"{self.split}-{self.ordinal:07d}"
+        place = f"-{self.items}-{self.line}" if self.items else ""
+        return f"{self.split}-{self.ordinal:07d}{place}"
+
+    @property
+    def source(self) -> str:
+        """`items.jsonl:17`; empty for an item of the world."""
+        return f"{self.items}:{self.line}" if self.items else ""
 
 
 def first_seed(split: Split, corpus_seed: int) -> int:

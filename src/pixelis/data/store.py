@@ -6,7 +6,7 @@
       build.json                command, commit, machine and times of the last build; no part of the hash
 
 World media are not stored: they are rendered again from the item (family, seed, difficulty, shift) and must have the
-recorded hash. Media of real datasets are kept as blobs.
+recorded hash. Media of imported items are found beside their file of items, which the manifest names, or as blobs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from pixelis.data.importers.files import media_of
 from pixelis.data.record import Record, Row, Split
 from pixelis.data.shard import Shard, ShardFacts, read_json
 from pixelis.errors import MediaError, TraceError
@@ -163,10 +164,23 @@ class Corpus:
 
     def media(self, record: Record) -> MediaSet:
         """The record's media with their pixels: from the corpus where it keeps them, else rendered again."""
+        if record.source:
+            return self._beside_items(record)
         if is_of_the_world(record.item):
             folder = self.manifest.plan.get("config", {}).get("photographs")
             return MediaSet(render(record.item, photographs=Path(folder) if folder else None))
         return MediaSet(tuple(self._kept(record, facts.sha256) for facts in record.item.media))
+
+    def _beside_items(self, record: Record) -> MediaSet:
+        """Media of an imported item: as blobs where the corpus keeps them, else where its file of items lies."""
+        if all(self.blob(facts.sha256, record) is not None for facts in record.item.media):
+            return MediaSet(tuple(self._kept(record, facts.sha256) for facts in record.item.media))
+        name = record.source.rpartition(":")[0]
+        listed = self.manifest.plan.get("items")
+        known = {str(f.get("name")): f for f in listed if isinstance(f, dict)} if isinstance(listed, list) else {}
+        if name not in known:
+            raise MediaError(f"{record.item.id}: the manifest of {self.folder} does not say where {name} lies")
+        return media_of(record.item, self.folder / str(known[name].get("path")))
 
     def _kept(self, record: Record, sha256: str) -> Medium:
         content = self.blob(sha256, record)

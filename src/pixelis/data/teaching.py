@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.random import Generator
 
+from pixelis import __version__
 from pixelis.errors import ConfigError, PixelisError
+from pixelis.media import MediaSet
+from pixelis.trace.reopening import record_media
 from pixelis.trace.running import RunsCalls
 from pixelis.trace.schema import Draft, Trace, seal_trace
-from pixelis.world import Rendered
+from pixelis.world import Item, Rendered
 
 if TYPE_CHECKING:
     from pixelis.data.corpus_config import CorpusConfig
@@ -75,11 +78,36 @@ class OracleTeacher:
         """Nothing to let go of."""
 
 
+class AnswersTeacher:
+    """No teacher at all: question, media and the item's own answer, without a step. For items nobody can solve here."""
+
+    def teach(self, rendered: Rendered, toolbox: OffersTools, *, rng: Generator) -> Lesson:
+        from pixelis.data.oracle import EPOCH
+
+        item = rendered.item
+        trace = seal_trace(
+            id=item.id.replace("/", "-"),
+            query=item.question,
+            media=record_media(MediaSet(rendered.media)),
+            origin="teacher:answers",
+            created_at=EPOCH,
+            steps=(),
+            answer=item.answer,
+            pixelis=__version__,
+        )
+        return Lesson(trace, {}, ())
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
 def make_teacher(config: CorpusConfig, replies: Path) -> Teacher:
     """The teacher that a configuration names; `replies` is where a VLM's replies are kept."""
     wanted = config.teacher
     if wanted.kind == "oracle":
         return OracleTeacher(detours=wanted.detours, by_eye=wanted.by_eye)
+    if wanted.kind == "answers":
+        return AnswersTeacher()
     if wanted.kind == "vlm":
         from pixelis.data.vlm_teacher import VlmTeacher
 
@@ -92,9 +120,18 @@ def make_teacher(config: CorpusConfig, replies: Path) -> Teacher:
     return teacher
 
 
-def without_clock(trace: Trace) -> Trace:
-    """The trace with every measured time 0, sealed anew: a corpus must not depend on the machine that built it."""
-    if all(step.result.seconds == 0.0 for step in trace.steps):
+def settled(trace: Trace, item: Item) -> Trace:
+    """The trace with every measured time 0 and media where the item says: no corpus depends on the machine it is from.
+
+    It is sealed anew, unless there is nothing to change.
+    """
+    said = item.parameters.get("media_paths", ())
+    paths = said if isinstance(said, tuple) and len(said) == len(trace.media) else (None,) * len(trace.media)
+    media = tuple(
+        medium.model_copy(update={"path": None if path is None else str(path)})
+        for medium, path in zip(trace.media, paths, strict=True)
+    )
+    if all(step.result.seconds == 0.0 for step in trace.steps) and media == trace.media:
         return trace
     drafts = [
         Draft(
@@ -108,7 +145,7 @@ def without_clock(trace: Trace) -> Trace:
     return seal_trace(
         id=trace.id,
         query=trace.query,
-        media=trace.media,
+        media=media,
         origin=trace.origin,
         created_at=trace.created_at,
         steps=drafts,

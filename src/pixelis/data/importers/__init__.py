@@ -8,6 +8,7 @@ from pixelis.data.importers.files import IMPORTERS, case_of, media_of, read_item
 from pixelis.data.importers.mot import mot_items
 from pixelis.data.importers.ocr import ocr_items
 from pixelis.data.importers.outcome import Outcome, Tally, Wishes
+from pixelis.data.importers.own import own_items
 from pixelis.data.importers.spans import span_items
 from pixelis.trace.foreign_files import Problem
 
@@ -22,6 +23,7 @@ __all__ = [
     "media_of",
     "mot_items",
     "ocr_items",
+    "own_items",
     "read_items",
     "span_items",
     "template",

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from pixelis.data.importers.index import Index
 from pixelis.data.importers.outcome import Outcome, Shelf, Wishes, origin, seed_of
+from pixelis.data.importers.photo_questions import Asking
 from pixelis.data.importers.questions import asked, distinct
 from pixelis.errors import ConfigError, MediaError
 from pixelis.geometry import Box, Footprint, Mask, PixelBox, Size
@@ -84,7 +85,11 @@ def _picture(
         "coco", image_id, medium, wishes,
         licence=str(licence.get("name") or licence.get("url") or ""), watermark=str(image.get("watermark") or ""),
     )  # fmt: skip
+    if isinstance(made_from := image.get("photograph"), str):
+        facts["photograph"] = made_from  # crops of one photograph stay in one split
     yield from questions(where, image_id, medium, references, facts)
+    complete = image.get("complete") is not False
+    yield from Asking(image_id, medium, references, facts, complete=complete).questions()
 
 
 def picture(image: Mapping[str, Any], shelf: Shelf) -> Medium:

@@ -10,11 +10,12 @@ from typing import BinaryIO, Literal, TypeVar
 
 from pydantic import ValidationError
 
+from pixelis.data.importers import photo_questions, questions, text_questions
 from pixelis.data.importers.coco import coco_items
 from pixelis.data.importers.mot import mot_items
 from pixelis.data.importers.ocr import ocr_items
 from pixelis.data.importers.outcome import Outcome, Tally, Wishes
-from pixelis.data.importers.questions import TEMPLATES
+from pixelis.data.importers.own import own_items
 from pixelis.data.importers.spans import span_items
 from pixelis.data.rights import rights_reasons
 from pixelis.errors import ConfigError, MediaError
@@ -29,12 +30,15 @@ from pixelis.world.item import Item, score
 from pixelis.world.necessity import Case
 from pixelis.world.template import Template
 
-Kind = Literal["coco", "mot", "ocr", "spans"]
+TEMPLATES = {**questions.TEMPLATES, **photo_questions.TEMPLATES, **text_questions.TEMPLATES}
+"""Every question that importers put."""
+Kind = Literal["coco", "mot", "ocr", "spans", "questions"]
 IMPORTERS: dict[str, Callable[[Path, Wishes], Iterator[Outcome]]] = {
     "coco": coco_items,
     "mot": mot_items,
     "ocr": ocr_items,
     "spans": span_items,
+    "questions": own_items,
 }
 
 

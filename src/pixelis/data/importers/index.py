@@ -16,7 +16,8 @@ from pixelis.trace.foreign_files import Buffer, Element, Problem, elements, memb
 IMAGE_SECTIONS = ("images", "imgs")
 ANNOTATION_SECTIONS = ("annotations", "anns")
 TABLES = ("categories", "licenses")
-IMAGE_KEYS = ("file_name", "width", "height", "license", "watermark")
+IMAGE_KEYS = ("file_name", "width", "height", "license", "watermark", "photograph", "complete")
+"""The last two are ours: what a picture was made from, and whether all there is of COCO's classes is outlined."""
 
 
 @dataclass

@@ -6,7 +6,7 @@ the same perturbation tests (supp:tool_necessity), by running these programs aga
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 
 import numpy as np
@@ -263,9 +263,9 @@ TEMPLATES: dict[str, Template] = {
 }  # fmt: skip
 
 
-def asked(name: str, draft: Draft, *, id: str, seed: int) -> Item:
+def asked(name: str, draft: Draft, *, id: str, seed: int, templates: Mapping[str, Template] = TEMPLATES) -> Item:
     """The item of a template over annotations; Unanswerable where its program finds no answer."""
-    chosen = TEMPLATES[name]
+    chosen = templates[name]
     wording = chosen.wordings[seed % len(chosen.wordings)]
     item = finished(chosen, draft, wording, seed=seed, dial=Dial(1))
     return item.model_copy(update={"id": id, "difficulty": difficulty(item)})
