@@ -150,6 +150,9 @@ class Mask(Evidence):
         """By the fields alone: pydantic would compare the kept arrays too, and numpy has no one answer to that."""
         return isinstance(other, Mask) and all(getattr(self, k) == getattr(other, k) for k in type(self).model_fields)
 
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, k) for k in type(self).model_fields))
+
     @cached_property
     def array(self) -> NDArray[np.bool_]:
         """(height, width) booleans, read-only."""

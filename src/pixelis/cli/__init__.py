@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pixelis.cli import bench, cache, data, demo, doctor, models, score, tools, trace, world
+from pixelis.cli import bench, cache, data, demo, doctor, models, score, tools, trace, train, world
 
 app = typer.Typer(
     name="pixelis",
@@ -28,6 +28,7 @@ app.add_typer(cache.app, name="cache", help="The cache of tool results: info, cl
 app.add_typer(score.app, name="score", help="Score files with the evaluators of the field.")
 app.add_typer(world.app, name="world", help="The procedural gym: scenes with exact references.")
 app.add_typer(data.app, name="data", help="Corpora: build, count, de-duplicate, audit; datasets in, Parquet out.")
+app.add_typer(train.app, name="train", help="Train a policy: sft.")
 app.command("doctor", help="What is installed, which backends are live, a self-test of each tool.")(doctor.doctor)
 app.add_typer(bench.app, name="bench", help="Measure: CPU seconds beside the paper's latencies and beside peers.")
 app.command("demo", help="Run two given plans, a photograph and a clip, and write their evidence pages.")(demo.demo)

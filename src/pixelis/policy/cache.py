@@ -19,8 +19,10 @@ class RowCache:
         self.keys = [torch.empty(self._shape, **self._options) for _ in range(layers)]  # type: ignore[call-overload]
         self.values = [torch.empty(self._shape, **self._options) for _ in range(layers)]  # type: ignore[call-overload]
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
+        self.longest: int | None = None
+        """Tokens that no row will pass, where that is known: nothing is set aside beyond."""
         self._rows = slice(0, rows)
-        self._at = torch.zeros(0, dtype=torch.long)
+        self._at = self._order = torch.zeros(0, dtype=torch.long)
         self._reach = 0
 
     @classmethod
@@ -32,6 +34,13 @@ class RowCache:
             config.num_hidden_layers, rows, config.num_key_value_heads, config.head_dim,
             dtype=weight.dtype, device=weight.device,
         )  # fmt: skip
+
+    @staticmethod
+    def token_bytes(language: object) -> int:
+        """What one token of one row takes."""
+        config = language.config  # type: ignore[attr-defined]
+        size = language.embed_tokens.weight.element_size()  # type: ignore[attr-defined]
+        return 2 * int(config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size)
 
     @property
     def capacity(self) -> int:
@@ -48,8 +57,9 @@ class RowCache:
         """
         before = self.lengths[rows]  # (B,)
         self._rows, self._reach = rows, int((before + width).max())
-        self._reserve(self._reach)
+        self.reserve(self._reach)
         self._at = before[:, None] + torch.arange(width, device=before.device)  # (B, width)
+        self._order = torch.arange(len(before), device=before.device)[:, None]
         self.lengths[rows] = before + counts
         cells = torch.arange(self._reach, device=before.device)
         return (cells[None, None, :] <= self._at[:, :, None])[:, None]
@@ -57,10 +67,41 @@ class RowCache:
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: object) -> tuple[Tensor, Tensor]:
         """Write the new keys and values (B, heads, width, d) of a layer; all that these rows hold comes back."""
         kept_keys, kept_values = self.keys[layer][self._rows], self.values[layer][self._rows]
-        rows = torch.arange(len(keys), device=keys.device)[:, None]
-        kept_keys.transpose(1, 2)[rows, self._at] = keys.transpose(1, 2)
-        kept_values.transpose(1, 2)[rows, self._at] = values.transpose(1, 2)
+        kept_keys.transpose(1, 2)[self._order, self._at] = keys.transpose(1, 2)
+        kept_values.transpose(1, 2)[self._order, self._at] = values.transpose(1, 2)
         return kept_keys[:, :, : self._reach], kept_values[:, :, : self._reach]
+
+    def begin_one(self, rows: int) -> Tensor | None:
+        """Make ready for one token in each of the first rows; gives what to add to their scores (rows, 1, reach).
+
+        None where all rows are equally long, and nothing is to be hidden.
+        """
+        before = self.lengths[:rows]
+        longest = int(before.max())
+        self._rows, self._reach = slice(0, rows), longest + 1
+        self.reserve(self._reach)
+        heads = self._shape[1]
+        first = torch.arange(rows * heads, device=before.device) * self.capacity
+        self._at = first + before.repeat_interleave(heads)  # (rows · heads,) cells, counted over the whole store
+        bias = None
+        if int(before.min()) < longest:
+            hidden = torch.arange(self._reach, device=before.device) > before[:, None]
+            bias = torch.zeros(rows, 1, self._reach, device=before.device).masked_fill_(hidden[:, None], -torch.inf)
+        self.lengths[:rows] += 1
+        return bias
+
+    def append(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Write one key and value (rows · heads, d) each; all that these rows hold comes back (rows · heads, reach, d).
+
+        After `begin_one`: a copy of whole cells, and a view whose two batch axes are one.
+        """
+        rows, heads, _, width = self._shape
+        out = []
+        for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
+            store.view(-1, width).index_copy_(0, self._at, new)
+            whole = store.view(rows * heads, self.capacity, width)
+            out.append(whole[: self._rows.stop * heads, : self._reach])
+        return out[0], out[1]
 
     def swap(self, a: int, b: int) -> None:
         """Exchange two rows."""
@@ -80,14 +121,23 @@ class RowCache:
             store[to, :, :reach] = store[row : row + 1, :, :reach]
         self.lengths[to] = reach
 
-    def _reserve(self, reach: int) -> None:
-        """Grow by half again: appending stays linear in all that is written."""
+    def take(self, other: RowCache, row: int, to: slice) -> None:
+        """The same from another cache, in which the prompt was read."""
+        reach = int(other.lengths[row])
+        self.reserve(reach)
+        for mine, theirs in zip((*self.keys, *self.values), (*other.keys, *other.values), strict=True):
+            mine[to, :, :reach] = theirs[row : row + 1, :, :reach]
+        self.lengths[to] = reach
+
+    def reserve(self, reach: int) -> None:
+        """Grow by a quarter: appending stays linear in all that is written, and little is held in vain."""
         if reach <= self.capacity:
             return
-        wanted = max(reach + 64, self.capacity * 3 // 2)
+        wanted = max(reach, min(max(reach + 64, self.capacity * 5 // 4), self.longest or 2**62))
         rows, heads, _, width = self._shape
         for stores in (self.keys, self.values):
             for k, old in enumerate(stores):
-                new = torch.zeros((rows, heads, wanted, width), **self._options)  # type: ignore[call-overload]
+                new = torch.empty((rows, heads, wanted, width), **self._options)  # type: ignore[call-overload]
                 new[:, :, : old.shape[2]] = old
+                new[:, :, old.shape[2] :] = 0.0  # hidden cells count for nothing, but nothing times NaN is NaN
                 stores[k] = new

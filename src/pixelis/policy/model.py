@@ -58,6 +58,10 @@ class Policy(nn.Module):
 
     banned: Tensor
     """(V,) what is never sampled."""
+    open_ids: Tensor
+    """(V',) everything else."""
+    open_places: Tensor
+    """(V,) the place of a token in `open_ids`; −1 where it has none."""
 
     def __init__(self, model: Any, tokens: Tokens, style: Style, optics: Optics, *, tap: int = -3) -> None:
         super().__init__()
@@ -70,6 +74,10 @@ class Policy(nn.Module):
         banned[list(tokens.banned)] = True
         banned[len(tokens) :] = True  # rows of the embedding that no token has
         self.register_buffer("banned", banned, persistent=False)
+        self.register_buffer("open_ids", torch.nonzero(~banned)[:, 0], persistent=False)
+        places = torch.full_like(banned, -1, dtype=torch.long)
+        places[self.open_ids] = torch.arange(len(self.open_ids))
+        self.register_buffer("open_places", places, persistent=False)
 
     # --- the parts of the network
 
@@ -82,6 +90,10 @@ class Policy(nn.Module):
     @property
     def language(self) -> Any:
         return self._core.model.language_model
+
+    @property
+    def vision(self) -> Any:
+        return self._core.model.visual
 
     @property
     def width(self) -> int:
@@ -104,7 +116,7 @@ class Policy(nn.Module):
         if not pictures:
             empty = torch.zeros(0, self.width, device=self.device)
             return Seen(empty, ())
-        tower = self._core.model.visual
+        tower = self.vision
         values = np.concatenate([patches(picture, self.optics) for picture in pictures])
         m = self.optics.merge
         grids = torch.tensor([[1, p.rows * m, p.columns * m] for p in pictures], device=self.device)
@@ -145,6 +157,11 @@ class Policy(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, V) with what is never sampled at minus infinity, in sampling and in every recomputation alike."""
         return self._core.lm_head(hidden).masked_fill(self.banned, -torch.inf)
+
+    def open_logits(self, hidden: Tensor) -> Tensor:
+        """(…, V') of the tokens that may be sampled, in the order of `open_ids`: the same softmax without infinities,
+        which label smoothing would add up."""
+        return nn.functional.linear(hidden, self._core.lm_head.weight[self.open_ids])
 
     def logprobs(self, batch: Batch) -> tuple[Tensor, Read]:
         """(B, L) log-probability of each token given those before it (the first has 0), and what was read."""

@@ -1,0 +1,1 @@
+"""Rollouts: many queries, n trajectories each, sampled from a policy that looks with tools."""

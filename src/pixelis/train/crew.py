@@ -1,0 +1,102 @@
+"""One process or several: the loop is the same. Under `torchrun` each process takes its share of every batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+
+T = TypeVar("T")
+LONGEST_WAIT = timedelta(hours=6)
+"""The others wait while the first process prepares the examples."""
+
+
+class Crew(NamedTuple):
+    """Who works here."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes the files."""
+        return self.rank == 0
+
+    def share(self, batch: Sequence[T]) -> Sequence[T]:
+        """This process's part of a batch; empty where there are more processes than examples."""
+        return batch[self.rank :: self.world]
+
+    def add(self, values: Tensor) -> Tensor:
+        """The sum over all processes."""
+        if self.world > 1:
+            distributed.all_reduce(values)
+        return values
+
+    def wait(self) -> None:
+        if self.world > 1:
+            distributed.barrier()
+
+    def wrap(self, student: Any, *, shard: bool) -> Any:
+        """The student, its gradients averaged over processes: DDP, or FSDP2 where one device cannot hold it all."""
+        if self.world == 1:
+            return student
+        if not shard:
+            from torch.nn.parallel import DistributedDataParallel
+
+            return DistributedDataParallel(student, find_unused_parameters=True)  # a share may hold no picture
+        from torch.distributed.fsdp import fully_shard
+
+        core = student.policy
+        for block in (*core.vision.blocks, *core.language.layers):
+            fully_shard(block)
+        return fully_shard(student)
+
+
+@contextmanager
+def crew(device: str) -> Iterator[Crew]:
+    """The processes that torchrun started; one where it did not."""
+    if "LOCAL_RANK" not in os.environ:
+        yield Crew()
+        return
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    distributed.init_process_group("nccl" if device == "cuda" else "gloo", timeout=LONGEST_WAIT)
+    try:
+        yield Crew(distributed.get_rank(), distributed.get_world_size())
+    finally:
+        distributed.destroy_process_group()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor in one piece, also where FSDP has spread it. All processes must ask."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def lay(value: Tensor, into: Tensor) -> None:
+    """Copy a whole tensor into one that may be spread over processes."""
+    if hasattr(into, "full_tensor"):
+        from torch.distributed.tensor import distribute_tensor
+
+        value = distribute_tensor(value.to(into.device), into.device_mesh, into.placements)  # type: ignore[attr-defined]
+    into.copy_(value)
+
+
+def trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    """What an optimizer changes, by name; a tied matrix once."""
+    return {name: value for name, value in module.named_parameters() if value.requires_grad}
+
+
+def unshard(module: nn.Module) -> None:
+    """Lay whole tensors in place of spread ones, for good: what is saved is in one piece. All processes must ask."""
+    for part in module.modules():
+        if callable(reshard := getattr(part, "reshard", None)):
+            reshard()  # else its hooks would lay the spread tensors back when they are saved
+    for part in module.modules():
+        for name, value in list(part.named_parameters(recurse=False)):
+            if hasattr(value, "full_tensor"):
+                setattr(part, name, nn.Parameter(whole(value.detach()), requires_grad=value.requires_grad))

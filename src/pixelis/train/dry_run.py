@@ -1,0 +1,198 @@
+"""What a run would take: parameters, memory per device, tokens, steps, hours, cost. Nothing is trained.
+
+An estimate, and it says so: of a model that no machine here can hold, it has been compared with no run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pixelis.data.record import Record
+from pixelis.data.store import Corpus
+from pixelis.errors import ConfigError
+from pixelis.policy import script
+from pixelis.policy.checkpoint import find_checkpoint, optics_of, read_card
+from pixelis.policy.pictures import Optics, fitted
+from pixelis.policy.script import Style, spread
+from pixelis.train.heads import ToolHeads
+from pixelis.train.prepared import tool_schemas
+from pixelis.train.starting import begin_policy
+
+if TYPE_CHECKING:
+    from pixelis.train.sft import SftConfig
+
+LOOKED_AT = 100
+"""Records that the mean length is taken from."""
+LETTERS_PER_TOKEN = 3.6
+"""Of English and JSON, where the tokenizer cannot be reached."""
+GB = 1e9
+
+
+class Memory(NamedTuple):
+    """Gigabytes on one device."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+class Plan(NamedTuple):
+    """What a run would take."""
+
+    parameters: int
+    trained: int
+    examples: int
+    tokens_per_example: float
+    tokens: int
+    """Over all epochs."""
+    steps: int
+    memory: Memory
+    fits: bool
+    flops: float
+    hours: float
+    cost: float
+    notes: tuple[str, ...]
+
+
+class Network(NamedTuple):
+    """The policy as far as its cost goes."""
+
+    model: Any
+    style: Style
+    optics: Optics
+    encode: Any
+    """Text to its number of tokens."""
+    note: str = ""
+
+
+def network(config: SftConfig, corpus: Corpus) -> Network:
+    """The policy: nano itself, the shape of a local checkpoint, or the architecture that the file gives."""
+    if config.init == "nano":
+        policy, _ = begin_policy(config.model_copy(update={"lora": None}), corpus)
+        return Network(policy.model, policy.style, policy.optics, lambda text: len(policy.tokens.encode(text)))
+    from transformers import AutoConfig, AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    from pixelis.policy.tokens import Tokens
+
+    where = Path(find_checkpoint(config.init))
+    if where.is_dir():
+        with torch.device("meta"):
+            model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(where))
+        tokens = Tokens.open(where)
+        style = config.style or read_card(where).style
+        return Network(model, style, optics_of(where, model), lambda text: len(tokens.encode(text)))
+    if config.architecture is None:
+        raise ConfigError(f"{config.init} is not on this machine: give its `architecture`, as configs/qwen3vl-8b does")
+    with torch.device("meta"):
+        model = Qwen3VLForConditionalGeneration(Qwen3VLConfig(**config.architecture))
+    note = f"{config.init} is not on this machine: its shape is the file's, and a token is {LETTERS_PER_TOKEN} letters"
+    return Network(model, config.style or Style(), optics_of(where, model), letters, note)
+
+
+def letters(text: str) -> float:
+    return len(text) / LETTERS_PER_TOKEN
+
+
+def dry_run(config: SftConfig) -> Plan:
+    """Reckon what `train_sft` would take with this configuration."""
+    corpus = Corpus(config.corpus)
+    net = network(config, corpus)
+    rows = [row for row in corpus.rows(split="train") if row.accepted or config.answers_only]
+    if not rows:
+        raise ConfigError(f"{config.corpus}: no record of its train split can be learnt from")
+    mean = mean_tokens(corpus, net, config.answers_only)
+    examples = len(rows) + config.format_traces * config.answers_only
+    tokens = int(mean * examples * config.epochs)
+    heads = sum(value.numel() for value in ToolHeads(net.model.config.text_config.hidden_size).parameters())
+    own = sum(value.numel() for value in net.model.parameters())
+    trained = (lora_parameters(config, net.model) if config.lora else own) + heads
+    steps = int(np.ceil(tokens / (0.95 * config.batch_tokens)))  # a twentieth is filling
+    memory = memory_of(config, net.model, own + heads, trained)
+    passes = 6.0 if config.lora is None else 4.0  # forward 2, gradient of activations 2, of weights 2
+    flops = (passes + 2.0 * config.checkpoint_activations) * own * tokens
+    device = config.device_facts
+    hours = flops / (device.tflops * 1e12 * device.used * device.count) / 3600
+    notes = [net.note] if net.note else []
+    notes.append("memory, hours and cost are reckoned, not measured")
+    if config.device == "cuda":
+        notes.append("not run: nothing of this has been run on a GPU here")
+    if config.device_facts.count > 1:
+        notes.append("not run: more than two processes; two on one machine (gloo) are tested")
+    return Plan(
+        parameters=own,
+        trained=trained,
+        examples=examples,
+        tokens_per_example=mean,
+        tokens=tokens,
+        steps=steps,
+        memory=memory,
+        fits=memory.total <= device.memory_gb,
+        flops=flops,
+        hours=hours,
+        cost=hours * device.count * device.per_hour,
+        notes=tuple(notes),
+    )
+
+
+def memory_of(config: SftConfig, model: Any, held: int, trained: int) -> Memory:
+    """Gigabytes on one device; weights, gradients and optimizer are spread where the run is sharded."""
+    width = 4 if config.dtype == "float32" else 2
+    spread_over = config.device_facts.count if config.shard else 1
+    text = model.config.text_config
+    layers, d, mlp = text.num_hidden_layers, text.hidden_size, text.intermediate_size
+    heads = text.num_attention_heads * text.head_dim
+    per_layer = d if config.checkpoint_activations else 10 * d + 4 * heads + 4 * mlp
+    own_tokens = config.batch_tokens / config.device_facts.count
+    one_layer = (10 * d + 4 * heads + 4 * mlp) * config.checkpoint_activations
+    logits = 0.3 * text.vocab_size * 4 * 4  # three tokens in ten are taught; four copies in float32
+    activations = own_tokens * ((layers * per_layer + one_layer) * width + logits)
+    return Memory(
+        weights=held * width / spread_over / GB,
+        gradients=trained * width / spread_over / GB,
+        optimizer=2 * trained * width / spread_over / GB,
+        activations=activations / GB,
+    )
+
+
+def lora_parameters(config: SftConfig, model: Any) -> int:
+    if config.lora is None:
+        return 0
+    fitting = [m for name, m in model.named_modules() if name.rsplit(".", 1)[-1] in config.lora.targets]
+    return sum(config.lora.rank * sum(module.weight.shape) for module in fitting)
+
+
+def mean_tokens(corpus: Corpus, net: Network, answers_only: bool) -> float:
+    """Tokens of an example, from a sample of records; pictures are counted by their sizes, nothing is rendered."""
+    numbers = [k for k, row in enumerate(corpus.rows()) if row.split == "train" and (row.accepted or answers_only)]
+    chosen = np.unique(np.linspace(0, len(numbers) - 1, min(LOOKED_AT, len(numbers))).astype(int))
+    schemas = tool_schemas()
+    return float(np.mean([tokens_of(corpus[numbers[k]], net, schemas, answers_only) for k in chosen]))
+
+
+def tokens_of(record: Record, net: Network, schemas: list[dict[str, Any]], answers_only: bool) -> float:
+    style, cell = net.style, net.optics.cell
+    words = style.system + record.item.question + (record.trace.answer or "")
+    if style.tool_schemas:
+        words += script.TOOLS_HEAD + script.TOOLS_FOOT + str(schemas)
+    visual = 0
+    for medium in record.item.media:
+        shown = len(spread(medium.frames, style.clip_frames)) if medium.frames > 1 else 1
+        most = style.frame_pixels if medium.frames > 1 else style.image_pixels
+        rows, columns = fitted(medium.width, medium.height, most, cell)
+        visual += shown * (rows * columns + 8)
+    for step in () if answers_only else record.trace.steps:
+        words += step.thought + script.call_text(step.call) + (step.result.text or step.result.error)
+        visual += 20  # the tags of a turn
+        if step.result.view is not None:
+            rows, columns = fitted(step.result.view.width, step.result.view.height, style.view_pixels, cell)
+            visual += rows * columns + 4
+    return net.encode(words + ("" if answers_only else record.trace.answer_thought)) + visual + 20

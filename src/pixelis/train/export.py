@@ -1,0 +1,112 @@
+"""What phase 1 leaves behind: π_SFT with its heads, token normalisers, per-tool scalers and coherence statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pixelis.data.store import Corpus
+from pixelis.equations.zscore import mean_and_spread
+from pixelis.policy.checkpoint import Card, save_checkpoint
+from pixelis.rundir import provenance
+from pixelis.train.crew import Crew, unshard
+from pixelis.train.dynamics import coherence_statistics, corpus_steps, tool_scalers, train_dynamics
+from pixelis.train.evaluating import readings
+from pixelis.train.lessons import Student
+from pixelis.train.prepared import Prepared
+from pixelis.train.run import Watch
+from pixelis.train.starting import Lesson
+from pixelis.train.state import State
+
+if TYPE_CHECKING:
+    from pixelis.train.sft import SftConfig
+
+MOST_EXAMPLES = 4000
+"""Trajectories whose steps train g_φ and h_ψ: at d = 4096 they are held in a few gigabytes."""
+
+
+def export(
+    config: SftConfig,
+    taught: Any,
+    card: Card,
+    corpus: Corpus,
+    state: State,
+    train: Prepared,
+    pool: Sequence[Lesson],
+    out: Path,
+    us: Crew,
+    watch: Watch,
+) -> dict[str, Any]:
+    """Train the last heads, gather the statistics, and write the checkpoint that later verbs open."""
+    student: Student = getattr(taught, "module", taught)
+    chains = [lesson for lesson in pool if lesson.tools][:MOST_EXAMPLES]
+    alone = Crew()  # every process reads everything: sharded weights are gathered, and nobody waits for sums
+    read = list(readings(taught, train, chains, config.batch_tokens, alone, states=True))
+    steps = corpus_steps([examples for examples, _, _ in read], [said.states for _, _, said in read if said.states])
+    heads, losses = train_dynamics(steps, student.policy.width, epochs=config.dynamics_epochs, seed=config.seed)
+    families = coherence_statistics(heads, steps, floor=config.least_spread)
+    logprobs = mean_and_spread(torch.cat([-said.nats for _, _, said in read]).cpu().numpy())
+    entropies = mean_and_spread(torch.cat([said.entropy for _, _, said in read]).cpu().numpy())
+    statistics = {
+        "tokens": {"logprob": logprobs._asdict(), "entropy": entropies._asdict()},
+        "tools": tool_scalers(heads, steps),
+        "coherence": {name: found._asdict() for name, found in families.items()},
+    }
+    parameters = sum(value.numel() for value in student.policy.parameters())
+    facts = provenance(
+        config=config.model_dump(mode="json"),
+        seed=config.seed,
+        seconds=round(watch.seconds, 1),
+        tokens_per_s=round(watch.tokens_per_s, 1),
+        processes=us.world,
+        threads=torch.get_num_threads(),
+        steps=state.step,
+        epochs=round(state.epochs, 3),
+        examples=len(pool),
+        parameters=parameters,
+        init=card.name if config.init != "nano" else "random",
+    )
+    scores = {"dev_loss": state.dev_losses[-1], "dev_losses": state.dev_losses, **losses}
+    unshard(student)
+    policy = student.policy
+    policy.model.tie_weights()  # gathered one by one, tied matrices have come apart
+    if config.lora is not None:
+        policy.model = policy.model.merge_and_unload()
+    own = card.model_copy(
+        update={
+            "name": config.name,
+            "corpus": corpus.manifest.corpus,
+            "tools": tool_versions(corpus),
+            "training": facts,
+            "scores": {"sft": scores},
+            "statistics": statistics,
+        }
+    )
+    if us.first:
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()  # ours is enough
+        kept = {
+            "arguments": student.heads,
+            "visual": heads.visual,
+            "projector": heads.projector,
+            "g_phi": heads.g_phi,
+            "h_psi": heads.h_psi,
+        }
+        save_checkpoint(out / "policy", policy, own, kept)
+    us.wait()
+    return {"parameters": parameters, **scores}
+
+
+def tool_versions(corpus: Corpus) -> dict[str, str]:
+    """Versions of the tools that made the corpus, from its plan."""
+    tools = corpus.manifest.plan.get("tools", {})
+    if not isinstance(tools, dict):
+        return {}
+    return {
+        str(name): str(facts.get("version", facts) if isinstance(facts, dict) else facts)
+        for name, facts in tools.items()
+    }

@@ -1,0 +1,152 @@
+"""The run folder: resolved configuration, metrics, TensorBoard events; and the clock of a run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import yaml
+from filelock import FileLock, Timeout
+
+from pixelis.config import Config
+from pixelis.errors import ConfigError
+from pixelis.train.crew import Crew
+from pixelis.train.events import Events
+from pixelis.train.state import State
+
+METRICS, RESOLVED, LOCK = "metrics.jsonl", "config.yaml", ".lock"
+MAY_CHANGE = ("threads", "workers", "examples", "log_every", "save_minutes", "device_facts", "architecture")
+"""Keys that a run may be resumed with other values of: they do not change what is learnt."""
+
+
+class Now(NamedTuple):
+    """What the progress bar shows."""
+
+    what: str
+    share: float
+    loss: float = math.nan
+    tokens_per_s: float = 0.0
+    seconds_left: float | None = None
+
+
+Show = Callable[[Now], None]
+
+
+@contextmanager
+def run_folder(config: Config, out: Path, us: Crew) -> Iterator[None]:
+    """The run's folder, made or found to be this run's own; one run at a time works in it."""
+    lock = FileLock(out / LOCK, timeout=0)
+    if us.first:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout as error:
+            raise ConfigError(f"{out}: another run is at work in it") from error
+        except OSError as error:
+            raise ConfigError(f"{out} cannot be written ({error.strerror})") from error
+    try:
+        if us.first:
+            write_config(config, out / RESOLVED)
+        us.wait()
+        yield
+    finally:
+        lock.release()
+
+
+def write_config(config: Config, path: Path) -> None:
+    """Every key with its value; ConfigError where the folder holds a run that learns something else."""
+    own = config.model_dump(mode="json")
+    if path.exists():
+        other = yaml.safe_load(path.read_text()) or {}
+        changed = [key for key in own if key not in MAY_CHANGE and own[key] != other.get(key)]
+        if changed:
+            listed = ", ".join(sorted(changed))
+            raise ConfigError(f"{path.parent} holds a run with another {listed}: give its values, or another folder")
+    partial = path.with_suffix(".part")
+    partial.write_text(yaml.safe_dump(own, sort_keys=False, allow_unicode=True))
+    partial.replace(path)
+
+
+class Log:
+    """metrics.jsonl and TensorBoard: a row for each step that is reported."""
+
+    def __init__(self, out: Path, step: int, us: Crew) -> None:
+        self._path = out / METRICS if us.first else None
+        if self._path is None:
+            return
+        if self._path.exists():  # rows of steps that a killed run took after its last state: they are taken again
+            rows = self._path.read_text().splitlines()
+            kept = [row for row in rows if row.endswith("}") and json.loads(row)["step"] <= step]
+            partial = self._path.with_suffix(f".{os.getpid()}.part")
+            partial.write_text("".join(f"{row}\n" for row in kept))
+            partial.replace(self._path)
+        self._file = self._path.open("a")
+        self._events = Events(out, first_step=step)
+
+    def write(self, step: int, **values: float) -> None:
+        if self._path is None:
+            return
+        known = {key: value if math.isfinite(value) else None for key, value in values.items()}
+        self._file.write(json.dumps({"step": step, **known}) + "\n")
+        self._file.flush()
+        self._events.write(step, {key: value for key, value in values.items() if math.isfinite(value)})
+
+    def close(self) -> None:
+        if self._path is not None:
+            self._file.close()
+            self._events.close()
+
+
+class Watch:
+    """The clock of a run, which goes on over interruptions."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._before = state.seconds
+        self._began = self._saved = self._last = time.monotonic()
+        self._begun = state.visited
+
+    @property
+    def seconds(self) -> float:
+        return self._before + time.monotonic() - self._began
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self._state.tokens / self._state.teaching_s if self._state.teaching_s else 0.0
+
+    def tick(self, tokens: int) -> None:
+        """A step was taken."""
+        self._state.teaching_s += time.monotonic() - self._last
+        self._state.tokens += tokens
+
+    def again(self) -> None:
+        """The next step begins: what lay between (evaluation, saving) is not counted as teaching."""
+        self._last = time.monotonic()
+
+    def save_due(self, minutes: float, every: int, us: Crew) -> bool:
+        """Whether it is time to save; processes agree on it at the steps that are reported."""
+        if us.world > 1 and self._state.step % every:
+            return False
+        due = time.monotonic() - self._saved >= 60 * minutes
+        if us.world > 1:
+            due = bool(us.add(torch.tensor(float(due and us.first))) > 0)
+        if due:
+            self._saved = time.monotonic()
+        return due
+
+    def stamp(self) -> State:
+        self._state.seconds = self.seconds
+        return self._state
+
+    def now(self, loss: float, pool: int, what: str = "training") -> Now:
+        wanted = self._state.epochs * pool
+        done = self._state.visited - self._begun
+        left = (time.monotonic() - self._began) * (wanted - self._state.visited) / done if done else None
+        return Now(what, self._state.visited / wanted, loss, self.tokens_per_s, left)

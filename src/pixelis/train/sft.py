@@ -1,0 +1,336 @@
+"""Phase 1: supervised fine-tuning on the corpus (subsec:sft), from nano on two cores to a sharded 8B.
+
+How it departs from the paper:
+- Dropped feedback and dropped early actions are given to the policy as padding tokens (a dropped view is not shown);
+  they stay targets. The paper does not say how it hides them.
+- "SFT-predicted error" is the nats per token of an example when training last visited it, less the smoothed loss of
+  that moment, so that early visits do not look hard. It costs no pass of its own.
+- "Advance" means: bin the pool anew by the errors of now. Where the dev loss went up by more than 5 % the bins stay.
+- The learning rate follows the share of examples that were visited, so that any batching has the same schedule.
+- A batch is a number of tokens; its examples have similar lengths, so that little of it is filling.
+
+Everything that is drawn comes from one generator, which the state of the run keeps: a killed run goes on to the same
+weights, bit for bit on one thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from pixelis.config import Config
+from pixelis.data.store import Corpus
+from pixelis.equations.curriculum import advances, hardness_tertiles, sample_medium_hard
+from pixelis.equations.ema import ema
+from pixelis.equations.sft import sft_total
+from pixelis.errors import PixelisError
+from pixelis.policy.nano import NanoConfig
+from pixelis.policy.script import Style
+from pixelis.train.crew import Crew, crew, trained
+from pixelis.train.evaluating import evaluate
+from pixelis.train.examples import Example
+from pixelis.train.export import export
+from pixelis.train.lessons import Lessons, Student, hidden_tokens, lessons
+from pixelis.train.run import Log, Show, Watch, run_folder
+from pixelis.train.starting import Lesson, batches_of, begin_optimizer, begin_student, example, examples_of, pool_of
+from pixelis.train.state import State, load_state, save_state
+
+FIRST_STEPS = 20
+"""After these the speed is known well enough to fit a budget of minutes."""
+
+
+class LoraSettings(Config):
+    """LoRA through PEFT, for a policy that is too large to train whole."""
+
+    rank: int = 64
+    alpha: int = 128
+    dropout: float = 0.0
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class DeviceSettings(Config):
+    """What `--dry-run` reckons with."""
+
+    name: str = "CPU, 2 cores"
+    count: int = Field(default=1, ge=1)
+    memory_gb: float = 8.0
+    tflops: float = 0.13
+    """Peak, in the training precision."""
+    used: float = Field(default=0.4, gt=0.0, le=1.0)
+    """Share of the peak that training reaches."""
+    per_hour: float = 0.0
+    """Price of one device, in dollars."""
+
+
+class SftConfig(Config):
+    """Phase 1. Defaults are the paper's where it has a value (subsec:sft)."""
+
+    corpus: Path
+    """Folder of a finished corpus."""
+    name: str = "sft"
+    """What the exported policy is called."""
+    init: str = "nano"
+    """`nano` for random weights, else a checkpoint: folder, shipped name or hub id."""
+    nano: NanoConfig = NanoConfig()
+    style: Style | None = None
+    """How queries are put; the checkpoint's own where it is not given."""
+    lora: LoraSettings | None = None
+    answers_only: bool = False
+    """Learn to answer at once, from all records (nano-base)."""
+    format_traces: int = Field(default=0, ge=0)
+    """With `answers_only`: so many whole traces beside the answers, for the form."""
+
+    w_act: float = 2.0
+    """Weight of tokens of tool names and arguments."""
+    feedback_dropout: float = Field(default=0.05, ge=0.0, le=1.0)
+    """Share of tool outputs that are hidden."""
+    early_action_dropout: float = Field(default=0.02, ge=0.0, le=1.0)
+    """Share of the first three actions that are hidden."""
+    alpha_tool: float = Field(default=0.2, ge=0.0)
+    """Weight of the argument heads' loss."""
+    label_smoothing: float = Field(default=0.05, ge=0.0, lt=1.0)
+    grad_norm: float = Field(default=1.0, gt=0.0)
+    """Cap on the norm of the gradient."""
+    warmup_epochs: float = 1.0
+    """Epochs on the full pool before the curriculum."""
+    curriculum: bool = True
+    """After the warm-up: medium to hard at 2:1 by tertiles of predicted error."""
+    medium_to_hard: float = Field(default=2.0, gt=0.0)
+    advance_tolerance: float = 1.05
+    """The curriculum advances while the smoothed dev loss has L_{k+1} ≤ 1.05·L_k."""
+
+    epochs: float = Field(default=3.0, gt=0.0)
+    minutes: float | None = Field(default=None, gt=0.0)
+    """A budget: after the first steps the number of epochs is cut to what fits. A resumed run keeps that number."""
+    batch_tokens: int = Field(default=8192, ge=1)
+    """Tokens of a batch over all processes, filling included."""
+    lr: float = Field(default=1e-5, gt=0.0)
+    """Ours; the paper gives none for SFT."""
+    lr_heads: float = Field(default=1e-3, gt=0.0)
+    """Of the argument heads."""
+    lr_warmup: float = 0.03
+    """Share of the run over which the learning rate rises."""
+    lr_floor: float = 0.1
+    """Share of it that is left at the end of the cosine."""
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.95)
+    dynamics_epochs: int = Field(default=30, ge=1)
+    """Passes over the corpus steps that train g_φ and h_ψ at the end."""
+    least_spread: float = Field(default=0.02, ge=0.0)
+    """Adjacent cosines of E_t must spread by this much in every family: less is a collapse, and fails."""
+
+    seed: int = 0
+    device: Literal["cpu", "cuda"] = "cpu"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    threads: int | None = None
+    """Of each process; torch's own choice where it is not given. One thread gives the same bits every time."""
+    checkpoint_activations: bool = False
+    """Keep only what enters each layer and run it again in the backward pass: slower, far less memory."""
+    shard: bool = False
+    """Under torchrun: spread the weights over the processes (FSDP2) instead of copying them (DDP)."""
+    workers: int = Field(default=2, ge=1)
+    """Processes that prepare the examples."""
+    examples: Path | None = None
+    """Where prepared examples lie; a folder of the cache, named by their content, where it is not given."""
+    log_every: int = Field(default=10, ge=1)
+    save_minutes: float = 2.0
+    device_facts: DeviceSettings = DeviceSettings()
+    architecture: dict[str, Any] | None = None
+    """Text and vision configuration for `--dry-run`, where the model itself cannot be reached."""
+
+
+class SftReport(NamedTuple):
+    """What a run came to."""
+
+    policy: str
+    """The folder of the exported checkpoint."""
+    steps: int
+    epochs: float
+    examples: int
+    parameters: int
+    dev_loss: float
+    tokens_per_s: float
+    seconds: float
+    resumed: bool
+    rank: int = 0
+    """Of the process that reports; only 0 has written anything."""
+
+
+def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) -> SftReport:
+    """Train a policy on a corpus into a run folder, or go on where a run was stopped."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    corpus = Corpus(config.corpus)
+    with crew(config.device) as us, run_folder(config, out, us):
+        student, card = begin_student(config, corpus)
+        train, dev = (examples_of(config, corpus, student.policy, split, us, show) for split in ("train", "dev"))
+        pool, held_out = pool_of(config, train), pool_of(config, dev)
+        taught = us.wrap(student, shard=config.shard)
+        optimizer = begin_optimizer(config, student)
+        found = load_state(out, student, optimizer)
+        state = found or State(np.random.default_rng(config.seed), np.full(len(pool), np.nan), epochs=config.epochs)
+        log, watch = Log(out, state.step, us), Watch(state)
+        while state.visited < round(state.epochs * len(pool)):
+            watch.again()
+            if not state.batches:
+                next_epoch(config, state, pool)
+            batch = state.batches[0]
+            examples = [example(train, pool[k]) for k in batch]
+            dropped = [dropouts(config, each, state.rng) for each in examples]
+            losses = teach(config, taught, optimizer, examples, dropped, state, len(pool), us)
+            remember(state, batch, losses)
+            watch.tick(sum(pool[k].tokens for k in batch))
+            if state.step % config.log_every == 0 or not state.batches:
+                report(config, state, losses, len(pool), log, watch, show)
+            fit_budget(config, state, watch, len(pool), us)
+            if not state.batches:  # an epoch has ended
+                state.dev_losses.append(evaluate(taught, dev, held_out, config.batch_tokens, state.step, log, us))
+            if not state.batches or watch.save_due(config.save_minutes, config.log_every, us):
+                save_state(out, watch.stamp(), student, optimizer, us)
+        show(watch.now(math.nan, len(pool), "g_φ and h_ψ"))
+        scores = export(config, taught, card, corpus, state, train, pool, out, us, watch)
+        log.close()
+    return SftReport(
+        policy=str(out / "policy"),
+        steps=state.step,
+        epochs=state.epochs,
+        examples=len(pool),
+        parameters=scores["parameters"],
+        dev_loss=state.dev_losses[-1],
+        tokens_per_s=watch.tokens_per_s,
+        seconds=watch.seconds,
+        resumed=found is not None,
+        rank=us.rank,
+    )
+
+
+class Losses(NamedTuple):
+    """One step's losses over all processes."""
+
+    sft: float
+    tool: float
+    nats: NDArray[np.float64]
+    """(B,) nats per token of each example."""
+
+
+def teach(
+    config: SftConfig,
+    taught: Any,
+    optimizer: torch.optim.Optimizer,
+    examples: Sequence[Example],
+    dropped: Sequence[NDArray[np.bool_]],
+    state: State,
+    pool: int,
+    us: Crew,
+) -> Losses:
+    """One step of the optimizer on a batch (eq:sft_total_obj_compact)."""
+    student: Student = getattr(taught, "module", taught)
+    taught.train()
+    mine = us.share(range(len(examples)))
+    given = lessons([examples[k] for k in mine or [0]], [dropped[k] for k in mine or [0]], student.policy)
+    said = taught(given)
+    weight = torch.where(given.actions, config.w_act, 1.0).sum()
+    own = torch.stack([weight, torch.full_like(weight, len(given.opens))])
+    own = own * bool(mine)  # more processes than examples: an idle one goes along with weight 0
+    share = own / us.add(own.clone()).clamp(min=1.0)
+    sft, tool = said.sft * share[0], said.tool.total * share[1]
+    optimizer.zero_grad(set_to_none=True)
+    # gradients are averaged over processes, while the loss is a sum over them
+    (sft_total(sft, tool, alpha_tool=config.alpha_tool) * us.world).backward()
+    torch.nn.utils.clip_grad_norm_(trained(student).values(), config.grad_norm)
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * rate(config, state.visited / (state.epochs * pool))
+    optimizer.step()
+    return gathered(sft, tool, said.nats, given, mine, len(examples), us)
+
+
+def gathered(
+    sft: Tensor, tool: Tensor, nats: Tensor, given: Lessons, mine: Sequence[int], examples: int, us: Crew
+) -> Losses:
+    """Losses of the whole batch, from all processes in one message."""
+    counts = torch.bincount(given.row, minlength=len(given.batch.lengths)).clamp(min=1)
+    means = torch.zeros(len(counts), dtype=nats.dtype, device=nats.device).index_add(0, given.row, nats) / counts
+    sent = torch.zeros(2 + examples, dtype=torch.float64, device=nats.device)
+    sent[0], sent[1] = sft.detach(), tool.detach()
+    if mine:
+        sent[2 + torch.tensor(list(mine), device=nats.device)] = means.double()
+    heard = us.add(sent).cpu().numpy()
+    if not np.isfinite(heard[0]):
+        raise PixelisError(f"the loss is {heard[0]}: lower `lr`, or look at the corpus; the state before it is kept")
+    return Losses(float(heard[0]), float(heard[1]), heard[2:])
+
+
+def rate(config: SftConfig, share: float) -> float:
+    """The learning rate over its peak after a share of the run: a rise, then a cosine down to the floor."""
+    if share < config.lr_warmup:
+        return (share + 1e-3) / (config.lr_warmup + 1e-3)
+    done = (share - config.lr_warmup) / (1.0 - config.lr_warmup)
+    return config.lr_floor + (1.0 - config.lr_floor) * 0.5 * (1.0 + math.cos(math.pi * min(done, 1.0)))
+
+
+def dropouts(config: SftConfig, example: Example, rng: np.random.Generator) -> NDArray[np.bool_]:
+    return hidden_tokens(example, rng, feedback=config.feedback_dropout, early_action=config.early_action_dropout)
+
+
+def next_epoch(config: SftConfig, state: State, pool: Sequence[Lesson]) -> None:
+    """Plan an epoch: the full pool to warm up, then medium and hard examples at 2:1 (subsec:sft)."""
+    count = min(len(pool), round(state.epochs * len(pool)) - state.visited)
+    if not config.curriculum or state.epoch < config.warmup_epochs:
+        order = state.rng.permutation(len(pool))[:count]
+    else:
+        if not state.bins or advances(state.dev_losses, tolerance=config.advance_tolerance):
+            known = np.nan_to_num(state.errors, nan=float(np.nanmedian(state.errors)))
+            state.bins = hardness_tertiles(known).tolist()
+            state.stage += 1
+        order = sample_medium_hard(state.bins, count, rng=state.rng, medium_to_hard=config.medium_to_hard)
+    state.batches = batches_of(order, pool, config.batch_tokens, state.rng)
+    state.epoch += 1
+
+
+def remember(state: State, batch: Sequence[int], losses: Losses) -> None:
+    """Predicted error of the examples: how much worse than usual at this moment they were."""
+    state.trend = ema(None if math.isnan(state.trend) else state.trend, float(losses.nats.mean()), rho=0.98) or 0.0
+    state.errors[batch] = losses.nats - state.trend
+    state.batches.pop(0)
+    state.visited += len(batch)
+    state.step += 1
+
+
+def report(config: SftConfig, state: State, losses: Losses, pool: int, log: Log, watch: Watch, show: Show) -> None:
+    share = state.visited / (state.epochs * pool)
+    log.write(
+        state.step,
+        loss=losses.sft,
+        tool_loss=losses.tool,
+        nats=float(losses.nats.mean()),
+        lr=config.lr * rate(config, share),
+        epoch=state.visited / pool,
+        stage=state.stage,
+        tokens_per_s=watch.tokens_per_s,
+        seconds=watch.seconds,
+    )
+    show(watch.now(losses.sft, pool))
+
+
+def fit_budget(config: SftConfig, state: State, watch: Watch, pool: int, us: Crew) -> None:
+    """Cut the number of epochs once to what the budget of minutes allows; the state keeps it from then on."""
+    if config.minutes is None or state.step != FIRST_STEPS:
+        return
+    fits = config.minutes * 60 * state.visited / watch.seconds / pool
+    agreed = us.add(torch.tensor(fits if us.first else 0.0, dtype=torch.float64))
+    state.epochs = min(state.epochs, max(float(agreed), state.visited / pool))
+    left = max(0, round(state.epochs * pool) - state.visited)
+    kept = list[list[int]]()
+    for batch in state.batches:
+        if sum(map(len, kept)) >= left:
+            break
+        kept.append(batch)
+    state.batches = kept

@@ -1,0 +1,144 @@
+"""How phase 1 begins: the policy, its examples, the pool that batches are cut from, the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pixelis.data.store import Corpus
+from pixelis.errors import ConfigError
+from pixelis.policy.checkpoint import Card, load_checkpoint
+from pixelis.policy.model import Policy
+from pixelis.policy.nano import NANO_STYLE, build_nano
+from pixelis.policy.tokens import Tokens, train_tokenizer
+from pixelis.train.crew import Crew
+from pixelis.train.examples import Example
+from pixelis.train.heads import ToolHeads
+from pixelis.train.lessons import Student
+from pixelis.train.prepared import Prepared, corpus_texts, prepare, tool_schemas
+from pixelis.train.run import Now, Show
+
+if TYPE_CHECKING:
+    from pixelis.train.sft import SftConfig
+
+SORTED_TOGETHER = 16
+"""Batches whose examples are sorted by length among themselves: little filling, yet other company every epoch."""
+
+
+class Lesson(NamedTuple):
+    """One entry of the pool."""
+
+    number: int
+    """Of the prepared example."""
+    tools: bool
+    """Its whole trace, or only question and answer."""
+    tokens: int
+
+
+def begin_student(config: SftConfig, corpus: Corpus) -> tuple[Student, Card]:
+    """The policy that is to learn, with fresh argument heads."""
+    policy, card = begin_policy(config, corpus)
+    torch.manual_seed(config.seed)
+    heads = ToolHeads(policy.width).to(policy.device)
+    return Student(policy, heads, w_act=config.w_act, smoothing=config.label_smoothing), card
+
+
+def begin_policy(config: SftConfig, corpus: Corpus) -> tuple[Policy, Card]:
+    """nano with random weights and a tokenizer of this corpus, or a checkpoint; LoRA around it where it is wanted."""
+    if config.init == "nano":
+        tokenizer = train_tokenizer(corpus_texts(corpus), tool_schemas(), vocabulary=config.nano.vocabulary)
+        policy = build_nano(config.nano, Tokens(tokenizer), seed=config.seed, style=config.style or NANO_STYLE)
+        policy, card = policy.to(config.device), Card(name=config.name)
+    else:
+        loaded = load_checkpoint(config.init, device=config.device, dtype=getattr(torch, config.dtype))
+        policy, card = loaded.policy, loaded.card
+        policy.style = config.style or policy.style
+    if config.checkpoint_activations:
+        policy.model.gradient_checkpointing_enable()
+    if config.lora is not None:
+        from peft import LoraConfig, get_peft_model
+
+        torch.manual_seed(config.seed)
+        own = config.lora
+        policy.model = get_peft_model(
+            policy.model,
+            LoraConfig(r=own.rank, lora_alpha=own.alpha, lora_dropout=own.dropout, target_modules=list(own.targets)),
+        )
+    return policy, card
+
+
+def examples_of(config: SftConfig, corpus: Corpus, policy: Policy, split: str, us: Crew, show: Show) -> Prepared:
+    """The prepared examples of a split: the first process makes them, the others find them made."""
+
+    def make(workers: int) -> Prepared:
+        return prepare(
+            corpus,
+            split,
+            policy.tokens,
+            policy.style,
+            policy.optics,
+            workers=workers,
+            folder=config.examples,
+            on_progress=lambda done, total: show(Now(f"preparing {split}", done / max(1, total))),
+        )
+
+    if us.first:
+        made = make(config.workers)
+    us.wait()
+    return made if us.first else make(1)
+
+
+def pool_of(config: SftConfig, examples: Prepared) -> list[Lesson]:
+    """What is learnt from a split: accepted traces; for nano-base the answers of all records and a few traces."""
+    traces = [Lesson(k, True, entry.tokens) for k, entry in enumerate(examples.entries) if entry.accepted]
+    pool = traces
+    if config.answers_only:
+        answers = [Lesson(k, False, entry.tokens_without_tools) for k, entry in enumerate(examples.entries)]
+        few = np.linspace(0, len(traces) - 1, min(config.format_traces, len(traces))).astype(int)
+        pool = answers + [traces[k] for k in few]
+    if not pool:
+        raise ConfigError(f"{config.corpus}: no record of it can be learnt from in a split that training needs")
+    return pool
+
+
+def example(examples: Prepared, lesson: Lesson) -> Example:
+    whole = examples[lesson.number]
+    return whole if lesson.tools else whole.without_tools()
+
+
+def batches_of(
+    order: NDArray[np.int64],
+    pool: Sequence[Lesson],
+    batch_tokens: int,
+    rng: np.random.Generator,
+) -> list[list[int]]:
+    """Cut an order into batches of examples of similar length, then shuffle the batches."""
+    lengths = np.array([pool[k].tokens for k in order])
+    together = max(1, int(SORTED_TOGETHER * batch_tokens / max(1.0, lengths.mean())))
+    batches: list[list[int]] = []
+    for begin in range(0, len(order), together):
+        part = order[begin : begin + together]
+        part = part[np.argsort(lengths[begin : begin + together], kind="stable")]
+        batch: list[int] = []
+        for k in part.tolist():
+            if batch and (len(batch) + 1) * pool[k].tokens > batch_tokens:
+                batches.append(batch)
+                batch = []
+            batch.append(k)
+        batches.append(batch)
+    return [batches[k] for k in rng.permutation(len(batches))]
+
+
+def begin_optimizer(config: SftConfig, student: Student) -> torch.optim.Optimizer:
+    """AdamW in one fused pass; vectors do not decay, and the heads have a rate of their own."""
+    groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    for name, value in student.named_parameters():
+        if value.requires_grad:
+            peak = config.lr_heads if name.startswith("heads.") else config.lr
+            groups.setdefault((peak, config.weight_decay if value.ndim > 1 else 0.0), []).append(value)
+    listed = [{"params": own, "peak": peak, "weight_decay": decay} for (peak, decay), own in groups.items()]
+    return torch.optim.AdamW(listed, lr=config.lr, betas=config.betas, fused=True)

@@ -1,0 +1,121 @@
+"""Where a run stands: weights, optimizer, random generator, plan of the epoch. Written whole or not at all.
+
+A folder `state-00001200` appears by one rename, then older ones are removed: a run that was killed at any moment goes
+on from the newest one and takes the very steps that it would have taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pixelis.errors import ConfigError
+from pixelis.train.crew import Crew, lay, trained, whole
+
+TENSORS, FACTS = "training.safetensors", "state.json"
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+@dataclass
+class State:
+    """Everything that the next step depends on, besides weights and optimizer."""
+
+    rng: np.random.Generator
+    """Draws the order of examples and the dropouts."""
+    errors: NDArray[np.float64]
+    """(pool,) predicted error of each example at its last visit; NaN before the first."""
+    step: int = 0
+    epoch: int = 0
+    """Epochs that have begun."""
+    epochs: float = 0.0
+    """How many there will be."""
+    batches: list[list[int]] = field(default_factory=list)
+    """What is left of this epoch."""
+    visited: int = 0
+    """Examples so far: the learning rate goes by them."""
+    trend: float = float("nan")
+    """Smoothed nats per token of training batches."""
+    stage: int = 0
+    """Of the curriculum: 0 is the warm-up epoch."""
+    bins: list[int] = field(default_factory=list)
+    dev_losses: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    tokens: int = 0
+    teaching_s: float = 0.0
+    """Seconds of the steps alone, without evaluation and saving."""
+
+
+def save_state(out: Path, state: State, student: nn.Module, optimizer: torch.optim.Optimizer, crew: Crew) -> None:
+    """A new folder of state in place of the older ones."""
+    from safetensors.torch import save_file
+
+    tensors = {f"weight.{name}": whole(value.detach()) for name, value in trained(student).items()}
+    for name, value in trained(student).items():
+        for key, kept in optimizer.state[value].items():
+            tensors[f"{key}.{name}"] = whole(kept)
+    if not crew.first:
+        return
+    for left in out.glob(".state.*"):  # by a run that was killed while it saved
+        shutil.rmtree(left, ignore_errors=True)
+    fresh = out / f".state.{os.getpid()}"
+    fresh.mkdir(parents=True)
+    tensors["errors"] = torch.from_numpy(state.errors)
+    save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, fresh / TENSORS)
+    facts = {key: value for key, value in vars(state).items() if key not in ("rng", "errors")}
+    facts["rng"] = state.rng.bit_generator.state
+    facts["world"] = crew.world
+    (fresh / FACTS).write_text(json.dumps(facts))
+    for file in fresh.iterdir():
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())
+    target = out / f"state-{state.step:08d}"
+    shutil.rmtree(target, ignore_errors=True)
+    fresh.rename(target)
+    for old in states(out)[:-1]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def states(out: Path) -> list[Path]:
+    return sorted(out.glob("state-" + "[0-9]" * 8))
+
+
+def load_state(out: Path, student: nn.Module, optimizer: torch.optim.Optimizer) -> State | None:
+    """The newest state of a run, its weights and moments laid into place; None where there is none."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    found = states(out)
+    if not found:
+        return None
+    try:
+        tensors = load_file(found[-1] / TENSORS)
+        facts: dict[str, Any] = json.loads((found[-1] / FACTS).read_bytes())
+        facts.pop("world")
+        rng = np.random.default_rng()
+        rng.bit_generator.state = facts.pop("rng")
+        with torch.no_grad():
+            for name, value in trained(student).items():
+                lay(tensors[f"weight.{name}"], value)
+                if f"exp_avg.{name}" in tensors:
+                    optimizer.state[value] = {key: _moment(tensors[f"{key}.{name}"], value, key) for key in MOMENTS}
+        return State(rng=rng, errors=tensors["errors"].numpy().copy(), **facts)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(f"{found[-1]}: not the state of this run ({reason}); delete it to begin anew") from error
+
+
+def _moment(value: Tensor, like: Tensor, key: str) -> Tensor:
+    if key == "step":
+        return value
+    out = torch.zeros_like(like)
+    lay(value, out)
+    return out

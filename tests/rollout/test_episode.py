@@ -1,0 +1,77 @@
+"""How a turn is read: tags that are tokens, tags that are letters, and what is neither."""
+
+import pytest
+
+from pixelis.policy.tokens import Tokens
+from pixelis.rollout.episode import read_turn
+from pixelis.tools.results import ToolCall
+
+
+class Lettered(Tokens):
+    """The same tokenizer, as one that spells its tags."""
+
+    @property
+    def tags_are_tokens(self) -> bool:
+        return False
+
+
+@pytest.fixture(params=["tokens", "letters"])
+def reader(request, tokens):
+    known = tokens if request.param == "tokens" else Lettered(tokens.tokenizer)
+    return lambda text: (read_turn(known.encode(text, control=True), known), known.encode(text, control=True))
+
+
+def test_a_call_with_its_thought(reader, tokens):
+    said, ids = reader('Look.\n<tool_call>{"name": "ocr", "arguments": {"frame": 3}}</tool_call><|im_end|>')
+    assert (said.thought, said.kind, said.answer) == ("Look.", "action", None)
+    assert said.call == ToolCall(tool="OCR", args={"frame": 3})
+    assert ids[said.opens_at] == tokens.control["<tool_call>"]
+
+
+def test_an_answer_with_its_thought(reader, tokens):
+    said, ids = reader("Read it.\n<answer> 7 </answer><|im_end|>")
+    assert (said.thought, said.answer, said.kind, said.call) == ("Read it.", "7", "answer", None)
+    assert ids[said.opens_at] == tokens.control["<answer>"]
+
+
+def test_whichever_opens_first_decides(reader):
+    call = '<tool_call>{"name": "OCR", "arguments": {}}</tool_call>'
+    assert reader(f"{call}<answer>7</answer><|im_end|>")[0].call is not None
+    said = reader(f"<answer>7</answer>{call}<|im_end|>")[0]
+    assert (said.answer, said.call) == ("7", None)
+
+
+def test_an_answer_that_breaks_off_is_what_there_is_of_it(reader):
+    assert reader("<answer>the red")[0].answer == "the red"
+
+
+def test_words_alone_are_a_slip(reader):
+    said, ids = reader("I think it is red.<|im_end|>")
+    assert said.call is None
+    assert said.answer is None
+    assert "neither" in said.slip
+    assert said.opens_at == len(ids) - 1
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        '{"name": "OCR"',
+        "[1, 2]",
+        '{"arguments": {}}',
+        '{"name": "OCR", "arguments": {"a": 1e999}}',
+        '{"name": "OCR", "arguments": {"a": "\\ud800"}}',
+        '{"name": "OCR", "arguments": {"a": ' + "[" * 70 + "]" * 70 + "}}",
+    ],
+)
+def test_a_call_that_cannot_be_kept_is_a_slip_with_its_reason(reader, inside):
+    said, _ = reader(f"<tool_call>{inside}</tool_call><|im_end|>")
+    assert said.call is None
+    assert said.slip.startswith("This call cannot be read: ")
+
+
+def test_letters_that_look_like_tags_are_letters_where_tags_are_tokens(tokens):
+    for text in ("<answer>7</answer>", '<tool_call>{"name": "OCR"}</tool_call>'):
+        said = read_turn([*tokens.encode(text), tokens.end], tokens)
+        assert (said.call, said.answer) == (None, None)
+        assert said.thought == text

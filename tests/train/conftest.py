@@ -1,0 +1,80 @@
+"""A small corpus of the world, solved by the oracle with real tools, and the smallest nano that can read it."""
+
+import pytest
+
+from pixelis.data.build import build
+from pixelis.data.corpus_config import CorpusConfig
+from pixelis.data.store import Corpus
+from pixelis.policy.nano import NANO_STYLE, NanoConfig, build_nano
+from pixelis.policy.pictures import Optics
+from pixelis.policy.tokens import Tokens, train_tokenizer
+from pixelis.train.prepared import corpus_texts, prepare, tool_schemas
+from pixelis.train.sft import SftConfig
+
+TINY = {
+    "hidden": 32,
+    "layers": 5,
+    "heads": 2,
+    "head_dim": 16,
+    "mlp": 64,
+    "vision_hidden": 16,
+    "vision_layers": 1,
+    "vocabulary": 300,
+}
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    config = CorpusConfig.model_validate(
+        {
+            "n": 12,
+            "families": {"search": 1.0, "motion": 0.4},
+            "difficulties": {1: 1.0},
+            "splits": {"train": 0.75, "dev": 0.25},
+            "toolbox": {"isolate": False, "seg": "classical", "cache": False},
+        }
+    )
+    folder = tmp_path_factory.mktemp("corpus") / "tiny"
+    assert build(config, folder, workers=1).whole
+    return Corpus(folder)
+
+
+@pytest.fixture(scope="session")
+def tokens(corpus):
+    return Tokens(train_tokenizer(corpus_texts(corpus), tool_schemas(), vocabulary=300))
+
+
+@pytest.fixture(scope="session")
+def examples_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("examples")
+
+
+@pytest.fixture(scope="session")
+def train(corpus, tokens, examples_folder):
+    return prepare(corpus, "train", tokens, NANO_STYLE, Optics(patch=8), workers=1, folder=examples_folder)
+
+
+@pytest.fixture
+def policy(tokens):
+    return build_nano(NanoConfig(**TINY), tokens, seed=0)
+
+
+@pytest.fixture
+def settings(corpus, examples_folder):
+    def make(**changes):
+        given = {
+            "corpus": str(corpus.folder),
+            "examples": str(examples_folder),
+            "nano": TINY,
+            "lr": 1e-2,
+            "epochs": 3,
+            "batch_tokens": 2048,
+            "threads": 1,
+            "workers": 1,
+            "log_every": 1,
+            "dynamics_epochs": 20,
+            "least_spread": 0.0,  # nine items and three epochs make no varied chains
+        }
+        return SftConfig.model_validate(given | changes)
+
+    return make

@@ -1,0 +1,48 @@
+"""What a run would take, reckoned."""
+
+from pathlib import Path
+
+import pytest
+
+from pixelis.config import load_config
+from pixelis.errors import ConfigError
+from pixelis.train.dry_run import dry_run
+from pixelis.train.sft import SftConfig
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+def test_the_8b_has_its_published_number_of_parameters_and_fits(corpus):
+    config = load_config(SftConfig, CONFIGS / "qwen3vl-8b" / "sft.yaml", [f"corpus={corpus.folder}"])
+    plan = dry_run(config)
+    assert plan.parameters == 8_767_123_696
+    # 8.78e9 numbers of two bytes over eight devices
+    assert plan.memory.weights == pytest.approx(plan.trained * 2 / 8 / 1e9)
+    assert plan.memory.optimizer == pytest.approx(2 * plan.memory.weights)
+    assert plan.fits
+    assert any("not run" in note for note in plan.notes)
+
+
+def test_lora_trains_few_parameters(corpus):
+    overrides = [f"corpus={corpus.folder}", "lora.rank=8"]
+    plan = dry_run(load_config(SftConfig, CONFIGS / "qwen3vl-8b" / "sft.yaml", overrides))
+    # per layer: q 8192, k and v 5120, o 8192, three of the MLP 16384 rows and columns each, times rank 8, 36 layers
+    adapters = 8 * 36 * (2 * 8192 + 2 * 5120 + 3 * 16384)
+    assert adapters <= plan.trained < adapters + 40_000_000
+
+
+def test_tokens_of_nano_are_reckoned_to_a_tenth(corpus, settings, train):
+    plan = dry_run(settings(epochs=1))
+    real = sum(entry.tokens for entry in train.entries if entry.accepted)
+    assert plan.tokens == pytest.approx(real, rel=0.1)
+    assert plan.steps >= 1
+
+
+def test_a_model_that_cannot_be_reached_needs_its_shape(corpus, settings):
+    with pytest.raises(ConfigError, match="architecture"):
+        dry_run(settings(init="someone/absent-model"))
+
+
+@pytest.mark.parametrize("name", ["nano/sft", "nano/base", "qwen3vl-8b/sft"])
+def test_the_configurations_that_ship_are_valid(name):
+    assert load_config(SftConfig, CONFIGS / f"{name}.yaml", []).alpha_tool == 0.2

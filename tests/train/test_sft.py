@@ -1,0 +1,162 @@
+"""Phase 1 from a corpus to a checkpoint: learning, killing, resuming, two processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pixelis.errors import ConfigError
+from pixelis.policy.checkpoint import load_checkpoint
+from pixelis.train.sft import next_epoch, rate, train_sft
+from pixelis.train.starting import Lesson, batches_of
+from pixelis.train.state import State, states
+
+SCRIPT = Path(__file__).parent / "run_sft.py"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """Runs that more than one test looks at."""
+    return {}
+
+
+@pytest.fixture
+def finished(settings, tmp_path_factory, shared):
+    """A run that nobody disturbed."""
+    if "run" not in shared:
+        out = tmp_path_factory.mktemp("runs") / "whole"
+        shared["run"] = out, train_sft(settings(), out)
+    return shared["run"]
+
+
+def process(config, out, *before):
+    file = out.with_suffix(".json")
+    file.write_text(config.model_dump_json())
+    return subprocess.Popen([sys.executable, *before, str(SCRIPT), str(file), str(out)], stderr=subprocess.PIPE)
+
+
+def test_a_run_learns_and_exports_a_policy_that_describes_itself(finished, corpus):
+    out, report = finished
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    losses = [row["loss"] for row in rows if "loss" in row]
+    assert losses[-1] < 0.8 * losses[0]
+    dev = [row["dev_loss"] for row in rows if "dev_loss" in row]
+    assert len(dev) == 3
+    assert dev[-1] == pytest.approx(report.dev_loss)
+    loaded = load_checkpoint(report.policy)
+    card = loaded.card
+    assert card.corpus == corpus.manifest.corpus
+    assert set(card.statistics["coherence"]) == {"search", "motion"}
+    assert card.statistics["tokens"]["logprob"]["mean"] < 0 < card.statistics["tokens"]["entropy"]["mean"]
+    assert card.training["seed"] == 0
+    assert {key.split(".")[0] for key in loaded.heads} == {"arguments", "visual", "projector", "g_phi", "h_psi"}
+
+
+def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(finished, settings, tmp_path):
+    out = tmp_path / "killed"
+    killed = process(settings(save_minutes=0.0), out)
+    try:
+        deadline = time.monotonic() + 120
+        while not (states(out) and int(states(out)[-1].name[-8:]) >= 5):
+            assert killed.poll() is None, killed.stderr.read().decode()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.wait()
+    assert not (out / "policy").exists()
+    report = train_sft(settings(), out)
+    assert report.resumed
+    for name in ("model.safetensors", "heads.safetensors"):
+        assert (out / "policy" / name).read_bytes() == (finished[0] / "policy" / name).read_bytes()
+    steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps)
+
+
+@pytest.mark.parametrize("shard", [False, True])
+def test_two_processes_learn_what_one_does(settings, tmp_path, shard):
+    changes = {"epochs": 1, "seed": 3}
+    alone = tmp_path / "one"
+    train_sft(settings(**changes), alone)
+    pair = tmp_path / "two"
+    two = process(settings(**changes, shard=shard), pair, "-m", "torch.distributed.run", "--nproc_per_node", "2")
+    _, said = two.communicate(timeout=200)
+    assert two.returncode == 0, said.decode()[-3000:]
+    a, b = (load_file(out / "policy" / "model.safetensors") for out in (alone, pair))
+    apart = {name: float((a[name] - b[name]).abs().max()) for name in a}
+    assert max(apart.values()) < 1e-6, {name: far for name, far in apart.items() if far >= 1e-6}
+
+
+def test_a_folder_with_another_run_is_refused(finished, settings):
+    with pytest.raises(ConfigError, match="another lr"):
+        train_sft(settings(lr=1e-4), finished[0])
+
+
+def test_base_learns_answers_of_all_records_and_a_few_traces(settings, tmp_path, corpus):
+    report = train_sft(settings(answers_only=True, format_traces=6, epochs=1), tmp_path / "base")
+    assert report.examples == sum(1 for _ in corpus.rows(split="train")) + 6
+
+
+def test_a_budget_of_minutes_cuts_the_epochs(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr("pixelis.train.sft.FIRST_STEPS", 2)
+    report = train_sft(settings(epochs=500, minutes=0.05), tmp_path / "short")
+    assert report.epochs < 100
+
+
+def test_lora_trains_adapters_and_exports_whole_weights(settings, finished, tmp_path):
+    report = train_sft(settings(init=finished[1].policy, epochs=1, lora={"rank": 4}), tmp_path / "lora")
+    loaded = load_checkpoint(report.policy)
+    assert not hasattr(loaded.policy.model, "get_base_model")
+    before = load_file(Path(finished[1].policy) / "model.safetensors")
+    after = load_file(Path(report.policy) / "model.safetensors")
+    changed = {name.split(".")[-2] for name in before if not torch.equal(before[name], after[name])}
+    assert changed <= {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    assert changed
+
+
+def test_after_the_warm_up_no_easy_example_is_drawn(settings):
+    pool = [Lesson(k, True, 100) for k in range(90)]
+    state = State(np.random.default_rng(0), np.arange(90.0), epochs=3, epoch=1, visited=90)
+    next_epoch(settings(), state, pool)
+    drawn = np.concatenate(state.batches)
+    assert drawn.min() >= 30
+    assert 1.4 < (drawn < 60).sum() / (drawn >= 60).sum() < 2.9  # medium to hard at 2:1
+    assert state.stage == 1
+
+
+def test_a_worse_dev_loss_keeps_the_bins(settings):
+    pool = [Lesson(k, True, 100) for k in range(9)]
+    state = State(np.random.default_rng(0), np.arange(9.0), epochs=9, epoch=2, bins=[2] * 9, dev_losses=[1.0, 9.0])
+    next_epoch(settings(), state, pool)
+    assert state.bins == [2] * 9
+
+
+def test_batches_hold_every_example_once_within_their_tokens():
+    rng = np.random.default_rng(0)
+    pool = [Lesson(k, True, int(n)) for k, n in enumerate(rng.integers(50, 900, size=300))]
+    batches = batches_of(np.arange(300), pool, 4096, rng)
+    assert sorted(k for batch in batches for k in batch) == list(range(300))
+    padded = [len(batch) * max(pool[k].tokens for k in batch) for batch in batches]
+    assert max(padded) <= 4096
+    assert sum(lesson.tokens for lesson in pool) / sum(padded) > 0.9
+
+
+def test_the_learning_rate_rises_and_then_falls_to_its_floor(settings):
+    config = settings()
+    rates = [rate(config, share) for share in (0.0, 0.03, 0.515, 1.0)]
+    assert rates == pytest.approx([1e-3 / 0.031, 1.0, 0.55, 0.1])
