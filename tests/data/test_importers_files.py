@@ -123,9 +123,10 @@ def test_media_that_may_not_be_used_are_skipped_with_the_reason(tmp_path: Path) 
     (tmp_path / "coco.json").write_text(json.dumps(content))
     result = run("import", "coco", tmp_path / "coco.json", "-o", tmp_path / "items.jsonl", "--media", tmp_path)
     assert result.exit_code == 1
-    assert [i.parameters["source_id"] for i in read_items(tmp_path / "items.jsonl") if isinstance(i, Item)] == ["1"]
+    assert {i.parameters["source_id"] for i in read_items(tmp_path / "items.jsonl") if isinstance(i, Item)} == {"1"}
     problems = [json.loads(line) for line in (tmp_path / "items.problems.jsonl").read_text().splitlines()]
-    assert [(p["where"], p["kind"], p["reason"]) for p in problems] == [
+    counted = [p for p in problems if p["where"].startswith("coco.count/")]
+    assert [(p["where"], p["kind"], p["reason"]) for p in counted] == [
         ("coco.count/2", "skipped", "licence 'attribution-noderivs license' does not allow it"),
         ("coco.count/3", "skipped", "its media carry a visible watermark"),
     ]

@@ -29,6 +29,8 @@ class NanoConfig(Config):
     layers: int = 6
     """Deepstack feature j is added after layer j, and features are tapped at the third from the top: five or more."""
     heads: int = 4
+    kv_heads: int = 2
+    """Keys and values are most of what a rollout on a CPU reads from memory."""
     head_dim: int = 32
     mlp: int = 384
     vision_hidden: int = 64
@@ -50,7 +52,7 @@ def build_nano(config: NanoConfig, tokens: Tokens, *, seed: int, style: Style = 
         "intermediate_size": config.mlp,
         "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads,
-        "num_key_value_heads": config.heads,
+        "num_key_value_heads": min(config.kv_heads, config.heads),
         "head_dim": config.head_dim,
         "max_position_embeddings": 8192,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": section},

@@ -1,0 +1,100 @@
+"""`pixelis ask`: a question about pictures and clips, answered with evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pixelis.cli.terminal import AsJson, escaped, print_json, stdout, waiting
+
+if TYPE_CHECKING:
+    from pixelis.rollout.asking import Answer
+
+
+def ask(
+    words: Annotated[
+        list[str], typer.Argument(metavar='MEDIA... "QUESTION"', help="Pictures and clips, then the question.")
+    ],
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A shipped name, a folder, a hub id, or openai:URL#name.")
+    ] = "nano-sft",
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=64, help="Several are put to a vote.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write the evidence page here, and the trace beside it.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same samples.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Ask. Exit status: 0 answered, 1 it cannot be told (the reason is printed), 2 an error."""
+    from pixelis.asking import ask as put
+    from pixelis.errors import ConfigError
+
+    *media, question = words
+    if not media:
+        raise ConfigError(
+            'give at least one picture or clip, then the question: pixelis ask photo.jpg "how many cars?"'
+        )
+    with waiting(f"{model} is looking", quiet=as_json):
+        found = put(media, question, model=model, samples=samples, seed=seed)
+        page = write_evidence(found, out, media) if out else None
+    if as_json:
+        print_json(as_object(found, model, page))
+    else:
+        print_answer(found, page)
+    raise typer.Exit(0 if found.answer is not None else 1)
+
+
+def write_evidence(found: Answer, out: Path, media: list[str]) -> Path:
+    """The trace, and its page."""
+    from pixelis.cli import trace as pages
+    from pixelis.tools.toolbox import ToolboxConfig, build_tools
+    from pixelis.trace import codec
+    from pixelis.view import exhibit
+    from pixelis.view import report as page_of
+
+    record = out.with_suffix(".jsonl")
+    codec.write([found.trace], record, found.blobs)
+    thresholds = {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig()).items()}
+    pages.write_page(page_of([exhibit(found.trace, record, [Path(m) for m in media], thresholds)]), out)
+    return out
+
+
+def as_object(found: Answer, model: str, page: Path | None) -> dict[str, Any]:
+    return {
+        "answer": found.answer,
+        "confidence": round(found.confidence, 4),
+        "reason": found.reason,
+        "model": model,
+        "thought": found.trace.answer_thought,
+        "steps": [
+            {"thought": s.thought, "tool": s.call.tool, "args": s.call.args, "status": s.result.status,
+             "text": s.result.text or s.result.error}
+            for s in found.trace.steps
+        ],
+        "votes": [vote._asdict() for vote in found.votes],
+        "seconds": round(found.seconds, 3),
+        "page": str(page) if page else None,
+    }  # fmt: skip
+
+
+def print_answer(found: Answer, page: Path | None) -> None:
+    console = stdout()
+    for number, step in enumerate(found.trace.steps, start=1):
+        given = ", ".join(f"{key}={value}" for key, value in step.call.args.items())
+        said = (step.result.text or step.result.error or step.result.status).splitlines()
+        console.print(f"[dim]{number}.[/] {escaped(step.thought)}")
+        console.print(f"   [bold]{escaped(step.call.tool)}[/] {escaped(given)}")
+        console.print(f"   [dim]{escaped(said[0][:200]) if said else ''}[/]")
+    if found.trace.answer_thought:
+        console.print(f"[dim]{escaped(found.trace.answer_thought)}[/]")
+    if found.answer is None:
+        console.print(f"[yellow]I cannot tell[/]: {escaped(found.reason)}")
+    else:
+        console.print(f"[bold]{escaped(found.answer)}[/]  [dim]confidence {found.confidence:.2f}[/]")
+    if len(found.votes) > 1:
+        shown = ", ".join(f"{vote.answer} {vote.share:.0%}" for vote in found.votes[:5])
+        console.print(f"[dim]votes: {escaped(shown)}[/]")
+    tail = f"; evidence in {escaped(str(page))}" if page else ""
+    console.print(f"[dim]{found.seconds:.1f} s{tail}[/]")

@@ -1,0 +1,68 @@
+"""`pixelis eval`: score a model on tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from pixelis.cli.terminal import AsJson, print_json, stdout
+
+if TYPE_CHECKING:
+    from pixelis.eval.harness import Evaluation
+
+
+def evaluate(
+    tasks: Annotated[list[str] | None, typer.Argument(metavar="[FAMILY]...", help="All six if left out.")] = None,
+    model: Annotated[str, typer.Option("--model", "-m", help="A shipped name, a folder, or a hub id.")] = "nano-sft",
+    limit: Annotated[int, typer.Option(min=1, help="Items of each task.")] = 200,
+    split: Annotated[Literal["dev", "dev-cal", "test"], typer.Option(help="Which held-out seeds.")] = "test",
+    shift: Annotated[str, typer.Option(help="A shift and its severity, such as noise:3.")] = "",
+    without_tools: Annotated[bool, typer.Option("--without-tools", help="Every call gives nothing.")] = False,
+    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="0 is greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Folder for report.json, items.jsonl and traces.jsonl.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score a model on families of the world, by the rule of the benchmark that each stands for."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from pixelis.eval.harness import as_json as content_of
+    from pixelis.eval.running import evaluate_model
+    from pixelis.eval.tasks import world_tasks
+
+    chosen = world_tasks(tasks or [], split=split, shift=shift)
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as shown:
+        bar = shown.add_task(f"{model}", total=limit * len(chosen))
+        found = evaluate_model(
+            model, chosen, limit=limit, without_tools=without_tools, temperature=temperature, seed=seed, out=out,
+            on_progress=lambda done: shown.update(bar, completed=done),
+        )  # fmt: skip
+    if as_json:
+        print_json(content_of(found))
+    else:
+        print_evaluation(found, out)
+
+
+def print_evaluation(found: Evaluation, out: Path | None) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in (found.model, "score", "95 %", "valid calls", "answered", "calls", "tokens", "items"):
+        table.add_column(heading, justify="left" if heading == found.model else "right")
+    for row in (*found.tasks, found.overall):
+        low, high = row.interval
+        figures: tuple[Any, ...] = (
+            f"{row.score:.1f}", f"{low:.1f}–{high:.1f}", f"{row.valid_calls:.1f}", f"{row.answered:.1f}",
+            f"{row.steps:.1f}", f"{row.tokens:.0f}", str(row.items),
+        )  # fmt: skip
+        table.add_row(row.name, *figures)
+    console = stdout()
+    console.print(table)
+    tail = f"; wrote {out}" if out else ""
+    console.print(f"{found.seconds:.0f} s, {found.cpu_seconds:.0f} CPU s{tail}")

@@ -1,0 +1,70 @@
+"""One evaluation run: a model by name, tasks, and the files that it leaves."""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pixelis.eval.harness import Evaluation, as_json, evaluate, summed_up
+from pixelis.eval.tasks import Task
+from pixelis.policy.checkpoint import load_checkpoint
+from pixelis.rollout.episode import Rollout
+from pixelis.rundir import provenance, write_json
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools
+from pixelis.trace import codec
+
+
+def evaluate_model(
+    model: str,
+    tasks: Sequence[Task],
+    *,
+    limit: int,
+    without_tools: bool = False,
+    temperature: float = 0.0,
+    seed: int = 0,
+    out: Path | None = None,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> Evaluation:
+    """Evaluate, and write report.json (with command, commit and settings), items.jsonl and traces.jsonl into `out`."""
+    config = ToolboxConfig(seg="classical", isolate=False, workers=2)
+    if without_tools:
+        config = config.model_copy(update={"disabled": tuple(build_tools(config))})
+    policy = load_checkpoint(model).policy
+    start, before = time.monotonic(), cpu_seconds()
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "traces.jsonl").unlink(missing_ok=True)
+
+    def keep(rolled: Rollout) -> None:
+        if out is not None:
+            codec.append(rolled.trace, out / "traces.jsonl", rolled.blobs)
+
+    with Toolbox(config) as toolbox:
+        rows = tuple(
+            evaluate(
+                policy, toolbox, tasks, limit=limit, seed=seed, temperature=temperature, keep=keep,
+                on_progress=on_progress,
+            )
+        )  # fmt: skip
+    found = Evaluation(
+        model=model,
+        tasks=tuple(summed_up(task.name, [row for row in rows if row.task == task.name]) for task in tasks),
+        overall=summed_up("overall", rows),
+        scored=rows,
+        seconds=time.monotonic() - start,
+        cpu_seconds=cpu_seconds() - before,
+    )
+    if out is not None:
+        (out / "items.jsonl").write_text("".join(json.dumps(row._asdict()) + "\n" for row in rows))
+        settings = {"limit": limit, "without_tools": without_tools, "temperature": temperature, "seed": seed}
+        write_json(out / "report.json", provenance(**settings, report=as_json(found)))
+    return found
+
+
+def cpu_seconds() -> float:
+    """Of this process and its children so far."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)

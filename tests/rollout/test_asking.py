@@ -1,0 +1,68 @@
+"""From samples to one answer, or to a reason why there is none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from pixelis.policy.ledger import Ledger
+from pixelis.rollout.asking import settled
+from pixelis.rollout.episode import Ended, Rollout
+from pixelis.tools.results import ToolCall, ToolResult
+from pixelis.trace.schema import Draft, seal_trace
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def sample(answer: str | None, sure: float, *, call: str = "red star", ended: Ended = "answered") -> Rollout:
+    step = Draft(
+        call=ToolCall(tool="OCR", args={"box": [0.0, 0.0, 0.5, 0.5], "media": call}),
+        result=ToolResult.failed("OCR", "OCR found no text"),
+    )
+    trace = seal_trace(
+        query="What?", media=(), origin="policy:test", created_at=NOW, steps=[step], answer=answer,
+        answer_confidence=sure, pixelis="0",
+    )  # fmt: skip
+    return Rollout("q", 0, Ledger(), trace, ended, 0, {})
+
+
+def test_one_sample_is_the_answer_with_its_own_confidence():
+    found = settled([sample("Zorvan", 0.8)], 1.0)
+    assert (found.answer, found.confidence, found.reason) == ("Zorvan", pytest.approx(0.8), "")
+
+
+def test_equal_chains_are_one_vote_however_often_they_are_drawn():
+    same = [sample("blue", 0.5) for _ in range(5)]
+    others = [sample("red", 0.4, call="a"), sample("Red", 0.4, call="b")]
+    found = settled([*same, *others], 1.0)
+    # blue 0.5 once, red 0.4 twice: 0.8 of 1.3
+    assert found.answer in ("red", "Red")
+    assert found.votes[0].share == pytest.approx(0.8 / 1.3)
+    assert [vote.samples for vote in found.votes] == [2, 5]
+
+
+def test_samples_that_do_not_agree_tell_nothing():
+    found = settled([sample("blue", 0.5, call="a"), sample("red", 0.5, call="b")], 1.0)
+    assert found.answer is None
+    assert "do not agree" in found.reason
+
+
+def test_an_unsure_answer_is_not_given():
+    found = settled([sample("blue", 0.01)], 1.0)
+    assert found.answer is None
+    assert "0.01" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "ended", "words"),
+    [
+        ("I cannot tell", "answered", "says that it cannot be told; OCR found no text"),
+        (None, "steps", "no answer within 1 calls; OCR found no text"),
+        (None, "no_call", "neither a call nor an answer"),
+    ],
+)
+def test_without_an_answer_there_is_a_reason(answer: str | None, ended: Ended, words: str):
+    found = settled([sample(answer, 0.9, ended=ended)], 1.0)
+    assert found.answer is None
+    assert words in found.reason
