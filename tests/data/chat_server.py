@@ -74,6 +74,7 @@ BAD = {
     "closed": (401, b"no such key"),
     "moved": (307, b""),
     "huge": (200, b" " * 3_000_000 + b"{}"),
+    "nan": (200, b'{"choices": [], "usage": {"total_tokens": NaN}}'),
     "html": (200, b"<html>hello</html>"),
     "picky": (400, b'{"error": "no pictures, please"}'),
 }
@@ -115,6 +116,8 @@ class Handler(BaseHTTPRequestHandler):
         turn = sum(m["role"] == "assistant" for m in body["messages"])
         if model in BAD:
             self.send(*BAD[model], Location="http://127.0.0.1:9/elsewhere")
+        elif model == "parrot":
+            self.send(400, self.headers.get("Authorization", "").encode())
         elif model == "hanging":
             time.sleep(60)
         elif model == "dripping":

@@ -183,6 +183,7 @@ def test_a_server_that_recovers_is_asked_again_after_a_pause(teach, server):
         ("dripping", "no whole reply within 0.5 s, 3 times", 3),
         ("huge", "a reply of over 1000000 bytes, 3 times", 3),
         ("html", "no JSON object, 3 times", 3),
+        ("nan", "no JSON object, 3 times", 3),
     ],
 )
 def test_a_server_that_fails_every_time_leaves_the_item_undone(teach, server, model, words, requests):
@@ -194,12 +195,18 @@ def test_a_server_that_fails_every_time_leaves_the_item_undone(teach, server, mo
 
 @pytest.mark.parametrize(
     ("model", "words"),
-    [("closed", "status 401: no such key"), ("moved", "status 307"), ("picky", "refuses every kind.*no pictures")],
+    [("closed", "status 401: no such key"), ("moved", "status 307")],
 )
 def test_a_server_that_lets_nobody_in_stops_everything(teach, model, words):
     with pytest.raises(UndoneError, match=words) as caught:
         teach(model)
     assert caught.value.stop
+
+
+def test_an_item_that_is_refused_in_every_way_lets_the_next_one_try(teach):
+    with pytest.raises(UndoneError, match="refuses every kind.*no pictures") as caught:
+        teach("picky")
+    assert not caught.value.stop
 
 
 def test_nobody_at_the_address_is_said(toolbox, rendered, tmp_path):
@@ -249,6 +256,19 @@ def test_the_key_is_sent_and_never_written(teach, server, monkeypatch, tmp_path)
     teach("good", api_key_variable="PIXELIS_TEST_KEY", temperature=0.3)
     assert server.log("received", "good")[-1]["auth"] == "Bearer secret-7"
     assert not any(b"secret-7" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_a_server_that_repeats_the_key_brings_it_nowhere(teach, monkeypatch, tmp_path):
+    monkeypatch.setenv("PIXELIS_TEST_KEY", "secret-8")
+    with pytest.raises(UndoneError) as caught:
+        teach("parrot", api_key_variable="PIXELIS_TEST_KEY")
+    assert "secret-8" not in str(caught.value)
+    assert not any(b"secret-8" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_a_password_in_the_address_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="holds a name or a password"):
+        ChatServer(ServerConfig(url="http://me:secret@127.0.0.1/v1"), tmp_path)
 
 
 def test_an_empty_key_and_a_strange_address_are_refused_at_once(tmp_path):

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from pixelis.data.corpus_config import ServerConfig
 from pixelis.data.teaching import UndoneError
-from pixelis.errors import ConfigError
+from pixelis.errors import ConfigError, TraceError
 from pixelis.trace.artifacts import write_whole
 from pixelis.trace.schema import canonical_json
 
@@ -130,6 +130,8 @@ class ChatServer:
     def __init__(self, config: ServerConfig, folder: Path) -> None:
         if urlsplit(config.url).scheme not in ("http", "https") or not urlsplit(config.url).hostname:
             raise ConfigError(f"server.url {config.url!r} is no http or https address")
+        if urlsplit(config.url).username is not None:  # the address goes into the corpus's plan
+            raise ConfigError("server.url holds a name or a password: name the key by server.api_key_variable")
         self.config, self.folder = config, folder
         self._key = ""
         if config.api_key_variable:
@@ -225,6 +227,8 @@ class ChatServer:
             raise TransientError(f"no whole reply within {self.config.timeout_s:g} s") from None
         except (httpx2.HTTPError, OSError, ValueError) as error:
             raise TransientError(f"the connection broke ({type(error).__name__})") from error
+        if self._key:  # a server that repeats what it was sent must not bring the key into a file
+            received = received.replace(self._key.encode(), b"***")
         return checked(response.status_code, received, response.headers.get("retry-after"))
 
     async def _received(self, response: Any) -> bytes:
@@ -243,7 +247,8 @@ def checked(status: int, received: bytes, retry_after: str | None) -> Answer:
         raise TransientError(f"status {status}", float(wait) if wait else None)
     try:
         body = json.loads(received)
-    except (ValueError, RecursionError):
+        canonical_json(body)  # NaN and what is nested too deeply could not be kept
+    except (ValueError, RecursionError, TraceError):
         body = None
     if status in REFUSALS:
         return Answer(status, {"error": received[:2000].decode(errors="replace")}, kept=False)

@@ -107,7 +107,8 @@ class VlmTeacher:
             if not answer.refused:
                 return mode
             said = str(answer.body.get("error", ""))[:200]
-        raise UndoneError("server", f"the server refuses every kind of request: {said}", stop=True)
+        # It may be this item alone, too long for the model's context: the next one tries again.
+        raise UndoneError("server", f"the server refuses every kind of request: {said}")
 
     @property
     def size(self) -> dict[str, int]:
