@@ -204,7 +204,7 @@ def test_a_server_that_lets_nobody_in_stops_everything(teach, model, words):
 
 
 def test_an_item_that_is_refused_in_every_way_lets_the_next_one_try(teach):
-    with pytest.raises(UndoneError, match="refuses every kind.*no pictures") as caught:
+    with pytest.raises(UndoneError, match=r"refuses every kind.*no pictures") as caught:
         teach("picky")
     assert not caught.value.stop
 
