@@ -289,7 +289,7 @@ def test_the_digest_of_the_code_follows_what_makes_items_and_nothing_else(tmp_pa
     assert before == code_digest.__wrapped__(PACKAGE)
     (copied / "cli" / "data.py").write_text("# another command line\n")
     assert digest() == before
-    for name in ("world/templates/space.py", "data/oracle_space.py", "data/acceptance.py", "scoring/verify.py"):
+    for name in ("world/tasks/space.py", "data/oracle_space.py", "data/acceptance.py", "scoring/verify.py"):
         seen, path = digest(), copied / name
         path.write_bytes(path.read_bytes() + b"# other\n")
         assert digest() != seen, name

@@ -173,8 +173,9 @@ def test_a_medium_that_is_gone_stops_the_build_with_its_line(tmp_path):
 
 
 def test_a_question_without_a_template_tells_who_could_teach_it(tmp_path):
-    with pytest.raises(TraceError, match=r"teacher\.kind: vlm"):
+    with pytest.raises(ConfigError, match=r"own\.question \(2\).*teacher\.kind: vlm"):
         build(config(photos(tmp_path / "in", 1), teacher={}), tmp_path / "corpus", workers=1)
+    assert not (tmp_path / "corpus" / ".building").exists()  # refused before it began
 
 
 def test_two_files_of_items_need_two_names_and_something_must_be_planned(tmp_path):

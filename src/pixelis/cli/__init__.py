@@ -34,6 +34,9 @@ app.add_typer(bench.app, name="bench", help="Measure: CPU seconds beside the pap
 app.command("demo", help="Run two given plans, a photograph and a clip, and write their evidence pages.")(demo.demo)
 
 
+STOPPED = "stopped; what was finished is kept, and the same command goes on where that is possible"
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         from pixelis import __version__
@@ -64,6 +67,14 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone, e.g. `| head`
         sys.exit(1)
+    except OSError as error:
+        named = f"{str(error.filename)[:80]!r}: " if error.filename else ""
+        print(f"error: {printable(named)}{error.strerror or error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         sys.exit(130)
+    except SystemExit as end:
+        if end.code == 130:  # Typer heard the interrupt first
+            print(STOPPED, file=sys.stderr)
+        raise

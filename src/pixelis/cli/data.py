@@ -47,10 +47,13 @@ def build(
     from pixelis.config import load_config
     from pixelis.data.build import build as make
     from pixelis.data.corpus_config import CorpusConfig
+    from pixelis.weights import available
 
     settings = load_config(CorpusConfig, config, overrides or [])
     if settings.teacher.kind == "plugin" or settings.toolbox.plugins:
         sys.path.insert(0, str(Path.cwd()))  # plugins may lie in the current folder
+    if not available("nanodet"):
+        typer.echo("no detector here (`pixelis models pull`): SEG and PROP know colours and shapes only", err=True)
     with bar(quiet=as_json) as show:
         report = make(settings, out, workers=workers, on_progress=show)
     if as_json:

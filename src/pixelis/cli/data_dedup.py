@@ -25,7 +25,10 @@ Flips = Annotated[
     typer.Option(help="What to do with mirror images: list them, remove them, or not look."),
 ]
 Cosine = Annotated[
-    float | None, typer.Option(help="Cosine from which embeddings flag a pair; calibrated for the encoder if left out.")
+    float | None,
+    typer.Option(
+        min=-1.0, max=1.0, help="Cosine from which embeddings flag a pair; calibrated for the encoder if left out."
+    ),
 ]
 Cache = Annotated[
     Path | None,
@@ -176,11 +179,14 @@ def media_of(source: Path) -> list[Item]:
     """A folder, a list, or the media of a corpus or of one of its splits."""
     from pixelis.data.record import SPLITS
     from pixelis.data.store import MANIFEST
+    from pixelis.errors import ConfigError
     from pixelis.retrieval.collection import items_of
 
     folder, _, split = str(source).rpartition(":")
     if split in SPLITS and (Path(folder) / MANIFEST).is_file():
         return corpus_items(Path(folder), split)
+    if folder and (Path(folder) / MANIFEST).is_file():
+        raise ConfigError(f"{folder} has no split {split!r}: its splits are {', '.join(SPLITS)}")
     return corpus_items(source) if (source / MANIFEST).is_file() else items_of(source)
 
 
@@ -273,7 +279,8 @@ def finish(
 
 
 def show_dedup(report: dict[str, Any]) -> None:
-    typer.echo(f"{report['items']} media: {len(report['kept'])} stay, {len(report['removed'])} go{flagged(report)}")
+    media = report["items"] - len(report["passed_over"])
+    typer.echo(f"{media} media: {len(report['kept'])} stay, {len(report['removed'])} go{flagged(report)}")
     show_removals("repeats", report["removed"])
     show_removals("mirrors", report["flips"])
     show_rest(report)

@@ -104,7 +104,7 @@ def print_report(report: SftReport) -> None:
 
 def print_plan(plan: Plan, settings: SftConfig) -> None:
     device, memory = settings.device_facts, plan.memory
-    typer.echo(f"parameters       {plan.parameters:,}, trained {plan.trained:,}")
+    typer.echo(f"parameters       {plan.parameters:,}; trained, argument heads included: {plan.trained:,}")
     typer.echo(
         f"memory           {memory.total:.2f} GB on each of {device.count} x {device.name} ({device.memory_gb:g} GB): "
         f"weights {memory.weights:.2f}, gradients {memory.gradients:.2f}, optimizer {memory.optimizer:.2f}, "

@@ -18,14 +18,26 @@ def _world() -> None:
 
 @app.command()
 def show(
-    family: Annotated[str, typer.Option(help="search, choice, motion, document, lecture or space.")] = "search",
+    family: Annotated[
+        str | None,
+        typer.Option(
+            help="search, choice, motion, document, lecture or space; search, or the template's, if left out."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Which item; the same number gives the same bytes.")] = 0,
     difficulty: Annotated[int | None, typer.Option(help="1 to 5; drawn from the seed if left out.")] = None,
     template: Annotated[str | None, typer.Option(help="One question template, such as document.cell.")] = None,
-    shift: Annotated[str | None, typer.Option(help="A shift and its severity, such as noise:3.")] = None,
+    shift: Annotated[
+        str | None, typer.Option(help="A shift and its severity, such as noise:3; 3 if only named.")
+    ] = None,
     photographs: Annotated[Path | None, typer.Option(help="A folder of pictures to use as grounds.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture to write.")] = Path("world.png"),
-    marks: Annotated[bool, typer.Option("--marks/--no-marks", help="Draw the references.")] = True,
+    marks: Annotated[
+        bool,
+        typer.Option(
+            "--marks/--no-marks", help="Draw the references: what the answer rests on in red, the rest in blue."
+        ),
+    ] = True,
     sheet: Annotated[bool, typer.Option("--sheet", help="A contact sheet of all families instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the item as one JSON object.")] = False,
 ) -> None:
@@ -41,6 +53,7 @@ def show(
     if sheet:
         picture, item = contact_sheet(seed=seed, difficulty=difficulty or 3), None
     else:
+        family = family or (template.partition(".")[0] if template else "search")
         rendered = generate(family, seed=seed, difficulty=difficulty, template_id=template, photographs=photographs)  # type: ignore[arg-type]
         if shift is not None:
             name, severity = parse_shift(shift)
@@ -60,7 +73,8 @@ def show(
         typer.echo(json.dumps({"question": item.question, "wrote": str(output), **item.model_dump(mode="json")}))
         return
     if item is not None:
-        typer.echo(f"{item.question}\nanswer: {item.answer_text}\nneeds: {', '.join(item.needs) or 'no tool'}")
+        chosen = f" ({item.answer})" if item.options else ""
+        typer.echo(f"{item.question}\nanswer: {item.answer_text}{chosen}\nneeds: {', '.join(item.needs) or 'no tool'}")
     typer.echo(f"wrote {output}")
 
 

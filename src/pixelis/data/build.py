@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pixelis.data.corpus_config import CorpusConfig
 from pixelis.data.item_files import ItemFiles, item_seed, mixed
-from pixelis.data.planning import begin, locked
+from pixelis.data.planning import begin, locked, require_known
 from pixelis.data.pool import Pool
 from pixelis.data.record import Record, Split, decode, unpack
 from pixelis.data.shard import Shard, ShardFacts, write_shard
@@ -118,6 +118,8 @@ def build(
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
             items = ItemFiles.read(config.items)
+            if config.teacher.kind == "oracle":
+                require_known(items)
             planned = begin(config, folder, items)
             if (folder / MANIFEST).exists():
                 corpus = Corpus(folder)

@@ -36,6 +36,7 @@ class Entry(NamedTuple):
     id: str
     family: Family
     difficulty: int
+    template: str
     origins: tuple[str, ...]
     """Hashes of its media, and the photographs that they were made from where the item says so."""
 
@@ -69,7 +70,11 @@ class ItemFiles:
                     same = f"item {found.id} is also on line {seen[found.id]}"
                     problems.append(Problem(f"{path}:{line.number}", same))
                 seen[found.id] = line.number
-                entries.append(Entry(path.name, line.number, found.id, found.family, found.difficulty, origins(found)))
+                entries.append(
+                    Entry(
+                        path.name, line.number, found.id, found.family, found.difficulty, found.template, origins(found)
+                    )
+                )
                 if len(entries) > MOST_ITEMS:
                     raise ConfigError(f"{path}: over {MOST_ITEMS} items in one corpus")
         if problems:

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -80,6 +81,19 @@ def code_digest(package: Path = PACKAGE) -> str:
         digest.update(f"{path.relative_to(package).as_posix()} {path.stat().st_size}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def require_known(items: ItemFiles) -> None:
+    """ConfigError with every template that the oracle cannot solve, before the first item is made."""
+    from pixelis.data.oracle import SOLVERS
+
+    unknown = Counter(entry.template for entry in items.entries if entry.template not in SOLVERS)
+    if unknown:
+        told = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items()))
+        raise ConfigError(
+            f"the oracle does not know the templates {told}: leave these items out, or have a VLM teach them "
+            "(teacher.kind: vlm), or their answers alone (teacher.kind: answers)"
+        )
 
 
 def require_same(before: Any, now: dict[str, Any], folder: Path) -> None:

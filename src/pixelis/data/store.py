@@ -76,7 +76,11 @@ class Corpus:
         path = self.folder / MANIFEST
         if not path.exists():
             unfinished = (self.folder / ".building").exists()
-            hint = "its build has not ended: run the same `pixelis data build` again" if unfinished else "no corpus"
+            hint = (
+                "its build has not ended: run the same `pixelis data build` again"
+                if unfinished
+                else "no corpus; `pixelis data build CONFIG -o` that folder makes one"
+            )
             raise TraceError(f"{self.folder}: {hint} (there is no {MANIFEST})")
         content = read_json(path, "manifest")
         version = content.get("version") if isinstance(content, dict) else None

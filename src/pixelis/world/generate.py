@@ -29,7 +29,7 @@ class Rendered(NamedTuple):
 @cache
 def templates(family: Family | None = None) -> tuple[Template, ...]:
     """Every question template, or those of one family."""
-    from pixelis.world.templates import charts, choice, document, lecture, moments, motion, search, space
+    from pixelis.world.tasks import charts, choice, document, lecture, moments, motion, search, space
 
     modules = (search, choice, motion, moments, document, charts, lecture, space)
     found = tuple(template for module in modules for template in module.TEMPLATES)

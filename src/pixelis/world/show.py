@@ -76,8 +76,9 @@ def _medium(name: str, medium: Medium, references: Sequence[Reference], evidence
     shown = [_marked(medium, i, references, evidence) if marks else medium.frame(i).copy() for i in frames]
     for index, picture in zip(frames, shown, strict=True):
         label = ink(f"{name} {medium.time_of(index):.1f} s", "sans", 18)
-        cv2.rectangle(picture, (0, 0), (label.width + 12, label.height + 12), PAPER, -1)
-        blend(picture, INK, label.alpha, 6, 6)
+        top = len(picture) - label.height - 12  # below: titles stand above
+        cv2.rectangle(picture, (0, top), (label.width + 12, len(picture)), PAPER, -1)
+        blend(picture, INK, label.alpha, 6, top + 6)
     half = STRIP // 2
     return np.vstack([np.hstack(shown[:half]), np.hstack(shown[half:])])
 

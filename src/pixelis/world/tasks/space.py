@@ -26,8 +26,8 @@ from pixelis.world.programs import (
     words_of,
 )
 from pixelis.world.stage import Stage, Thing
+from pixelis.world.tasks.staging import FIGURES, both, group, pairs, plural, two_stages
 from pixelis.world.template import Brief, ChainStep, Draft, Template
-from pixelis.world.templates.staging import FIGURES, both, group, pairs, plural, two_stages
 from pixelis.world.vocabulary import choose, listed, sample, whole
 
 ROOM = Size(640, 512)

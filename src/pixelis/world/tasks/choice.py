@@ -25,8 +25,7 @@ from pixelis.world.programs import (
     words_of,
 )
 from pixelis.world.stage import Stage, Thing
-from pixelis.world.template import Brief, ChainStep, Draft, Template
-from pixelis.world.templates.staging import (
+from pixelis.world.tasks.staging import (
     EACH_OPTION,
     FIGURES,
     LOOK,
@@ -40,6 +39,7 @@ from pixelis.world.templates.staging import (
     text_on,
     two_stages,
 )
+from pixelis.world.template import Brief, ChainStep, Draft, Template
 from pixelis.world.vocabulary import choose, name, sample, whole
 
 PICTURE = Size(512, 512)

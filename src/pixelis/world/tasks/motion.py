@@ -17,8 +17,8 @@ from pixelis.world.programs import (
     track,
     words_of,
 )
+from pixelis.world.tasks.staging import FIGURES
 from pixelis.world.template import Brief, ChainStep, Draft, Template
-from pixelis.world.templates.staging import FIGURES
 from pixelis.world.vocabulary import choose, listed, sample, whole
 
 COMPASS = {

@@ -26,9 +26,9 @@ from pixelis.world.programs import (
     track,
     words_of,
 )
+from pixelis.world.tasks.motion import START, cast, drafted, lanes
+from pixelis.world.tasks.staging import FIGURES
 from pixelis.world.template import Brief, ChainStep, Draft, Template
-from pixelis.world.templates.motion import START, cast, drafted, lanes
-from pixelis.world.templates.staging import FIGURES
 from pixelis.world.vocabulary import choose, listed, names, sample, whole
 
 WHICH = ("first", "last")

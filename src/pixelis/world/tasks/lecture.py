@@ -24,8 +24,8 @@ from pixelis.world.programs import (
     value_of,
 )
 from pixelis.world.slides import SCREEN, Lecture, Slide, line_y
+from pixelis.world.tasks.staging import FIGURES
 from pixelis.world.template import Brief, ChainStep, Draft, Template
-from pixelis.world.templates.staging import FIGURES
 from pixelis.world.vocabulary import MEASURES, choose, names, sample, spread, whole
 
 

@@ -21,8 +21,8 @@ from pixelis.world.programs import (
     text_of,
     value_of,
 )
+from pixelis.world.tasks.document import READ, drafted, picked, texts
 from pixelis.world.template import Brief, ChainStep, Draft, Template
-from pixelis.world.templates.document import READ, drafted, picked, texts
 from pixelis.world.vocabulary import MONTHS, TOPICS, choose, name, names, sample, spread, whole
 
 

@@ -20,8 +20,7 @@ from pixelis.world.programs import (
     text_of,
 )
 from pixelis.world.stage import PixelRect, Stage
-from pixelis.world.template import Brief, ChainStep, Draft, Template
-from pixelis.world.templates.staging import (
+from pixelis.world.tasks.staging import (
     CLEAR,
     FIGURES,
     LOOK,
@@ -34,6 +33,7 @@ from pixelis.world.templates.staging import (
     text_on,
     two_stages,
 )
+from pixelis.world.template import Brief, ChainStep, Draft, Template
 from pixelis.world.vocabulary import choose, code, names, sample
 
 
