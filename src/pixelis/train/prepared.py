@@ -30,7 +30,7 @@ from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train.examples import ANSWER, COLUMNS, PROMPT, Example, Steps, example_of, picture_at
 from pixelis.weights import cache_dir
 
-VERSION = 1
+VERSION = 2
 """Rises when what is written here changes its meaning."""
 CHUNK = 64
 """Records in one file: the unit of work of a process."""
@@ -148,7 +148,8 @@ def make_chunk(
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     about = [{"id": e.id, "family": e.family, "difficulty": e.difficulty, "accepted": e.accepted} for e in examples]
     names = [[place.picture.name for place in e.places] for e in examples]
-    save_file(columns(examples), partial, metadata={"examples": json.dumps(about), "names": json.dumps(names)})
+    # One key: safetensors writes several in any order, and the file would differ from run to run.
+    save_file(columns(examples), partial, metadata={"about": json.dumps({"examples": about, "names": names})})
     partial.replace(path)
     return len(examples)
 
@@ -183,8 +184,8 @@ class Chunk:
 
         try:
             self._file = safe_open(path, framework="np")
-            meta = self._file.metadata()
-            self.about, self.names = json.loads(meta["examples"]), json.loads(meta["names"])
+            told = json.loads(self._file.metadata()["about"])
+            self.about, self.names = told["examples"], told["names"]
             self.columns = {name: self._file.get_tensor(name) for name in self._file.keys() if name != "pixels"}  # noqa: SIM118 - it is no mapping
         except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
             raise ConfigError(f"{path}: no examples in it ({error}); delete it, and it is made again") from error
