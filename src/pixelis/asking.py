@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pixelis.media import Medium
-    from pixelis.rollout.asking import Answer
+    from pixelis.rollout.answering import Answer
 
 LONGEST_QUESTION = 4000
 """Characters; a longer one is refused with a sentence."""
@@ -19,16 +19,16 @@ def ask(
     media: str | Path | Medium | Sequence[str | Path | Medium],
     question: str,
     *,
-    model: str = "nano-sft",
+    model: str,
     samples: int = 1,
     seed: int = 0,
 ) -> Answer:
     """Answer a question about pictures and clips with tools, and show the evidence.
 
-    `model` is a shipped name, a folder, a hub id, or `openai:URL#name`. Several samples are put to a vote.
+    `model` is a folder that `pixelis train sft` wrote, or a hub id. Several samples are put to a vote.
     """
     from pixelis.errors import ConfigError
-    from pixelis.rollout.asking import ask_policy
+    from pixelis.rollout.answering import ask_policy
 
     if not question.strip():
         raise ConfigError("the question is empty")

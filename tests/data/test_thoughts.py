@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pixelis.data.thoughts import PLANS, Voice, place, reaction
+from pixelis.data.thoughts import PLANS, Voice, reaction
 from pixelis.tools.results import ToolResult
+from pixelis.world.programs import field_of
 from pixelis.world.vocabulary import with_article
 
 
@@ -15,9 +16,9 @@ def test_an_orange_ring_gets_its_article():
 
 
 def test_a_place_is_named_in_nine_parts():
-    assert place((0.0, 0.0, 0.2, 0.2)) == "top left"
-    assert place((0.4, 0.4, 0.6, 0.6)) == "centre"
-    assert place((0.4, 0.8, 0.6, 1.0)) == "bottom"
+    assert field_of((0.0, 0.0, 0.2, 0.2)) == "top left"
+    assert field_of((0.4, 0.4, 0.6, 0.6)) == "centre"
+    assert field_of((0.4, 0.8, 0.6, 1.0)) == "bottom"
 
 
 def test_a_look_back_says_what_the_last_call_gave():

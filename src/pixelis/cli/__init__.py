@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pixelis.cli import bench, cache, data, demo, doctor, models, score, tools, trace, train, world
+from pixelis.cli import ask, bench, cache, data, demo, doctor, evaluate, models, score, tools, trace, train, world
 
 app = typer.Typer(
     name="pixelis",
@@ -19,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A pixel-space agent: executable tools on images and clips, and evidence that can be replayed.",
 )
+app.command("ask", help="Ask a policy about pictures and clips; the answer comes with its evidence.")(ask.ask)
 app.add_typer(tools.app, name="tools", help="List the tools, print their schemas, run one.")
 app.command("run", help="Execute a given list of calls into a trace.")(trace.run)
 app.command("replay", help="Run a trace's calls again and prove that they give the same.")(trace.replay)
@@ -29,6 +30,7 @@ app.add_typer(score.app, name="score", help="Score files with the evaluators of 
 app.add_typer(world.app, name="world", help="The procedural gym: scenes with exact references.")
 app.add_typer(data.app, name="data", help="Corpora: build, count, de-duplicate, audit; datasets in, Parquet out.")
 app.add_typer(train.app, name="train", help="Train a policy: sft.")
+app.command("eval", help="Score a policy on held-out items of the world.")(evaluate.evaluate)
 app.command("doctor", help="What is installed, which backends are live, a self-test of each tool.")(doctor.doctor)
 app.add_typer(bench.app, name="bench", help="Measure: CPU seconds beside the paper's latencies and beside peers.")
 app.command("demo", help="Run two given plans, a photograph and a clip, and write their evidence pages.")(demo.demo)

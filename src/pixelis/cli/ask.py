@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.terminal import AsJson, escaped, print_json, stdout, waiting
+from pixelis.cli.terminal import AsJson, Model, escaped, print_json, stdout, waiting
 
 if TYPE_CHECKING:
-    from pixelis.rollout.asking import Answer
+    from pixelis.rollout.answering import Answer
 
 
 def ask(
     words: Annotated[
         list[str], typer.Argument(metavar='MEDIA... "QUESTION"', help="Pictures and clips, then the question.")
     ],
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="A shipped name, a folder, a hub id, or openai:URL#name.")
-    ] = "nano-sft",
+    model: Model,
     samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=64, help="Several are put to a vote.")] = 1,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write the evidence page here, and the trace beside it.")

@@ -59,6 +59,14 @@ def world(as_json: AsJson = False, out: Out = None) -> None:
 
 
 @app.command()
+def rollouts(as_json: AsJson = False, out: Out = None) -> None:
+    """Eight queries, eight samples each, beside transformers' `generate` in the same run."""
+    from pixelis.eval import bench_rollout
+
+    report({"rollouts": bench_rollout.rows()}, as_json=as_json, out=out)
+
+
+@app.command()
 def dedup(as_json: AsJson = False, out: Out = None) -> None:
     """The join of 100,000 hashes, and beside imagededup in the same run."""
     from pixelis.eval import bench_dedup

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pixelis.cli.terminal import AsJson, print_json, stdout
+from pixelis.cli.terminal import AsJson, Model, print_json, stdout
 
 if TYPE_CHECKING:
     from pixelis.eval.harness import Evaluation
 
 
 def evaluate(
+    model: Model,
     tasks: Annotated[list[str] | None, typer.Argument(metavar="[FAMILY]...", help="All six if left out.")] = None,
-    model: Annotated[str, typer.Option("--model", "-m", help="A shipped name, a folder, or a hub id.")] = "nano-sft",
     limit: Annotated[int, typer.Option(min=1, help="Items of each task.")] = 200,
     split: Annotated[Literal["dev", "dev-cal", "test"], typer.Option(help="Which held-out seeds.")] = "test",
     shift: Annotated[str, typer.Option(help="A shift and its severity, such as noise:3.")] = "",

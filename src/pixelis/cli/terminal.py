@@ -11,6 +11,10 @@ from typing import Annotated, Any
 import typer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Model = Annotated[
+    str,
+    typer.Option("--model", "-m", help="A folder that `pixelis train sft` wrote, or a hub id.", show_default=False),
+]
 
 
 def printable(text: str) -> str:

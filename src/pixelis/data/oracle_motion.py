@@ -6,9 +6,9 @@ from pixelis.data.oracle_acts import SURE_READING, Hands
 from pixelis.data.oracle_search import joined
 from pixelis.data.oracle_session import Found, as_read, colour_of, noun_of
 from pixelis.data.oracle_time import Start, Watch
-from pixelis.data.thoughts import place
 from pixelis.geometry import Track
 from pixelis.tools.colours import ACHROMATIC
+from pixelis.world.programs import field_of
 
 
 def things(w: Watch) -> list[str]:
@@ -127,7 +127,7 @@ def where_when(h: Hands) -> str | None:
         track = w.follow(begin, end=min(frame + 4, w.last_frame()), pieces=w.pieces(1, 3)) if begin else None
         box = track.at(frame) if track else None
         if box is not None:
-            return place(box)
+            return field_of(box)
     if w.detours.take("show"):
         w.show(seconds)
     there = w.at(target, frame=frame)
@@ -136,7 +136,7 @@ def where_when(h: Hands) -> str | None:
     box = as_read(there.mask.box_unit or there.box)
     seen = s.call("PROP", "measure", "position", box=list(box), frame=frame, attributes=["position"])
     s.cited |= {there.step, seen.step}
-    return str(seen.result.output["properties"]["position"]["value"]) if seen.ok else place(box)
+    return str(seen.result.output["properties"]["position"]["value"]) if seen.ok else field_of(box)
 
 
 def turns(h: Hands) -> None:

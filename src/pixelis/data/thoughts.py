@@ -7,8 +7,8 @@ from typing import Any
 
 from numpy.random import Generator
 
-from pixelis.geometry import UnitBox
 from pixelis.tools.results import ToolResult
+from pixelis.world.programs import field_of
 from pixelis.world.vocabulary import with_article
 
 LOOK_BACK = 0.65
@@ -153,7 +153,7 @@ def reaction(last: ToolResult) -> tuple[str, dict[str, Any]]:
 
 def _regions(output: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     found = output["regions"]
-    return ("one", {"where": place(found[0]["box"])}) if len(found) == 1 else ("many", {"n": len(found)})
+    return ("one", {"where": field_of(found[0]["box"])}) if len(found) == 1 else ("many", {"n": len(found)})
 
 
 def _lines(output: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -188,10 +188,3 @@ REACTIONS: dict[str, Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]] = {
     "TRK": _track,
     "TEMP": _segments,
 }
-
-
-def place(box: UnitBox | list[float]) -> str:
-    """One of nine parts of the frame, in words."""
-    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-    across, down = ("left", "", "right")[min(int(x * 3), 2)], ("top", "", "bottom")[min(int(y * 3), 2)]
-    return f"{down} {across}".strip() or "centre"

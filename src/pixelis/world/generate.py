@@ -37,8 +37,11 @@ def templates(family: Family | None = None) -> tuple[Template, ...]:
 
 
 def template(name: str) -> Template:
-    """A template by its id."""
-    return next(t for t in templates() if t.id == name)
+    """A template by its id; ConfigError where the world has none of that name."""
+    found = next((t for t in templates() if t.id == name), None)
+    if found is None:
+        raise ConfigError(f"there is no question template {name!r}")
+    return found
 
 
 def generate(
@@ -123,9 +126,12 @@ def worded(wording: str, draft: Draft) -> str:
     return text[0].upper() + text[1:]
 
 
-def case_of(item: Item) -> Case:
-    """The item's reference program again, so that its labels can be computed anew from the item alone."""
-    chosen = template(item.template)
+def case_of(item: Item, chosen: Template | None = None) -> Case:
+    """The item's reference program again, so that its labels can be computed anew from the item alone.
+
+    `chosen` is its template where that is none of the world's.
+    """
+    chosen = chosen or template(item.template)
     accepted = (item.answer_text,) if item.options else item.answers
     return Case(
         solve=chosen.solve,

@@ -76,6 +76,12 @@ def centre(box: UnitBox) -> tuple[float, float]:
     return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
 
 
+def field_of(box: Sequence[float]) -> str:
+    """Which of the nine fields of the frame holds the centre of a box."""
+    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    return FIELDS[min(int(y * 3), 2) * 3 + min(int(x * 3), 2)]
+
+
 def area(reference: Reference) -> float:
     """Share of the frame."""
     footprint = reference.footprint

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar
 
@@ -25,8 +24,9 @@ from pixelis.trace.artifacts import replacing
 from pixelis.trace.foreign import Imported
 from pixelis.trace.foreign_files import Line, Problem, lines
 from pixelis.trace.schema import canonical_json
+from pixelis.world.generate import case_of as case_of_the_world
 from pixelis.world.generate import template as template_of_the_world
-from pixelis.world.item import Item, score
+from pixelis.world.item import Item
 from pixelis.world.necessity import Case
 from pixelis.world.template import Template
 
@@ -161,30 +161,9 @@ def media_of(item: Item, beside: Path) -> MediaSet:
 
 def template(name: str) -> Template:
     """A question template by its id, of an importer or of the world; ConfigError where there is none."""
-    if name in TEMPLATES:
-        return TEMPLATES[name]
-    try:
-        return template_of_the_world(name)
-    except StopIteration:
-        raise ConfigError(f"there is no question template {name!r}") from None
+    return TEMPLATES[name] if name in TEMPLATES else template_of_the_world(name)
 
 
 def case_of(item: Item) -> Case:
     """The item's reference program, so that its necessity labels can be computed anew from the item alone."""
-    chosen = template(item.template)
-    accepted = (item.answer_text,) if item.options else item.answers
-    scoring = "exact" if item.options else item.scoring
-    return Case(
-        solve=chosen.solve,
-        score=partial(_word_score, answers=accepted, scoring=scoring),
-        references=item.references,
-        evidence=frozenset(item.evidence),
-        parameters=item.parameters,
-        media=item.media,
-        reads_operands=chosen.reads_operands,
-        seed=item.seed,
-    )
-
-
-def _word_score(text: str, *, answers: tuple[str, ...], scoring: str) -> float:
-    return score(text, answers, scoring) if text else 0.0  # type: ignore[arg-type]
+    return case_of_the_world(item, template(item.template))

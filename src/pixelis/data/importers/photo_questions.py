@@ -15,13 +15,24 @@ from numpy.random import Generator
 from pixelis.data.importers.named_colours import named_colour
 from pixelis.data.importers.nouns import NOT_A_NOUN, absent, drawn, understood
 from pixelis.data.importers.outcome import Outcome, seed_of
-from pixelis.data.importers.questions import _annotated, asked, distinct
+from pixelis.data.importers.questions import annotated, asked, count, distinct
 from pixelis.geometry import Mask
 from pixelis.media import Medium
 from pixelis.tools.grounding import KIN
 from pixelis.world.item import MediumFacts, Reference
 from pixelis.world.necessity import shorter_side_px
-from pixelis.world.programs import Parameters, References, Unanswerable, area, box_of, centre, region, regions, text_of
+from pixelis.world.programs import (
+    Parameters,
+    References,
+    Unanswerable,
+    area,
+    box_of,
+    centre,
+    field_of,
+    region,
+    regions,
+    text_of,
+)
 from pixelis.world.template import ChainStep, Draft, Template
 
 MOST_COUNTED = 9
@@ -41,10 +52,6 @@ NONE = "there is none"
 # --- programs
 
 
-def _count(references: References, parameters: Parameters) -> str:
-    return str(distinct(references, text_of(parameters, "target")))
-
-
 def _count_in(references: References, parameters: Parameters) -> str:
     own = [r for r in references if r.footprint.media == text_of(parameters, "media")]
     return str(distinct(own, text_of(parameters, "target")))
@@ -56,14 +63,8 @@ def largest(references: References, name: str) -> Reference:
     return max(regions(references, name), key=area)
 
 
-def field_of(x: float, y: float) -> str:
-    """One of nine fields of a frame."""
-    across, down = ("left", "", "right")[min(int(x * 3), 2)], ("top", "", "bottom")[min(int(y * 3), 2)]
-    return f"{down} {across}".strip() or "centre"
-
-
 def _where(references: References, parameters: Parameters) -> str:
-    return field_of(*centre(box_of(largest(references, text_of(parameters, "target")))))
+    return field_of(box_of(largest(references, text_of(parameters, "target"))))
 
 
 def _colour(references: References, parameters: Parameters) -> str:
@@ -116,7 +117,7 @@ TEMPLATES: dict[str, Template] = {
                 "How many {things} does the image show?", "Number of {things} in this photograph?",
                 "Tell me how many {things} there are.", "How many {things} are visible here?",
             ),
-            _annotated, _count, "mra", (ChainStep(tool="SEG", args={"target": "{things}"}),),
+            annotated, count, "mra", (ChainStep(tool="SEG", args={"target": "{things}"}),),
             doc="the number of regions; 0 where SEG finds none",
         ),
         Template(
@@ -125,7 +126,7 @@ TEMPLATES: dict[str, Template] = {
                 "How many {things} are in the {which} picture?", "Count the {things} in the {which} image.",
                 "In the {which} photo, how many {things} are there?", "How many {things} does {media} show?",
             ),
-            _annotated, _count_in, "mra", (ChainStep(tool="SEG", args={"target": "{things}", "media": "{media}"}),),
+            annotated, _count_in, "mra", (ChainStep(tool="SEG", args={"target": "{things}", "media": "{media}"}),),
             doc="the number of regions on that picture",
         ),
         Template(
@@ -136,7 +137,7 @@ TEMPLATES: dict[str, Template] = {
                 "Find the {thing}. Where is it?", "Which part of the photo shows the {thing}?",
                 "Where is the {thing} in this photo?", "Whereabouts is the {thing}?",
             ),
-            _annotated, _where, "exact", (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["position"]})),
+            annotated, _where, "exact", (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["position"]})),
             doc="the field of the box's centre",
         ),
         Template(
@@ -147,7 +148,7 @@ TEMPLATES: dict[str, Template] = {
                 "The {thing}: what colour is it?", "What colour is the {thing} in the picture?",
                 "What is the main colour of the {thing}?", "Name the colour of the {thing}.",
             ),
-            _annotated, _colour, "exact", (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["colour"]})),
+            annotated, _colour, "exact", (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["colour"]})),
             doc="the first colour that PROP names",
         ),
         Template(
@@ -157,7 +158,7 @@ TEMPLATES: dict[str, Template] = {
                 "Does the photo show a {thing}?", "Are there any {things}?", "Do you see any {things} here?",
                 "Is a {thing} in this image?", "Are there {things} in the picture?", "Is there any {thing} here?",
             ),
-            _annotated, _there, "exact", (FIND,), doc="yes where SEG finds one, else no",
+            annotated, _there, "exact", (FIND,), doc="yes where SEG finds one, else no",
         ),
         Template(
             "photo.missing", "search",
@@ -166,7 +167,7 @@ TEMPLATES: dict[str, Template] = {
                 "What color is the {thing}?", "Locate the {thing}.", "In which part of the image is the {thing}?",
                 "What is the colour of the {thing}?", "Where do you see the {thing}?", "Find the {thing}. Where is it?",
             ),
-            _annotated, _missing, "exact", (FIND,), doc="SEG finds none, so there is none",
+            annotated, _missing, "exact", (FIND,), doc="SEG finds none, so there is none",
         ),
         Template(
             "photo.larger", "choice",
@@ -175,7 +176,7 @@ TEMPLATES: dict[str, Template] = {
                 "What takes up more of the image: the {thing_a} or the {thing_b}?",
                 "Is the {thing_a} or the {thing_b} larger here?", "Which looks bigger, the {thing_a} or the {thing_b}?",
             ),
-            _annotated, _larger, "exact",
+            annotated, _larger, "exact",
             (ChainStep(tool="SEG", args={"target": "{thing_a}"}), ChainStep(tool="SEG", args={"target": "{thing_b}"})),
             doc="the one whose region has the larger area",
         ),
@@ -187,7 +188,7 @@ TEMPLATES: dict[str, Template] = {
                 "On which side of the {thing_b} is the {thing_a}, left or right?",
                 "Seen from the {thing_b}, is the {thing_a} on the left or on the right?",
             ),
-            _annotated, _side, "exact",
+            annotated, _side, "exact",
             (ChainStep(tool="SEG", args={"target": "{thing_a}"}), ChainStep(tool="SEG", args={"target": "{thing_b}"})),
             doc="the order of the two boxes' centres",
         ),
@@ -197,7 +198,7 @@ TEMPLATES: dict[str, Template] = {
                 "Which picture shows a {thing}, the first or the second?", "In which of the two photos is a {thing}?",
                 "Is the {thing} in the first or in the second image?", "Where is the {thing}: first or second picture?",
             ),
-            _annotated, _which_picture, "exact",
+            annotated, _which_picture, "exact",
             (
                 ChainStep(tool="SEG", args={"target": "{thing}", "media": "Image_0"}),
                 ChainStep(tool="SEG", args={"target": "{thing}", "media": "Image_1"}),

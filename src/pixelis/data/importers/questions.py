@@ -47,7 +47,8 @@ SAME = 0.5
 HEADINGS = ("left", "right", "up", "down", "up left", "up right", "down left", "down right")
 
 
-def _annotated(brief: Brief) -> Draft:
+def annotated(brief: Brief) -> Draft:
+    """What composes a question over annotations: nothing does, it is made by an import."""
     raise ConfigError("this question is composed from annotations (pixelis data import), not from a seed")
 
 
@@ -66,7 +67,8 @@ def distinct(references: References, phrase: str) -> int:
     return len(kept) + sum(not isinstance(f, Mask) for f in found)
 
 
-def _count(references: References, parameters: Parameters) -> str:
+def count(references: References, parameters: Parameters) -> str:
+    """How many things of the asked class there are."""
     return str(distinct(references, text_of(parameters, "target")))
 
 
@@ -162,7 +164,7 @@ TEMPLATES: dict[str, Template] = {
                 "Count the objects of kind “{target}”. How many do you find?",
                 "What is the number of “{target}” objects here?",
             ),
-            _annotated, _count, "mra", (FIND,), doc="the number of regions",
+            annotated, count, "mra", (FIND,), doc="the number of regions",
         ),
         Template(
             "coco.side", "search",
@@ -171,7 +173,7 @@ TEMPLATES: dict[str, Template] = {
                 "On which side of the {b} is the {a}, left or right?",
                 "Seen from the camera: does the {a} stand left or right of the {b}?",
             ),
-            _annotated, _side, "exact",
+            annotated, _side, "exact",
             (ChainStep(tool="SEG", args={"target": "{a}"}), ChainStep(tool="SEG", args={"target": "{b}"})),
             doc="the order of the two boxes' centres",
         ),
@@ -182,7 +184,7 @@ TEMPLATES: dict[str, Template] = {
                 "Which of these covers the largest area in the image?",
                 "Which object is the largest as seen here?",
             ),
-            _annotated, _largest, "choice",
+            annotated, _largest, "choice",
             (ChainStep(tool="SEG", args={"target": "{names}"}, note="once for each of the names"),),
             doc="the name whose region has the largest area",
         ),
@@ -192,7 +194,7 @@ TEMPLATES: dict[str, Template] = {
                 "How many different objects of the class “{target}” appear in the clip?",
                 "Count every “{target}” that comes into view, each one once.",
             ),
-            _annotated, _people, "mra", (ChainStep(tool="TRK", args={"label": "{coco}"}),),
+            annotated, _people, "mra", (ChainStep(tool="TRK", args={"label": "{coco}"}),),
             doc="the number of tracks",
         ),
         Template(
@@ -201,7 +203,7 @@ TEMPLATES: dict[str, Template] = {
                 "How many objects of the class “{target}” go from the left half of the view to the right half?",
                 "Count the “{target}” tracks that begin in the left half of the picture and end in the right half.",
             ),
-            _annotated, _crossing, "mra", (ChainStep(tool="TRK", args={"label": "{coco}"}),),
+            annotated, _crossing, "mra", (ChainStep(tool="TRK", args={"label": "{coco}"}),),
             doc="tracks whose first box lies left of the middle and whose last does not",
         ),
         Template(
@@ -210,7 +212,7 @@ TEMPLATES: dict[str, Template] = {
                 "The {class} at [{box}] on frame {frame}: which way does it move until it is last seen?",
                 "Follow the {class} that is at [{box}] on frame {frame}. In which direction does it go over the clip?",
             ),
-            _annotated, _heading, "choice", (ChainStep(tool="TRK", args={"box": "{box}", "start_frame": "{frame}"}),),
+            annotated, _heading, "choice", (ChainStep(tool="TRK", args={"box": "{box}", "start_frame": "{frame}"}),),
             doc="from the centre of the track's first box to that of its last",
         ),
         Template(
@@ -220,7 +222,7 @@ TEMPLATES: dict[str, Template] = {
                 "Which word stands at the point ({point}), x and y from 0 to 1?",
                 "Read what is written at ({point}).",
             ),
-            _annotated, _at, "anls",
+            annotated, _at, "anls",
             (ChainStep(tool="ZOOM", args={"box": "{box}"}), ChainStep(tool="OCR", args={"media": "$1.view"})),
             doc="the line that OCR read",
         ),
@@ -231,7 +233,7 @@ TEMPLATES: dict[str, Template] = {
                 "Which word is written in the largest letters?",
                 "Read the biggest text.",
             ),
-            _annotated, _largest_word, "anls", (ChainStep(tool="OCR"),), doc="the line with the highest box",
+            annotated, _largest_word, "anls", (ChainStep(tool="OCR"),), doc="the line with the highest box",
         ),
         Template(
             "spans.when", "motion",
@@ -240,7 +242,7 @@ TEMPLATES: dict[str, Template] = {
                 "In which part of the clip can this be seen: “{query}”?",
                 "Which stretch of the video shows this: “{query}”?",
             ),
-            _annotated, _window, "choice", (ChainStep(tool="TEMP", args={"query": "{query}"}),),
+            annotated, _window, "choice", (ChainStep(tool="TEMP", args={"query": "{query}"}),),
             doc="the offered window that overlaps the best segment most",
         ),
         Template(
@@ -249,13 +251,13 @@ TEMPLATES: dict[str, Template] = {
                 "At what second does this begin: “{query}”?",
                 "How many seconds into the clip does this start: “{query}”?",
             ),
-            _annotated, _start, "mra", (ChainStep(tool="TEMP", args={"query": "{query}"}),),
+            annotated, _start, "mra", (ChainStep(tool="TEMP", args={"query": "{query}"}),),
             doc="where the best segment begins",
         ),
         Template(
             "spans.first", "motion",
             ("Which of these comes first in the clip?", "Two things happen in the video. Which one happens first?"),
-            _annotated, _first, "choice",
+            annotated, _first, "choice",
             (ChainStep(tool="TEMP", args={"query": "{events}"}, note="once for each of the events"),),
             doc="the event whose segment begins first",
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pixelis.data.importers.questions import _annotated
+from pixelis.data.importers.questions import annotated
 from pixelis.world.item import Reference
 from pixelis.world.programs import Parameters, References, Unanswerable, box_of, centre, nearest, says, spans, text_of
 from pixelis.world.template import ChainStep, Template
@@ -51,7 +51,7 @@ TEMPLATES: dict[str, Template] = {
                 "What text is on the {surface}?", "What does it say?", "Can you read the {surface}?",
                 "What do the letters say?", "Read the text in the picture.", "What is the text on this {surface}?",
             ),
-            _annotated, _all, "anls", (READ,), reads_operands=True, doc="the lines that OCR read, in order",
+            annotated, _all, "anls", (READ,), reads_operands=True, doc="the lines that OCR read, in order",
         ),
         Template(
             "text.title", "document",
@@ -60,7 +60,7 @@ TEMPLATES: dict[str, Template] = {
                 "What does the first line say?", "Read the first line.", "What is written at the top of the {surface}?",
                 "What is the title?", "Read the heading.", "Which words stand at the top?",
             ),
-            _annotated, _title, "anls", (READ,), doc="the topmost line",
+            annotated, _title, "anls", (READ,), doc="the topmost line",
         ),
         Template(
             "text.after", "document",
@@ -69,7 +69,7 @@ TEMPLATES: dict[str, Template] = {
                 "Which {name} is given?", "What stands after {label}?", "What is the {name}?",
                 "Read the {name} from the {surface}.", "What does it say next to {label}?",
             ),
-            _annotated, _after, "anls", (READ,), doc="what stands behind the label in its line",
+            annotated, _after, "anls", (READ,), doc="what stands behind the label in its line",
         ),
     )
 }  # fmt: skip

@@ -11,11 +11,10 @@ from pixelis.world.film import FPS, Film, Path
 from pixelis.world.item import Reference
 from pixelis.world.painting import mask_at
 from pixelis.world.programs import (
-    FIELDS,
     Parameters,
     References,
     Unanswerable,
-    centre,
+    field_of,
     middle,
     region,
     says,
@@ -143,8 +142,7 @@ def _field_at(references: References, parameters: Parameters) -> str:
     box = followed.at(min(max(index, followed.frames[0]), followed.frames[-1]))
     if box is None:
         raise Unanswerable("it is out of sight then")
-    x, y = centre(box)
-    return FIELDS[min(int(y * 3), 2) * 3 + min(int(x * 3), 2)]
+    return field_of(box)
 
 
 def _turns(brief: Brief) -> Draft:

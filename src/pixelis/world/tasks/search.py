@@ -6,12 +6,12 @@ from pixelis.geometry import Size
 from pixelis.world.figures import ICON_NAMES, different
 from pixelis.world.palette import VIVID
 from pixelis.world.programs import (
-    FIELDS,
     Parameters,
     References,
     Unanswerable,
     box_of,
     centre,
+    field_of,
     nearest,
     region,
     regions,
@@ -203,8 +203,7 @@ def _field(brief: Brief) -> Draft:
 
 
 def _field_of(references: References, parameters: Parameters) -> str:
-    x, y = centre(box_of(region(references, text_of(parameters, "target"))))
-    return FIELDS[min(int(y * 3), 2) * 3 + min(int(x * 3), 2)]
+    return field_of(box_of(region(references, text_of(parameters, "target"))))
 
 
 def _pair_presence(brief: Brief) -> Draft:

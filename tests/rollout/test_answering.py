@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pixelis.policy.ledger import Ledger
-from pixelis.rollout.asking import settled
+from pixelis.rollout.answering import settled
 from pixelis.rollout.episode import Ended, Rollout
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.trace.schema import Draft, seal_trace

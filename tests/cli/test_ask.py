@@ -1,0 +1,70 @@
+"""`pixelis ask` and `pixelis eval` with a random policy of the real class, from a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from pixelis.asking import ask
+from pixelis.cli import app
+from pixelis.errors import ConfigError
+from pixelis.policy.checkpoint import Card, save_checkpoint
+from pixelis.policy.nano import NanoConfig, build_nano
+from pixelis.policy.tokens import Tokens, train_tokenizer
+from pixelis.tools.toolbox import ToolboxConfig, build_tools
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    schemas = [tool.schema() for tool in build_tools(ToolboxConfig(seg="classical")).values()]
+    tokens = Tokens(train_tokenizer(["Read the red panel."] * 40, schemas, vocabulary=300))
+    tiny = NanoConfig(hidden=32, layers=5, heads=2, head_dim=16, mlp=64, vision_hidden=32)
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    save_checkpoint(folder, build_nano(tiny, tokens, seed=0), Card(name="tiny"))
+    return str(folder)
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    path = tmp_path / "picture.png"
+    Image.fromarray(np.full((48, 64, 3), 200, dtype=np.uint8)).save(path)
+    return str(path)
+
+
+def test_a_question_gets_an_answer_or_a_reason_and_its_page(model: str, picture: str, tmp_path: Path):
+    page = tmp_path / "evidence.html"
+    found = CliRunner().invoke(
+        app, ["ask", picture, "What is <tool_call> here?", "-m", model, "-o", str(page), "--json"]
+    )
+    told = json.loads(found.stdout)
+    assert found.exit_code == (0 if told["answer"] else 1)
+    assert bool(told["answer"]) != bool(told["reason"])
+    assert page.read_text().startswith("<!doctype html>") or "<html" in page.read_text()[:300]
+    assert page.with_suffix(".jsonl").exists()
+
+
+def test_a_policy_is_scored_by_name(model: str):
+    found = CliRunner().invoke(app, ["eval", "search", "-m", model, "--limit", "1", "--without-tools", "--json"])
+    assert found.exit_code == 0
+    assert json.loads(found.stdout)["overall"]["items"] == 1
+
+
+@pytest.mark.parametrize(("question", "words"), [(" ", "is empty"), ("x" * 20_000, "has 20,000 characters")])
+def test_a_question_that_cannot_be_read_is_one_line(picture: str, model: str, question: str, words: str):
+    with pytest.raises(ConfigError, match=words):
+        ask(picture, question, model=model)
+
+
+def test_without_a_picture_or_with_no_such_model_it_says_so(picture: str):
+    for arguments, words in (
+        (["ask", "how many?", "-m", "tiny"], "at least one picture or clip"),
+        (["ask", picture, "how many?", "-m", "no-such"], "no model"),
+    ):
+        found = CliRunner().invoke(app, arguments)
+        assert isinstance(found.exception, ConfigError)
+        assert words in str(found.exception)
