@@ -67,6 +67,7 @@ def settings(corpus, examples_folder):
             "examples": str(examples_folder),
             "nano": TINY,
             "lr": 1e-2,
+            "optimizer": "muon",
             "epochs": 3,
             "batch_tokens": 2048,
             "threads": 1,

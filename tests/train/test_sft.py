@@ -90,7 +90,7 @@ def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(finished, settings
 
 @pytest.mark.parametrize("shard", [False, True])
 def test_two_processes_learn_what_one_does(settings, tmp_path, shard):
-    changes = {"epochs": 1, "seed": 3}
+    changes = {"epochs": 1, "seed": 3, "optimizer": "adamw" if shard else "muon"}
     alone = tmp_path / "one"
     train_sft(settings(**changes), alone)
     pair = tmp_path / "two"
@@ -100,6 +100,11 @@ def test_two_processes_learn_what_one_does(settings, tmp_path, shard):
     a, b = (load_file(out / "policy" / "model.safetensors") for out in (alone, pair))
     apart = {name: float((a[name] - b[name]).abs().max()) for name in a}
     assert max(apart.values()) < 1e-6, {name: far for name, far in apart.items() if far >= 1e-6}
+
+
+def test_muon_wants_whole_matrices(settings):
+    with pytest.raises(ValueError, match="leave shard off"):
+        settings(optimizer="muon", shard=True)
 
 
 def test_a_folder_with_another_run_is_refused(finished, settings):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pixelis.errors import ConfigError
+from pixelis.policy.template import CHAT_TEMPLATE
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<answer>", "</answer>")
@@ -99,6 +100,7 @@ def train_tokenizer(texts: Iterable[str], schemas: Sequence[dict[str, Any]], *, 
     tokenizer.pad_token, tokenizer.eos_token = SPECIALS[0], SPECIALS[2]
     coordinates = [AddedToken(f"{k / 100:.2f}", normalized=False, single_word=True) for k in range(101)]
     tokenizer.add_tokens([*coordinates, *(AddedToken(t, normalized=False) for t in json_pieces(schemas))])
+    tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pixelis.policy.tokens import Tokens
 from pixelis.train.crew import Crew
 from pixelis.train.examples import Example
 from pixelis.train.lessons import Lessons, Student, Taught, lessons
@@ -44,20 +45,53 @@ def evaluate(
 ) -> float:
     """Dev loss: weighted nats per token, as in training but without smoothing; accuracies beside it in the log."""
     student: Student = getattr(taught, "module", taught)
-    sums = torch.zeros(8, dtype=torch.float64, device=student.policy.device)
+    sums = torch.zeros(10, dtype=torch.float64, device=student.policy.device)
+    units = coordinates_of(student.policy.tokens).to(sums.device)
     for _, given, said in readings(taught, examples, pool, batch_tokens, us):
         weight = torch.where(given.actions, student.w_act, 1.0)
         boxed = torch.isfinite(given.box[:, 0])
         overlap = box_iou(said.box[boxed], given.box[boxed])
+        spelt = box_iou(*written_boxes(said.top, given, units))
+        right = said.top == given.targets
         row = (
-            (weight * said.nats).sum(), weight.sum(), said.right.sum(), said.right.numel(),
-            (said.right & given.actions).sum(), given.actions.sum(), overlap.sum(), overlap.numel(),
+            (weight * said.nats).sum(), weight.sum(), right.sum(), right.numel(),
+            (right & given.actions).sum(), given.actions.sum(), overlap.sum(), overlap.numel(),
+            spelt.sum(), spelt.numel(),
         )  # fmt: skip
         sums += torch.stack([torch.as_tensor(v, dtype=torch.float64, device=sums.device) for v in row])
     totals = us.add(sums).tolist()
-    loss, right, actions, boxes = (totals[k] / max(1.0, totals[k + 1]) for k in range(0, 8, 2))
-    log.write(step, dev_loss=loss, dev_accuracy=right, dev_action_accuracy=actions, dev_head_box_iou=boxes)
+    loss, right, actions, boxes, written = (totals[k] / max(1.0, totals[k + 1]) for k in range(0, 10, 2))
+    log.write(
+        step, dev_loss=loss, dev_accuracy=right, dev_action_accuracy=actions, dev_head_box_iou=boxes,
+        dev_argument_iou=written,
+    )  # fmt: skip
     return loss
+
+
+def coordinates_of(tokens: Tokens) -> Tensor:
+    """(V,) the coordinate that a token stands for; NaN for all others."""
+    out = torch.full((len(tokens),), torch.nan)
+    for k in range(101):
+        ids = tokens.encode(f"{k / 100:.2f}")
+        if len(ids) == 1:
+            out[ids[0]] = k / 100
+    return out
+
+
+def written_boxes(top: Tensor, given: Lessons, units: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, 4) twice: the boxes that the policy would write in its calls, and those that the teacher wrote.
+
+    A box is four coordinates among the tokens of a call, two tokens apart (a comma between them). Where the policy
+    would write something else than a coordinate, its box has no area.
+    """
+    wanted = units[given.targets]
+    at = torch.nonzero(given.actions & torch.isfinite(wanted))[:, 0]
+    if len(at) < 4:
+        return units.new_zeros(0, 4), units.new_zeros(0, 4)
+    fours = at.unfold(0, 4, 1)  # every run of four coordinates
+    whole = (fours[:, 3] - fours[:, 0] == 6) & (given.row[fours[:, 0]] == given.row[fours[:, 3]])
+    places = fours[whole]
+    return units[top][places].nan_to_num(0.0), wanted[places]
 
 
 def box_iou(a: Tensor, b: Tensor) -> Tensor:

@@ -144,8 +144,8 @@ class Taught(NamedTuple):
     tool: ToolLoss
     nats: Tensor
     """(n,) −log p of each target, without smoothing or weight."""
-    right: Tensor
-    """(n,) whether the target is the most likely token."""
+    top: Tensor
+    """(n,) the most likely token; empty while training."""
     entropy: Tensor
     """(n,) nats."""
     box: Tensor
@@ -178,9 +178,9 @@ class Student(nn.Module):
             logs = logits.log_softmax(-1)
             nats = -logs.gather(1, targets[:, None])[:, 0]
             entropy = -(logs.exp() * logs).sum(-1) if not self.training else torch.zeros_like(nats)
-            right = logs.argmax(-1) == targets if not self.training else torch.zeros_like(given.actions)
+            top = targets[:0] if self.training else policy.open_ids[logs.argmax(-1)]
         states = state_features(policy, read, given.batch.ids, examples) if examples is not None else None
-        return Taught(loss, self._argument_loss(said, given), nats, right, entropy, said.box.detach(), states)
+        return Taught(loss, self._argument_loss(said, given), nats, top, entropy, said.box.detach(), states)
 
     def _looked_at(self, read: Read, given: Lessons) -> Tensor:
         """(D, d) the pictures before each call, pooled whole, each with an equal share."""

@@ -18,12 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from pixelis.config import Config
@@ -114,6 +114,10 @@ class SftConfig(Config):
     """Tokens of a batch over all processes, filling included."""
     lr: float = Field(default=1e-5, gt=0.0)
     """Ours; the paper gives none for SFT."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """`muon`: for the matrices of a policy that begins from random weights; it needs them whole, not sharded."""
+    lr_matrices: float = Field(default=0.02, gt=0.0)
+    """Of Muon."""
     lr_heads: float = Field(default=1e-3, gt=0.0)
     """Of the argument heads."""
     lr_warmup: float = 0.03
@@ -145,6 +149,12 @@ class SftConfig(Config):
     device_facts: DeviceSettings = DeviceSettings()
     architecture: dict[str, Any] | None = None
     """Text and vision configuration for `--dry-run`, where the model itself cannot be reached."""
+
+    @model_validator(mode="after")
+    def _whole_matrices(self) -> Self:
+        if self.shard and self.optimizer == "muon":
+            raise ValueError("optimizer muon needs whole matrices: leave shard off, or take adamw")
+        return self
 
 
 class SftReport(NamedTuple):

@@ -19,6 +19,7 @@ from pixelis.train.crew import Crew
 from pixelis.train.examples import Example
 from pixelis.train.heads import ToolHeads
 from pixelis.train.lessons import Student
+from pixelis.train.optimizers import MuonAdamW
 from pixelis.train.prepared import Prepared, corpus_texts, prepare, tool_schemas
 from pixelis.train.run import Now, Show
 
@@ -134,11 +135,18 @@ def batches_of(
 
 
 def begin_optimizer(config: SftConfig, student: Student) -> torch.optim.Optimizer:
-    """AdamW in one fused pass; vectors do not decay, and the heads have a rate of their own."""
-    groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    """AdamW in one fused pass, with Muon for the policy's inner matrices where that is wanted.
+
+    Vectors do not decay, and the heads have a rate of their own.
+    """
+    groups: dict[tuple[float, float, bool], list[torch.nn.Parameter]] = {}
     for name, value in student.named_parameters():
         if value.requires_grad:
-            peak = config.lr_heads if name.startswith("heads.") else config.lr
-            groups.setdefault((peak, config.weight_decay if value.ndim > 1 else 0.0), []).append(value)
-    listed = [{"params": own, "peak": peak, "weight_decay": decay} for (peak, decay), own in groups.items()]
-    return torch.optim.AdamW(listed, lr=config.lr, betas=config.betas, fused=True)
+            muon = config.optimizer == "muon" and value.ndim == 2 and (".layers." in name or ".blocks." in name)
+            peak = config.lr_heads if name.startswith("heads.") else config.lr_matrices if muon else config.lr
+            groups.setdefault((peak, config.weight_decay if value.ndim > 1 else 0.0, muon), []).append(value)
+    listed = [
+        {"params": own, "peak": peak, "weight_decay": decay, "muon": muon}
+        for (peak, decay, muon), own in groups.items()
+    ]
+    return MuonAdamW(listed, lr=config.lr, betas=config.betas, fused=True)

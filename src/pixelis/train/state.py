@@ -105,8 +105,9 @@ def load_state(out: Path, student: nn.Module, optimizer: torch.optim.Optimizer) 
         with torch.no_grad():
             for name, value in trained(student).items():
                 lay(tensors[f"weight.{name}"], value)
-                if f"exp_avg.{name}" in tensors:
-                    optimizer.state[value] = {key: _moment(tensors[f"{key}.{name}"], value, key) for key in MOMENTS}
+                kept = [key for key in MOMENTS if f"{key}.{name}" in tensors]
+                if kept:
+                    optimizer.state[value] = {key: _moment(tensors[f"{key}.{name}"], value, key) for key in kept}
         return State(rng=rng, errors=tensors["errors"].numpy().copy(), **facts)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]

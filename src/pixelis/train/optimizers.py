@@ -1,0 +1,63 @@
+"""The optimizers of phase 1: AdamW in one fused pass, and Muon for the matrices of a policy that begins from nothing.
+
+Muon (Jordan et al., 2024) replaces the momentum of a matrix by the nearest matrix with equal singular values, found by
+five Newton–Schulz steps. A small model that starts from random weights learns the same from about half the tokens. The
+rest (embeddings, norms, biases) stays with AdamW. Matrices of one shape go through the steps together, in float32:
+torch's own Muon takes one matrix at a time in bfloat16, which a CPU does slowly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+"""Coefficients of the quintic, and five of its steps, as published."""
+NEWTON_SCHULZ_STEPS = 5
+MOMENTUM = 0.95
+
+
+class MuonAdamW(torch.optim.AdamW):
+    """AdamW, but for the groups that are marked `muon`."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        every = self.param_groups
+        self.param_groups = [group for group in every if not group.get("muon")]
+        try:
+            loss = super().step(closure)
+        finally:
+            self.param_groups = every
+        for group in every:
+            if group.get("muon"):
+                self._orthogonal_step(group)
+        return loss
+
+    def _orthogonal_step(self, group: dict[str, Any]) -> None:
+        shapes: dict[torch.Size, list[torch.nn.Parameter]] = {}
+        for value in group["params"]:
+            if value.grad is not None:
+                shapes.setdefault(value.shape, []).append(value)
+        for shape, values in shapes.items():
+            for value in values:
+                kept = self.state[value].setdefault("exp_avg", torch.zeros_like(value))
+                kept.lerp_(value.grad, 1.0 - MOMENTUM)
+            ahead = [torch.lerp(v.grad, self.state[v]["exp_avg"], MOMENTUM) for v in values if v.grad is not None]
+            turned = orthogonal(torch.stack(ahead))
+            rate = group["lr"] * max(1.0, shape[0] / shape[1]) ** 0.5
+            for value, update in zip(values, turned, strict=True):
+                value.mul_(1.0 - group["lr"] * group["weight_decay"]).add_(update, alpha=-rate)
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """(n, r, c) each matrix with its singular values drawn to about 1."""
+    a, b, c = NEWTON_SCHULZ
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    for _ in range(NEWTON_SCHULZ_STEPS):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.mT if tall else x
