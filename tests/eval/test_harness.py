@@ -11,7 +11,7 @@ import pytest
 from pixelis.errors import ConfigError
 from pixelis.eval.harness import Scored, interval, summed_up
 from pixelis.eval.running import evaluate_model
-from pixelis.eval.tasks import WorldTask, world_tasks
+from pixelis.eval.tasks import WorldTask, tasks_of
 from pixelis.policy.checkpoint import Card, save_checkpoint
 from pixelis.policy.nano import NanoConfig, build_nano
 from pixelis.policy.tokens import Tokens, train_tokenizer
@@ -45,7 +45,7 @@ def test_a_task_gives_the_same_items_again_and_none_that_a_corpus_has():
 
 def test_an_unknown_task_is_one_line():
     with pytest.raises(ConfigError, match="no task 'serach'"):
-        world_tasks(["serach"], split="test")
+        tasks_of(["serach"], split="test")
 
 
 def test_a_run_leaves_a_report_its_items_and_its_traces(tmp_path: Path):
@@ -53,7 +53,7 @@ def test_a_run_leaves_a_report_its_items_and_its_traces(tmp_path: Path):
     tokens = Tokens(train_tokenizer(["Read the red panel."] * 40, schemas, vocabulary=300))
     tiny = NanoConfig(hidden=32, layers=5, heads=2, head_dim=16, mlp=64, vision_hidden=32)
     save_checkpoint(tmp_path / "tiny", build_nano(tiny, tokens, seed=0), Card(name="tiny"))
-    found = evaluate_model(str(tmp_path / "tiny"), world_tasks(["search"], split="test"), limit=2, out=tmp_path / "out")
+    found = evaluate_model(str(tmp_path / "tiny"), tasks_of(["search"], split="test"), limit=2, out=tmp_path / "out")
     assert found.overall.items == 2
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["report"]["overall"]["items"] == 2
