@@ -50,7 +50,7 @@ def import_(
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many items or traces.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn a dataset into items, or traces of others into ours (docs/own_data.md).
+    """Turn a dataset into items, or traces of others into ours (docs/own_datasets.md).
 
     Exit status: 0 if all of it was taken over, 1 if entries were skipped, 2 if nothing could be read.
     """
@@ -105,7 +105,7 @@ def export(
     accepted: Annotated[bool, typer.Option("--accepted", help="Of a corpus, only what acceptance took.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write Parquet that Hugging Face `datasets` opens; pixels are not exported (docs/own_data.md).
+    """Write Parquet that Hugging Face `datasets` opens; pixels are not exported (docs/own_datasets.md).
 
     Exit status: 0 if all of it was written, 1 if rows were skipped, 2 if nothing could be read.
     """

@@ -3,7 +3,7 @@
 Nobody executed the calls here. A step says so in a way that no executed step can: its result has the key `imported` in
 `output` (the call as it was written, and what the log says came back), no identity, no confidence and no footprints.
 The status is `failed` where the call only waits to be executed, and `invalid` where it cannot be: it has no counterpart
-among our tools, or its pixels belong to a picture of unknown size. See docs/own_data.md.
+among our tools, or its pixels belong to a picture of unknown size. See docs/own_datasets.md.
 """
 
 from __future__ import annotations
