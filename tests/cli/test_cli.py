@@ -1,6 +1,7 @@
 """The command line as a person uses it: real processes, their output, their exit status."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -201,3 +202,29 @@ def test_cache_info_and_clear(tmp_path, monkeypatch):
     assert json.loads(pixelis("cache", "info", "--json").stdout)["entries"] >= 1
     assert json.loads(pixelis("cache", "clear", "--json").stdout)["entries"] >= 1
     assert json.loads(pixelis("cache", "info", "--json").stdout)["entries"] == 0
+
+
+def test_a_corpus_of_questions_names_every_line_that_it_leaves_out_and_what_comes_next(tmp_path):
+    shutil.copy(SIGN, tmp_path / "sign.jpg")
+    (tmp_path / "text.jpg").write_text("no picture")
+    good = {"id": "a", "media": "sign.jpg", "question": "What does it say?", "answer": "FOR SALE"}
+    bad = [
+        {"media": "gone.jpg", "question": "What?", "answer": "x"},
+        {"media": "text.jpg", "question": "What?", "answer": "x"},
+        {"media": "sign.jpg", "question": "What?", "answer": " "},
+        good,
+    ]
+    (tmp_path / "mine.jsonl").write_text("\n".join([json.dumps(good), "{", *map(json.dumps, bad)]) + "\n")
+    done = pixelis("data", "build", "mine.jsonl", "--workers", 1, "-o", "corpus", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    for number, reason in (
+        (2, "not JSON"),
+        (3, "gone.jpg is not in"),
+        (4, "text.jpg is not a picture"),
+        (5, "answer: want a text"),
+        (6, "id a was already on line 1"),
+    ):
+        assert f"mine.jsonl:{number}: skipped: {reason}" in done.stdout
+    assert "1 records" in done.stdout
+    assert "1 of 1 are learnt as answers alone" in done.stdout
+    assert "next: pixelis train sft configs/nano/own.yaml corpus=corpus -o runs/corpus" in done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 from pixelis.data.build import build
 from pixelis.data.corpus_config import CorpusConfig
 from pixelis.data.importers import Wishes, own_items, write_items
-from pixelis.data.item_files import ItemFiles, mixed, splits_of
+from pixelis.data.item_files import ItemFiles, by_hash, filled_up, mixed, splits_of
 from pixelis.data.record import encode
 from pixelis.data.signs import sign_item
 from pixelis.data.splits import plan
@@ -113,7 +114,25 @@ def test_crops_of_one_photograph_stay_together_and_so_does_what_a_pair_joins(tmp
     assert len(set(alone)) == 2
     joined = [entry._replace(origins=(*entry.origins, "photograph of a dog")) for entry in items]
     assert len(set(splits_of(joined, halves))) == 1
-    assert [splits_of([entry], halves)[0] for entry in items] == alone  # whatever stands around it
+    assert [by_hash(entry.origins[0], halves) for entry in items] == alone  # whatever stands around it
+
+
+@pytest.mark.parametrize(("media", "held"), [(1, {"train"}), (2, {"train", "test"}), (3, {"train", "test", "dev"})])
+def test_a_few_media_are_enough_for_train_then_test_then_dev(tmp_path, media, held):
+    items = ItemFiles.read([photos(tmp_path / "in", media)]).entries
+    belongs = splits_of(items, CorpusConfig().splits)
+    assert set(belongs) == held
+    assert belongs[::2] == belongs[1::2]  # both questions about a picture
+
+
+def test_a_split_without_a_share_stays_empty_and_what_is_there_stays_where_it_is():
+    everywhere = {"a": "train", "b": "train", "c": "dev", "d": "test"}
+    assert filled_up(everywhere, {"train": 0.5, "dev": 0.2, "test": 0.3}) == everywhere
+    assert set(filled_up({"a": "train", "b": "train"}, {"train": 1.0}).values()) == {"train"}
+    assert Counter(filled_up({"a": "dev-cal", "b": "dev"}, {"train": 0.5, "dev": 0.2, "dev-cal": 0.3}).values()) == {
+        "train": 1,
+        "dev": 1,
+    }
 
 
 def test_items_are_spread_among_those_of_the_world_by_their_weight(tmp_path):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from pixelis.errors import ConfigError
+from pixelis.data.build import build
+from pixelis.data.corpus_config import CorpusConfig
+from pixelis.data.importers import Wishes, as_items
+from pixelis.errors import ConfigError, PixelisError
 from pixelis.eval.harness import Scored, interval, summed_up
 from pixelis.eval.running import evaluate_model
-from pixelis.eval.tasks import WorldTask, world_tasks
+from pixelis.eval.tasks import WorldTask, tasks_of
 from pixelis.policy.checkpoint import Card, save_checkpoint
 from pixelis.policy.nano import NanoConfig, build_nano
 from pixelis.policy.tokens import Tokens, train_tokenizer
@@ -45,7 +50,54 @@ def test_a_task_gives_the_same_items_again_and_none_that_a_corpus_has():
 
 def test_an_unknown_task_is_one_line():
     with pytest.raises(ConfigError, match="no task 'serach'"):
-        world_tasks(["serach"], split="test")
+        tasks_of(["serach"], split="test")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """Two pictures with a question each, as a corpus (train and test) beside its file of items."""
+    rows = []
+    for k, colour in enumerate(("red", "blue")):
+        Image.new("RGB", (32, 24), colour).save(tmp_path / f"{k}.png")
+        rows.append({"media": f"{k}.png", "question": "What colour?", "answer": colour, "references": [BOX]})
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    items, _ = as_items(tmp_path / "mine.jsonl", tmp_path / "items.jsonl", Wishes(tmp_path, beside=tmp_path / "i"))
+    config = {"items": [str(items)], "teacher": {"kind": "answers"}, "toolbox": {"isolate": False}}
+    assert build(CorpusConfig.model_validate(config), tmp_path / "corpus", workers=1).whole
+    return tmp_path
+
+
+BOX = {"box": [0.1, 0.1, 0.9, 0.9]}
+
+
+def test_a_corpus_is_a_task_by_its_split_and_a_file_of_items_by_its_order(own):
+    corpus, file = str(own / "corpus"), str(own / "items.jsonl")
+    held_out, train, both = tasks_of([corpus, f"{corpus}:train", file], split="test")
+    assert [task.name for task in (held_out, train, both)] == [f"{corpus}:test", f"{corpus}:train", file]
+    assert [task.size(200) for task in (held_out, train, both)] == [1, 1, 2]
+    first, second = both.items(200)
+    assert {made.item.id for task in (held_out, train) for made in task.items(9)} == {first.item.id, second.item.id}
+    assert first.media[0].sha256 == first.item.media[0].sha256
+    assert len(list(both.items(1))) == 1
+
+
+def test_a_shift_reaches_questions_that_have_no_program(own):
+    (task,) = tasks_of([str(own / "items.jsonl")], split="test", shift="occlusion:5")
+    made = next(task.items(1))
+    assert made.item.shift.name == "occlusion"
+    assert made.item.answer == "red"
+
+
+def test_what_is_no_task_is_one_line(own):
+    for name, reason in (
+        (f"{own}/corpus:dev", "no items in its split dev (it has train 1, test 1)"),
+        (f"{own}/mine.jsonl", "mine.jsonl:1: no item"),
+        (f"{own}/gone", "no task"),
+        (str(own), "no corpus; `pixelis data build"),
+        ("search", "split train is for a corpus"),
+    ):
+        with pytest.raises(PixelisError, match=re.escape(reason)):
+            tasks_of([name], split="train")
 
 
 def test_a_run_leaves_a_report_its_items_and_its_traces(tmp_path: Path):
@@ -53,7 +105,7 @@ def test_a_run_leaves_a_report_its_items_and_its_traces(tmp_path: Path):
     tokens = Tokens(train_tokenizer(["Read the red panel."] * 40, schemas, vocabulary=300))
     tiny = NanoConfig(hidden=32, layers=5, heads=2, head_dim=16, mlp=64, vision_hidden=32)
     save_checkpoint(tmp_path / "tiny", build_nano(tiny, tokens, seed=0), Card(name="tiny"))
-    found = evaluate_model(str(tmp_path / "tiny"), world_tasks(["search"], split="test"), limit=2, out=tmp_path / "out")
+    found = evaluate_model(str(tmp_path / "tiny"), tasks_of(["search"], split="test"), limit=2, out=tmp_path / "out")
     assert found.overall.items == 2
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["report"]["overall"]["items"] == 2

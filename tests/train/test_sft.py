@@ -13,6 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from pixelis.data.build import build
+from pixelis.data.corpus_config import CorpusConfig
 from pixelis.errors import ConfigError
 from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.train.sft import next_epoch, rate, train_sft
@@ -121,6 +123,41 @@ def test_a_budget_of_minutes_cuts_the_epochs(settings, tmp_path, monkeypatch):
     monkeypatch.setattr("pixelis.train.sft.FIRST_STEPS", 2)
     report = train_sft(settings(epochs=500, minutes=0.05), tmp_path / "short")
     assert report.epochs < 100
+
+
+def test_without_a_dev_split_there_is_no_dev_loss_and_the_curriculum_goes_on(settings, tmp_path):
+    config = CorpusConfig.model_validate(
+        {
+            "n": 3,
+            "families": {"search": 1.0},
+            "difficulties": {1: 1.0},
+            "splits": {"train": 1.0},
+            "teacher": {"kind": "answers"},
+            "toolbox": {"isolate": False},
+        }
+    )
+    assert build(config, tmp_path / "corpus", workers=1).whole
+    report = train_sft(settings(corpus=str(tmp_path / "corpus"), epochs=3), tmp_path / "run")
+    assert report.dev_loss is None
+    assert not report.dynamics  # nobody called a tool
+    loaded = load_checkpoint(report.policy)
+    assert {key.split(".")[0] for key in loaded.heads} == {"arguments"}
+    assert set(loaded.card.statistics) == {"tokens"}
+
+
+def test_a_corpus_without_train_is_one_line(settings, tmp_path):
+    config = CorpusConfig.model_validate(
+        {
+            "n": 1,
+            "families": {"search": 1.0},
+            "splits": {"test": 1.0},
+            "teacher": {"kind": "answers"},
+            "toolbox": {"isolate": False},
+        }
+    )
+    assert build(config, tmp_path / "corpus", workers=1).whole
+    with pytest.raises(ConfigError, match="nothing to learn from \\(0 of its 1 records are in train"):
+        train_sft(settings(corpus=str(tmp_path / "corpus")), tmp_path / "run")
 
 
 def test_lora_trains_adapters_and_exports_whole_weights(settings, finished, tmp_path):

@@ -30,7 +30,7 @@ app.add_typer(score.app, name="score", help="Score files with the evaluators of 
 app.add_typer(world.app, name="world", help="The procedural gym: scenes with exact references.")
 app.add_typer(data.app, name="data", help="Corpora: build, count, de-duplicate, audit; datasets in, Parquet out.")
 app.add_typer(train.app, name="train", help="Train a policy: sft.")
-app.command("eval", help="Score a policy on held-out items of the world.")(evaluate.evaluate)
+app.command("eval", help="Score a policy on held-out items of the world, or on your own.")(evaluate.evaluate)
 app.command("doctor", help="What is installed, which backends are live, a self-test of each tool.")(doctor.doctor)
 app.add_typer(bench.app, name="bench", help="Measure: CPU seconds beside the paper's latencies and beside peers.")
 app.command("demo", help="Run two given plans, a photograph and a clip, and write their evidence pages.")(demo.demo)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,8 @@ from pixelis.cli.terminal import AsJson, print_json, printable, stdout
 
 if TYPE_CHECKING:
     from pixelis.data.build import BuildReport, Progress
-    from pixelis.data.stats import Tally
+    from pixelis.data.importers import Tally
+    from pixelis.data.stats import Tally as Counts
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -24,7 +27,11 @@ app = typer.Typer(no_args_is_help=True)
 def build(
     config: Annotated[
         Path,
-        typer.Argument(metavar="CONFIG", help="A YAML file such as configs/nano/corpus.yaml.", show_default=False),
+        typer.Argument(
+            metavar="CONFIG",
+            help="A YAML file such as configs/nano/corpus.yaml, or your own questions or items as JSON lines.",
+            show_default=False,
+        ),
     ],
     overrides: Annotated[
         list[str] | None,
@@ -38,29 +45,45 @@ def build(
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Processes; the corpus is the same whatever their number.")
     ] = 2,
+    media: Annotated[
+        Path | None,
+        typer.Option("--media", help="Folder of the pictures or clips of your own questions, if not near them."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Have a teacher solve items of the world or your own, or go on where a build was stopped (docs/corpus.md).
 
-    Exit status: 0 if the corpus is whole, 1 if items are left undone.
+    Your own questions (docs/own_data.md) are imported into OUT.items.jsonl first; each is taught by the oracle where it
+    knows the way, else by its answer alone. Exit status: 0 if the corpus is whole, 1 if items are left undone or lines
+    were skipped.
     """
     from pixelis.config import load_config
     from pixelis.data.build import build as make
     from pixelis.data.corpus_config import CorpusConfig
     from pixelis.weights import available
 
-    settings = load_config(CorpusConfig, config, overrides or [])
+    own = config.suffix == ".jsonl"
+    imported: Tally | None = None
+    if own:
+        items, imported = data_files.items_of(config, out, media, quiet=as_json)
+        first = [f"items={json.dumps([str(items)])}", f"n={imported.taken}", "teacher.kind=auto"]
+        settings = load_config(CorpusConfig, None, [*first, *(overrides or [])])
+    else:
+        settings = load_config(CorpusConfig, config, overrides or [])
     if settings.teacher.kind == "plugin" or settings.toolbox.plugins:
         sys.path.insert(0, str(Path.cwd()))  # plugins may lie in the current folder
     if not available("nanodet"):
         typer.echo("no detector here (`pixelis models pull`): SEG and PROP know colours and shapes only", err=True)
     with bar(quiet=as_json) as show:
         report = make(settings, out, workers=workers, on_progress=show)
+    skipped = imported.problems["skipped"] if imported else 0
     if as_json:
-        print_json({**report._asdict(), "whole": report.whole})
+        print_json({**report._asdict(), "whole": report.whole, **({"skipped": skipped} if own else {})})
     else:
         print_build(report)
-    raise typer.Exit(0 if report.whole else 1)
+        if own and report.whole:
+            print_own(report)
+    raise typer.Exit(0 if report.whole and not skipped else 1)
 
 
 @contextmanager
@@ -104,6 +127,25 @@ def print_build(report: BuildReport) -> None:
     typer.echo("run the same command again to go on", err=True)
 
 
+def print_own(report: BuildReport) -> None:
+    """What became of somebody's own items, and what comes next."""
+    from pixelis.data.store import Corpus
+
+    rows = list(Corpus(report.folder).rows())
+    splits = Counter(row.split for row in rows)
+    typer.echo("splits, by media: " + ", ".join(f"{name} {splits[name]}" for name in dict.fromkeys(splits)))
+    if alone := sum(not row.steps for row in rows):
+        typer.echo(
+            f"{alone} of {len(rows)} are learnt as answers alone: they have no references, or the tools do not find "
+            "them; a VLM can teach calls (teacher.kind=vlm teacher.server.url=… teacher.server.model=…)"
+        )
+    for name in ("dev", "test"):
+        if not splits[name]:
+            typer.echo(f"no items in {name}: it takes pictures that no other split has")
+    folder = printable(report.folder)
+    typer.echo(f"next: pixelis train sft configs/nano/own.yaml corpus={folder} -o runs/{printable(Path(folder).name)}")
+
+
 @app.command()
 def stats(
     corpus: Annotated[
@@ -124,7 +166,7 @@ def stats(
         print_stats(content, counts)
 
 
-def print_stats(content: dict[str, Any], counts: Tally) -> None:
+def print_stats(content: dict[str, Any], counts: Counts) -> None:
     from rich.table import Table
 
     console = stdout()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pixelis.cli.terminal import AsJson, escaped, print_json, stdout, waiting
+from pixelis.cli.terminal import AsJson, escaped, print_json, printable, stdout, waiting
 
 if TYPE_CHECKING:
     from pixelis.data.importers import Tally
@@ -72,7 +72,25 @@ def import_(
             wishes = Wishes(media=media, licence=licence, watermark=watermark, beside=out)
             tally = write_items(IMPORTERS[kind](source, wishes), out, limit=limit)
     _show(tally, "traces" if kind == "traces" else "items", out, problems_path(out), as_json)
+    if kind != "traces" and tally.taken and not as_json:
+        typer.echo(f"next: pixelis data build {printable(str(out))} -o corpus/{printable(out.stem)}")
     raise typer.Exit(tally.status)
+
+
+def items_of(source: Path, folder: Path, media: Path | None, *, quiet: bool) -> tuple[Path, Tally]:
+    """The items of a user's own file for a corpus in `folder`; every line that was not taken over is told."""
+    from pixelis.data.importers import Wishes, as_items
+    from pixelis.data.importers.files import problems_path
+    from pixelis.errors import ConfigError
+
+    if media is not None and not media.is_dir():
+        raise ConfigError(f"{media}: no such folder")
+    out = folder.with_name(f"{folder.name}.items.jsonl")
+    with waiting(f"reading {source}", quiet=quiet):
+        path, tally = as_items(source, out, Wishes(media=media, beside=out))
+    if path == out and not quiet:
+        _show(tally, "items", out, problems_path(out), as_json=False)
+    return path, tally
 
 
 @app.command()
@@ -114,9 +132,12 @@ def _show(tally: Tally, what: str, out: Path, problems: Path | None, as_json: bo
         print_json(report)
         return
     console = stdout()
-    for reason, count in tally.reasons.most_common(SHOWN):
+    few = sum(tally.problems.values()) == len(tally.first)
+    for problem in tally.first if few else ():
+        console.print(f"{escaped(problem.where)}: {problem.kind}: {escaped(problem.reason)}")
+    for reason, count in () if few else tally.reasons.most_common(SHOWN):
         console.print(f"{count:>7} {escaped(reason)}")
-    if len(tally.reasons) > SHOWN:
+    if not few and len(tally.reasons) > SHOWN:
         console.print(f"        and {len(tally.reasons) - SHOWN} other reasons")
     for name, count in sorted(tally.calls.items()):
         console.print(f"{count:>7} calls {escaped(name)}")

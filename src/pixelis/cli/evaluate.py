@@ -15,9 +15,18 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: Model,
-    tasks: Annotated[list[str] | None, typer.Argument(metavar="[FAMILY]...", help="All six if left out.")] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TASK]...",
+            help="Families of the world (all six if left out), corpora (corpus/mine, corpus/mine:dev), files of items.",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Items of each task.")] = 200,
-    split: Annotated[Literal["dev", "dev-cal", "test"], typer.Option(help="Which held-out seeds.")] = "test",
+    split: Annotated[
+        Literal["train", "dev", "dev-cal", "test"],
+        typer.Option(help="Which held-out seeds of the world, or which part of a corpus."),
+    ] = "test",
     shift: Annotated[str, typer.Option(help="A shift and its severity, such as noise:3.")] = "",
     without_tools: Annotated[bool, typer.Option("--without-tools", help="Every call gives nothing.")] = False,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="0 is greedy.")] = 0.0,
@@ -27,18 +36,21 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score a model on families of the world, by the rule of the benchmark that each stands for."""
+    """Score a model on families of the world, by the rule of the benchmark that each stands for, or on your own items.
+
+    Items of a corpus or a file are scored by their own rules (docs/own_data.md).
+    """
     from rich.console import Console
     from rich.progress import Progress
 
     from pixelis.eval.harness import as_json as content_of
     from pixelis.eval.running import evaluate_model
-    from pixelis.eval.tasks import world_tasks
+    from pixelis.eval.tasks import tasks_of
 
-    chosen = world_tasks(tasks or [], split=split, shift=shift)
+    chosen = tasks_of(tasks or [], split=split, shift=shift)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as shown:
-        bar = shown.add_task(f"{model}", total=limit * len(chosen))
+        bar = shown.add_task(f"{model}", total=sum(task.size(limit) for task in chosen))
         found = evaluate_model(
             model, chosen, limit=limit, without_tools=without_tools, temperature=temperature, seed=seed, out=out,
             on_progress=lambda done: shown.update(bar, completed=done),

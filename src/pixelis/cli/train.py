@@ -65,7 +65,7 @@ def sft(
     if as_json:
         print_json(report._asdict())
     else:
-        print_report(report)
+        print_report(report, settings.corpus if report.held_out else None)
 
 
 @contextmanager
@@ -93,13 +93,18 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
-def print_report(report: SftReport) -> None:
+def print_report(report: SftReport, held_out: Path | None) -> None:
     went_on = ", gone on with" if report.resumed else ""
+    dev = "no dev split, hence no dev loss" if report.dev_loss is None else f"dev loss {report.dev_loss:.4f}"
     typer.echo(
         f"{report.examples} examples, {report.epochs:.2f} epochs, {report.steps} steps in {duration(report.seconds)}"
-        f"{went_on} ({report.tokens_per_s:,.0f} tokens/s); dev loss {report.dev_loss:.4f}"
+        f"{went_on} ({report.tokens_per_s:,.0f} tokens/s); {dev}"
     )
+    if not report.dynamics:
+        typer.echo("the corpus has answers but no calls: the policy learnt to answer at once, without g_φ and h_ψ")
     typer.echo(f"wrote {printable(report.policy)}, {report.parameters:,} parameters")
+    if held_out:
+        typer.echo(f"next: pixelis eval {printable(str(held_out))} -m {printable(report.policy)}")
 
 
 def print_plan(plan: Plan, settings: SftConfig) -> None:

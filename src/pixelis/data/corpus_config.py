@@ -58,9 +58,9 @@ class ServerConfig(Config):
 class TeacherConfig(Config):
     """Who solves the items."""
 
-    kind: Literal["oracle", "vlm", "answers", "plugin"] = "oracle"
+    kind: Literal["oracle", "vlm", "answers", "auto", "plugin"] = "oracle"
     """`oracle` knows the reference program; `vlm` is a model behind a server; `answers` calls no tool and gives the
-    item's own answer; `plugin` is your own."""
+    item's own answer; `auto` is the oracle where it knows the way, else the answer; `plugin` is your own."""
     plugin: str = ""
     """`module:factory` of a teacher, for `kind: plugin`."""
     detours: bool = True

@@ -1,12 +1,14 @@
 """Imported items as a part of a corpus: which file and line each comes from, and to which split it belongs.
 
 A split owns media, not items: everything that shares a medium, or was made from one photograph, stays together, and a
-hash of the media alone says where. Items are taken in the order of a hash, so that a part of a file is a fair part.
+hash of the media alone says where, unless there are so few that a split would stay empty. Items are taken in the order
+of a hash, so that a part of a file is a fair part.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
@@ -24,6 +26,8 @@ from pixelis.world import Family, Item, Rendered
 
 MOST_ITEMS = 2_000_000
 """In all files of one corpus."""
+NEEDED: tuple[Split, ...] = ("train", "test", "dev")
+"""Splits that a corpus of few media should not lack, the most needed first."""
 SHOWN = 5
 """Lines that are no items, named before the build gives up."""
 
@@ -135,7 +139,25 @@ def splits_of(entries: Sequence[Entry], shares: Mapping[Split, float]) -> list[S
         for other in entry.origins[1:]:
             a, b = sorted((first, find(other)))
             leader[b] = first = a
-    return [by_hash(find(entry.origins[0]), shares) for entry in entries]
+    groups = [find(entry.origins[0]) for entry in entries]
+    owner = filled_up({group: by_hash(group, shares) for group in groups}, shares)
+    return [owner[group] for group in groups]
+
+
+def filled_up(owner: Mapping[str, Split], shares: Mapping[Split, float]) -> dict[str, Split]:
+    """A few media may all fall into one split: train, test and dev, in this order, get one where they have a share.
+
+    What is moved comes from the split that has most, in the order of a hash. A corpus with something in each of the
+    three stays as it is.
+    """
+    moved = dict(sorted(owner.items(), key=lambda pair: hashlib.sha256(f"fill\0{pair[0]}".encode()).hexdigest()))
+    for k, wanted in enumerate(NEEDED):
+        held = Counter(moved.values())
+        spare = {split: held[split] - (split in NEEDED[:k]) for split in SPLITS}  # the last one of these stays
+        most = max(SPLITS, key=lambda split: spare[split])
+        if shares.get(wanted, 0.0) > 0.0 and not held[wanted] and spare[most] > 0:
+            moved[next(group for group, split in moved.items() if split == most)] = wanted
+    return moved
 
 
 def by_hash(key: str, shares: Mapping[Split, float]) -> Split:

@@ -20,6 +20,7 @@ from pixelis.data import (
     oracle_document,
     oracle_lecture,
     oracle_motion,
+    oracle_own,
     oracle_photos,
     oracle_search,
     oracle_space,
@@ -47,10 +48,15 @@ ORIGIN = "teacher:oracle"
 Solver = Callable[[Hands], "str | None"]
 """Looks, and notes what it saw; it returns an answer only where the program cannot find it from the notes."""
 FAMILIES = (oracle_search, oracle_choice, oracle_motion, oracle_document, oracle_lecture, oracle_space)
-IMPORTED = (oracle_photos, oracle_texts)
+IMPORTED = (oracle_photos, oracle_texts, oracle_own)
 SOLVERS: Mapping[str, Solver] = {
     name: solver for module in (*FAMILIES, *IMPORTED) for name, solver in module.SOLVERS.items()
 }
+
+
+def knows(template: str) -> bool:
+    """Whether the oracle can solve items of a template."""
+    return template in SOLVERS
 
 
 class Solved(NamedTuple):
@@ -111,8 +117,8 @@ def computed(session: Session) -> str:
     """The answer that the template's program finds in the notes; empty where they do not hold it."""
     try:
         return template(session.item.template).solve(session.notes, session.item.parameters)
-    except (Unanswerable, KeyError, ZeroDivisionError, ValueError):
-        return ""
+    except (ConfigError, Unanswerable, KeyError, ZeroDivisionError, ValueError):
+        return ""  # ConfigError: no program stands behind somebody's own question
 
 
 def as_answer(item: Item, words: str) -> str:

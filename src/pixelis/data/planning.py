@@ -85,14 +85,14 @@ def code_digest(package: Path = PACKAGE) -> str:
 
 def require_known(items: ItemFiles) -> None:
     """ConfigError with every template that the oracle cannot solve, before the first item is made."""
-    from pixelis.data.oracle import SOLVERS
+    from pixelis.data.oracle import knows
 
-    unknown = Counter(entry.template for entry in items.entries if entry.template not in SOLVERS)
+    unknown = Counter(entry.template for entry in items.entries if not knows(entry.template))
     if unknown:
         told = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items()))
         raise ConfigError(
             f"the oracle does not know the templates {told}: leave these items out, or have a VLM teach them "
-            "(teacher.kind: vlm), or their answers alone (teacher.kind: answers)"
+            "(teacher.kind: vlm), or their answers alone (teacher.kind: answers; auto, where it knows others)"
         )
 
 

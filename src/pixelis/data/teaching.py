@@ -101,11 +101,32 @@ class AnswersTeacher:
         """Nothing to let go of."""
 
 
+class AutoTeacher:
+    """The oracle where it knows the way and its chain is accepted, and the answer alone where not."""
+
+    def __init__(self, oracle: OracleTeacher) -> None:
+        self.oracle, self.answers = oracle, AnswersTeacher()
+
+    def teach(self, rendered: Rendered, toolbox: OffersTools, *, rng: Generator) -> Lesson:
+        from pixelis.data.acceptance import judge
+        from pixelis.data.oracle import knows
+
+        if knows(rendered.item.template):
+            lesson = self.oracle.teach(rendered, toolbox, rng=rng)
+            if judge(rendered.item, lesson.trace, cited=lesson.cited).accepted:
+                return lesson
+        return self.answers.teach(rendered, toolbox, rng=rng)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
 def make_teacher(config: CorpusConfig, replies: Path) -> Teacher:
     """The teacher that a configuration names; `replies` is where a VLM's replies are kept."""
     wanted = config.teacher
-    if wanted.kind == "oracle":
-        return OracleTeacher(detours=wanted.detours, by_eye=wanted.by_eye)
+    if wanted.kind in ("oracle", "auto"):
+        oracle = OracleTeacher(detours=wanted.detours, by_eye=wanted.by_eye)
+        return oracle if wanted.kind == "oracle" else AutoTeacher(oracle)
     if wanted.kind == "answers":
         return AnswersTeacher()
     if wanted.kind == "vlm":

@@ -1,16 +1,26 @@
-"""What is evaluated: tasks that give items with their media, and score answers by their benchmark's own rule."""
+"""What is evaluated: tasks that give items with their media, and score answers by their benchmark's own rule.
+
+A task is a family of the world, a split of a corpus (`corpus/mine`, `corpus/mine:dev`) or a file of items.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, Protocol, get_args
 
+from pixelis.data.importers import Problem, media_of, read_items
 from pixelis.data.record import Split
 from pixelis.data.splits import first_seed
+from pixelis.data.store import MANIFEST, Corpus
 from pixelis.errors import ConfigError
-from pixelis.world import FAMILIES, Family, Rendered, generate, shifted
+from pixelis.world import FAMILIES, Family, Item, Rendered, generate, shifted
 
 LEVELS = (1, 2, 3, 4, 5)
+HELD_OUT = 500_000
+"""Evaluation begins this far into a split, beyond what corpora take from it."""
 
 
 class Task(Protocol):
@@ -22,6 +32,9 @@ class Task(Protocol):
 
     def items(self, limit: int) -> Iterator[Rendered]:
         """The first `limit` items."""
+
+    def size(self, limit: int) -> int:
+        """How many `items(limit)` gives."""
 
 
 class WorldTask(NamedTuple):
@@ -38,20 +51,79 @@ class WorldTask(NamedTuple):
         return f"{self.family}+{self.shift}" if self.shift else self.family
 
     def items(self, limit: int) -> Iterator[Rendered]:
-        kind, _, severity = self.shift.partition(":")
         start = first_seed(self.split, self.corpus_seed) + HELD_OUT
         for k in range(limit):
             made = generate(self.family, seed=start + k, difficulty=LEVELS[k % len(LEVELS)])
-            yield shifted(made, kind, int(severity or 1), seed=start + k) if kind else made  # type: ignore[arg-type]
+            yield under(made, self.shift, seed=start + k)
+
+    def size(self, limit: int) -> int:
+        return limit
 
 
-HELD_OUT = 500_000
-"""Evaluation begins this far into a split, beyond what corpora take from it."""
+class CorpusTask:
+    """One split of a corpus, refused records among them: what a teacher could not solve is asked all the same."""
+
+    def __init__(self, folder: Path, split: Split = "test", *, shift: str = "") -> None:
+        self.corpus, self.split, self.shift = Corpus(folder), split, shift
+        self.name = f"{folder}:{split}" + (f"+{shift}" if shift else "")
+        counts = Counter(row.split for row in self.corpus.rows())
+        self._records = counts[split]
+        if not self._records:
+            told = ", ".join(f"{name} {counts[name]}" for name in get_args(Split) if counts[name])
+            raise ConfigError(f"{folder} has no items in its split {split} (it has {told}): name another with --split")
+
+    def items(self, limit: int) -> Iterator[Rendered]:
+        for record in islice(self.corpus.records(split=self.split), limit):
+            made = Rendered(record.item, self.corpus.media(record).given)
+            yield under(made, self.shift, seed=record.item.seed)
+
+    def size(self, limit: int) -> int:
+        return min(limit, self._records)
 
 
-def world_tasks(names: list[str], *, split: Split, shift: str = "") -> list[WorldTask]:
-    """Tasks by name; all six families where none is named."""
-    unknown = [name for name in names if name not in FAMILIES]
-    if unknown:
-        raise ConfigError(f"no task {unknown[0]!r}: want some of {', '.join(FAMILIES)}")
-    return [WorldTask(family, split, shift=shift) for family in (names or FAMILIES)]  # type: ignore[arg-type]
+class ItemsTask:
+    """A file of items as `pixelis data import` writes it, in its own order."""
+
+    def __init__(self, path: Path, *, shift: str = "") -> None:
+        self.path, self.shift = path, shift
+        self.name = f"{path}+{shift}" if shift else str(path)
+        found = list(read_items(path))
+        problems = [each for each in found if isinstance(each, Problem)]
+        if problems or not found:
+            told = f"{problems[0].where}: {problems[0].reason}" if problems else f"{path} holds no items"
+            raise ConfigError(f"{told}; `pixelis data import questions` makes items of your own questions")
+        self._items = [each for each in found if isinstance(each, Item)]
+
+    def items(self, limit: int) -> Iterator[Rendered]:
+        for item in self._items[:limit]:
+            yield under(Rendered(item, media_of(item, self.path).given), self.shift, seed=item.seed)
+
+    def size(self, limit: int) -> int:
+        return min(limit, len(self._items))
+
+
+def under(made: Rendered, shift: str, *, seed: int) -> Rendered:
+    """An item under a shift, `KIND:SEVERITY`; as it is where none is named."""
+    kind, _, severity = shift.partition(":")
+    return shifted(made, kind, int(severity or 1), seed=seed) if kind else made
+
+
+def tasks_of(names: Sequence[str], *, split: Split, shift: str = "") -> list[Task]:
+    """Tasks by name; all six families where none is named. A family comes before a folder of that name: ./search."""
+    return [task_of(name, split=split, shift=shift) for name in dict.fromkeys(names or FAMILIES)]
+
+
+def task_of(name: str, *, split: Split, shift: str = "") -> Task:
+    if name in FAMILIES:
+        if split == "train":
+            raise ConfigError("families of the world are scored on held-out seeds: split train is for a corpus")
+        return WorldTask(name, split, shift=shift)  # type: ignore[arg-type]
+    folder, _, said = name.rpartition(":")
+    if folder and said in get_args(Split) and (Path(folder) / MANIFEST).exists():
+        return CorpusTask(Path(folder), said, shift=shift)  # type: ignore[arg-type]
+    path = Path(name)
+    if path.is_dir():
+        return CorpusTask(path, split, shift=shift)
+    if path.is_file():
+        return ItemsTask(path, shift=shift)
+    raise ConfigError(f"no task {name!r}: want some of {', '.join(FAMILIES)}, a corpus folder, or a file of items")

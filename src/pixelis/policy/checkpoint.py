@@ -61,6 +61,7 @@ def save_checkpoint(folder: Path, policy: Policy, card: Card, heads: Mapping[str
     """Write a checkpoint whole or not at all: into a folder beside it, then into its place."""
     from safetensors.torch import save_file
 
+    without_bars()
     fresh = folder.with_name(f".{folder.name}.writing")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
@@ -90,6 +91,13 @@ def save_checkpoint(folder: Path, policy: Policy, card: Card, heads: Mapping[str
     shutil.rmtree(old, ignore_errors=True)
 
 
+def without_bars() -> None:
+    """Transformers shows none of its own progress bars: ours are enough."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
 def find_checkpoint(name: str) -> str:
     """A folder, the name of a checkpoint that is shipped, or else a name for the hub."""
     if Path(name).is_dir():
@@ -109,6 +117,7 @@ def load_checkpoint(name: str, *, device: str = "cpu", dtype: torch.dtype = torc
     from safetensors.torch import load_file
     from transformers import AutoModelForImageTextToText
 
+    without_bars()
     where = find_checkpoint(name)
     folder = Path(where)
     card = read_card(folder) if folder.is_dir() else Card(name=name)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from pixelis.data.store import Corpus
 from pixelis.equations.zscore import mean_and_spread
@@ -40,21 +41,33 @@ def export(
     us: Crew,
     watch: Watch,
 ) -> dict[str, Any]:
-    """Train the last heads, gather the statistics, and write the checkpoint that later verbs open."""
+    """Train the last heads, gather the statistics, and write the checkpoint that later verbs open.
+
+    A corpus without calls (answers alone) has no steps: the checkpoint has no g_φ, no h_ψ and no statistics of theirs.
+    """
     student: Student = getattr(taught, "module", taught)
-    chains = [lesson for lesson in pool if lesson.tools][:MOST_EXAMPLES]
+    chains = ([lesson for lesson in pool if lesson.tools] or list(pool))[:MOST_EXAMPLES]
     alone = Crew()  # every process reads everything: sharded weights are gathered, and nobody waits for sums
     read = list(readings(taught, train, chains, config.batch_tokens, alone, states=True))
-    steps = corpus_steps([examples for examples, _, _ in read], [said.states for _, _, said in read if said.states])
-    heads, losses = train_dynamics(steps, student.policy.width, epochs=config.dynamics_epochs, seed=config.seed)
-    families = coherence_statistics(heads, steps, floor=config.least_spread)
+    kept: dict[str, nn.Module] = {"arguments": student.heads}
+    losses, statistics = dict[str, float](), dict[str, Any]()
+    if any(len(example.steps) for examples, _, _ in read for example in examples):
+        steps = corpus_steps([examples for examples, _, _ in read], [said.states for _, _, said in read if said.states])
+        heads, losses = train_dynamics(steps, student.policy.width, epochs=config.dynamics_epochs, seed=config.seed)
+        families = coherence_statistics(heads, steps, floor=config.least_spread)
+        statistics = {
+            "tools": tool_scalers(heads, steps),
+            "coherence": {name: found._asdict() for name, found in families.items()},
+        }
+        kept |= {
+            "visual": heads.visual,
+            "projector": heads.projector,
+            "g_phi": heads.g_phi,
+            "h_psi": heads.h_psi,
+        }
     logprobs = mean_and_spread(torch.cat([-said.nats for _, _, said in read]).cpu().numpy())
     entropies = mean_and_spread(torch.cat([said.entropy for _, _, said in read]).cpu().numpy())
-    statistics = {
-        "tokens": {"logprob": logprobs._asdict(), "entropy": entropies._asdict()},
-        "tools": tool_scalers(heads, steps),
-        "coherence": {name: found._asdict() for name, found in families.items()},
-    }
+    statistics = {"tokens": {"logprob": logprobs._asdict(), "entropy": entropies._asdict()}, **statistics}
     parameters = sum(value.numel() for value in student.policy.parameters())
     facts = provenance(
         config=config.model_dump(mode="json"),
@@ -69,7 +82,7 @@ def export(
         parameters=parameters,
         init=card.name if config.init != "nano" else "random",
     )
-    scores = {"dev_loss": state.dev_losses[-1], "dev_losses": state.dev_losses, **losses}
+    scores = {"dev_loss": state.dev_losses[-1] if state.dev_losses else None, "dev_losses": state.dev_losses, **losses}
     unshard(student)
     policy = student.policy
     policy.model.tie_weights()  # gathered one by one, tied matrices have come apart
@@ -86,16 +99,6 @@ def export(
         }
     )
     if us.first:
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()  # ours is enough
-        kept = {
-            "arguments": student.heads,
-            "visual": heads.visual,
-            "projector": heads.projector,
-            "g_phi": heads.g_phi,
-            "h_psi": heads.h_psi,
-        }
         save_checkpoint(out / "policy", policy, own, kept)
     us.wait()
     return {"parameters": parameters, **scores}

@@ -5,7 +5,8 @@ How it departs from the paper:
   they stay targets. The paper does not say how it hides them.
 - "SFT-predicted error" is the nats per token of an example when training last visited it, less the smoothed loss of
   that moment, so that early visits do not look hard. It costs no pass of its own.
-- "Advance" means: bin the pool anew by the errors of now. Where the dev loss went up by more than 5 % the bins stay.
+- "Advance" means: bin the pool anew by the errors of now. Where the dev loss went up by more than 5 % the bins stay;
+  a corpus without a dev split has no dev loss, and advances every epoch.
 - The learning rate follows the share of examples that were visited, so that any batching has the same schedule.
 - A batch is a number of tokens; its examples have similar lengths, so that little of it is filling.
 
@@ -40,7 +41,16 @@ from pixelis.train.examples import Example
 from pixelis.train.export import export
 from pixelis.train.lessons import Lessons, Student, hidden_tokens, lessons
 from pixelis.train.run import Log, Show, Watch, run_folder
-from pixelis.train.starting import Lesson, batches_of, begin_optimizer, begin_student, example, examples_of, pool_of
+from pixelis.train.starting import (
+    Lesson,
+    batches_of,
+    begin_optimizer,
+    begin_student,
+    example,
+    examples_of,
+    pool_of,
+    require_pool,
+)
 from pixelis.train.state import State, load_state, save_state
 
 FIRST_STEPS = 20
@@ -166,7 +176,12 @@ class SftReport(NamedTuple):
     epochs: float
     examples: int
     parameters: int
-    dev_loss: float
+    dev_loss: float | None
+    """None where the corpus has no dev split."""
+    dynamics: bool
+    """Whether g_φ and h_ψ were trained: a corpus without calls has nothing to train them on."""
+    held_out: int
+    """Items of the corpus's test split, which nothing was learnt from."""
     tokens_per_s: float
     seconds: float
     resumed: bool
@@ -183,6 +198,7 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
         student, card = begin_student(config, corpus)
         train, dev = (examples_of(config, corpus, student.policy, split, us, show) for split in ("train", "dev"))
         pool, held_out = pool_of(config, train), pool_of(config, dev)
+        require_pool(config, corpus, pool)
         taught = us.wrap(student, shard=config.shard)
         optimizer = begin_optimizer(config, student)
         found = load_state(out, student, optimizer)
@@ -201,7 +217,7 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
             if state.step % config.log_every == 0 or not state.batches:
                 report(config, state, losses, len(pool), log, watch, show)
             fit_budget(config, state, watch, len(pool), us)
-            if not state.batches:  # an epoch has ended
+            if not state.batches and held_out:  # an epoch has ended
                 state.dev_losses.append(evaluate(taught, dev, held_out, config.batch_tokens, state.step, log, us))
             if not state.batches or watch.save_due(config.save_minutes, config.log_every, us):
                 save_state(out, watch.stamp(), student, optimizer, us)
@@ -214,7 +230,9 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
         epochs=state.epochs,
         examples=len(pool),
         parameters=scores["parameters"],
-        dev_loss=state.dev_losses[-1],
+        dev_loss=scores["dev_loss"],
+        dynamics="dynamics_loss" in scores,
+        held_out=sum(1 for _ in corpus.rows(split="test")),
         tokens_per_s=watch.tokens_per_s,
         seconds=watch.seconds,
         resumed=found is not None,
@@ -296,7 +314,8 @@ def next_epoch(config: SftConfig, state: State, pool: Sequence[Lesson]) -> None:
     if not config.curriculum or state.epoch < config.warmup_epochs:
         order = state.rng.permutation(len(pool))[:count]
     else:
-        if not state.bins or advances(state.dev_losses, tolerance=config.advance_tolerance):
+        # without a dev split nothing speaks against going on
+        if not state.bins or not state.dev_losses or advances(state.dev_losses, tolerance=config.advance_tolerance):
             known = np.nan_to_num(state.errors, nan=float(np.nanmedian(state.errors)))
             state.bins = hardness_tertiles(known).tolist()
             state.stage += 1

@@ -101,9 +101,15 @@ def pool_of(config: SftConfig, examples: Prepared) -> list[Lesson]:
         answers = [Lesson(k, False, entry.tokens_without_tools) for k, entry in enumerate(examples.entries)]
         few = np.linspace(0, len(traces) - 1, min(config.format_traces, len(traces))).astype(int)
         pool = answers + [traces[k] for k in few]
-    if not pool:
-        raise ConfigError(f"{config.corpus}: no record of it can be learnt from in a split that training needs")
     return pool
+
+
+def require_pool(config: SftConfig, corpus: Corpus, pool: Sequence[Lesson]) -> None:
+    """ConfigError where there is nothing to learn from."""
+    if not pool:
+        rows = [row.split for row in corpus.rows()]
+        told = f"{rows.count('train')} of its {len(rows)} records are in train, none of them accepted"
+        raise ConfigError(f"{config.corpus}: nothing to learn from ({told}); `pixelis data stats` says why")
 
 
 def example(examples: Prepared, lesson: Lesson) -> Example:

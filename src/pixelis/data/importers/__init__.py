@@ -4,7 +4,16 @@ Each importer is a stream of items and problems; nothing is lost without a word.
 """
 
 from pixelis.data.importers.coco import coco_items
-from pixelis.data.importers.files import IMPORTERS, case_of, media_of, read_items, template, write_items, write_traces
+from pixelis.data.importers.files import (
+    IMPORTERS,
+    as_items,
+    case_of,
+    media_of,
+    read_items,
+    template,
+    write_items,
+    write_traces,
+)
 from pixelis.data.importers.mot import mot_items
 from pixelis.data.importers.ocr import ocr_items
 from pixelis.data.importers.outcome import Outcome, Tally, Wishes
@@ -18,6 +27,7 @@ __all__ = [
     "Problem",
     "Tally",
     "Wishes",
+    "as_items",
     "case_of",
     "coco_items",
     "media_of",

@@ -22,7 +22,7 @@ from pixelis.media import MediaSet, open_media
 from pixelis.trace import codec
 from pixelis.trace.artifacts import replacing
 from pixelis.trace.foreign import Imported
-from pixelis.trace.foreign_files import Line, Problem, lines
+from pixelis.trace.foreign_files import Line, Problem, lines, parsed
 from pixelis.trace.schema import canonical_json
 from pixelis.world.generate import case_of as case_of_the_world
 from pixelis.world.generate import template as template_of_the_world
@@ -142,6 +142,28 @@ def read_item(where: str, line: Line) -> Item | Problem:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         return Problem(where, f"no item: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+
+
+def as_items(source: Path, out: Path, wishes: Wishes) -> tuple[Path, Tally]:
+    """A file of items as it is, with their number; a user's own questions imported into `out`. ConfigError if neither.
+
+    Which of the two it is, the first line says that holds a JSON object.
+    """
+    if holds_items(source):
+        return source, Tally(taken=sum(1 for _ in lines(source)))
+    tally = write_items(own_items(source, wishes), out)
+    if not tally.taken:
+        raise ConfigError(f"{source}: no line of it is a question or an item; {problems_path(out)} says why")
+    return out, tally
+
+
+def holds_items(source: Path) -> bool:
+    for line in lines(source):
+        with suppress(ValueError):
+            content = parsed(line.text) if isinstance(line, Line) else None
+            if isinstance(content, dict):
+                return "template" in content
+    return False
 
 
 def media_of(item: Item, beside: Path) -> MediaSet:

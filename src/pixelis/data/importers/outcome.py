@@ -20,6 +20,8 @@ FOLDERS = ("images", "img", "videos", "clips", "frames", "JPEGImages", "ch4_trai
 """Where a dataset's media lie beside or above its annotations, if nobody says."""
 SUFFIXES = ("", ".jpg", ".jpeg", ".png", ".mp4", ".mkv", ".webm", ".avi", ".gif", ".bmp", ".tif", ".webp")
 
+FIRST = 12
+"""Problems of an import that are kept to be shown; all of them are in its file of problems."""
 FIGURE = re.compile(r"(?<![A-Za-z]{2})(?<![A-Za-z]-)(?<!\d)\d+(?:\.\d+)?")
 """A number in a reason; UTF-8 and img1 are names."""
 
@@ -47,12 +49,15 @@ class Tally:
     """By kind: skipped, changed, unasked."""
     reasons: Counter[str] = field(default_factory=Counter)
     """By reason, without the figures in it."""
-
+    first: list[Problem] = field(default_factory=list)
+    """The first few of them, each with its place."""
     calls: Counter[str] = field(default_factory=Counter)
     """Of imported traces: `waiting` to be executed, `unusable` as written, and `unknown NAME` without a counterpart."""
 
     def note(self, problem: Problem) -> None:
         self.problems[problem.kind] += 1
+        if len(self.first) < FIRST:
+            self.first.append(problem)
         self.reasons[f"{problem.kind}: {FIGURE.sub('#', problem.reason)}"] += 1
 
     @property

@@ -4,8 +4,9 @@
     {"media": ["a.jpg", "b.jpg"], "question": "…", "answer": "the first", "options": ["the first", "the second"]}
     {"media": "yard.jpg", "question": "How many dogs?", "answer": 2, "references": [{"label": "dog", "box": [0.1, …]}]}
 
-Coordinates are shares of the frame, 0 to 1; pixels where a reference says `"pixels": true`. No template stands behind
-such a question, so that there is no program, no necessity label, and no oracle: a VLM teaches it, or its answer alone.
+Coordinates are shares of the frame, 0 to 1; pixels where a reference says `"pixels": true`. No program stands behind
+such a question, so that there is no necessity label. The oracle can look where references of a picture say; any other
+is taught by a VLM, or by its answer alone.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from pixelis.world.generate import facts_of
 from pixelis.world.item import FAMILIES, Family, Item, Reference, Scoring, letter
 
 TEMPLATE = "own.question"
+SHOWN = "own.shown"
+"""A question about pictures with references: the oracle can go and look there."""
 KNOWN = frozenset({
     "id", "media", "question", "answer", "answers", "options", "scoring", "references", "family", "licence",
     "watermark",
@@ -98,7 +101,7 @@ def item_of(record: Mapping[str, Any], own: str, shelf: Shelf, wishes: Wishes) -
     made = Item(
         id=f"own/{own}",
         family=family_of(record, scoring, media),
-        template=TEMPLATE,
+        template=SHOWN if references and all(medium.kind == "image" for medium in media) else TEMPLATE,
         difficulty=3,
         seed=seed_of("own", own),
         stem=question,
