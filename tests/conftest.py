@@ -44,3 +44,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield running
     running.process.kill()
     running.process.wait()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """A server of one test, which it may break."""
+    running = Server(tmp_path)
+    yield running
+    running.process.kill()
+    running.process.wait()

@@ -22,6 +22,8 @@ from pixelis.config import Config
 from pixelis.errors import ConfigError, TraceError, UndoneError
 from pixelis.trace.schema import canonical_json
 
+PREFIX = "openai:"
+"""What the name of a model begins with that a server has: openai:URL#name."""
 AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)})
 """Another try may help."""
 REFUSALS = frozenset({400, 413, 422})

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from pixelis.config import Config
@@ -32,6 +32,7 @@ from pixelis.equations.curriculum import advances, hardness_tertiles, sample_med
 from pixelis.equations.ema import ema
 from pixelis.equations.sft import sft_total
 from pixelis.errors import PixelisError
+from pixelis.policy.chat_server import PREFIX
 from pixelis.policy.nano import NanoConfig
 from pixelis.policy.script import Style
 from pixelis.train.crew import Crew, crew, trained
@@ -145,6 +146,13 @@ class SftConfig(Config):
     device_facts: DeviceSettings = DeviceSettings()
     architecture: dict[str, Any] | None = None
     """Text and vision configuration for `--dry-run`, where the model itself cannot be reached."""
+
+    @field_validator("init")
+    @classmethod
+    def _has_weights(cls, init: str) -> str:
+        if init.startswith(PREFIX):
+            raise ValueError("a model behind a server has no weights that could be trained; it can teach a corpus")
+        return init
 
 
 class SftReport(NamedTuple):
