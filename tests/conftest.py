@@ -1,5 +1,10 @@
 """What all tests share."""
 
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,3 +18,38 @@ def realdata() -> Path:
     if not REALDATA.is_dir():
         pytest.skip(f"needs the public files in {REALDATA}")
     return REALDATA
+
+
+class Server:
+    """A chat server as a process of its own, and what it wrote down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        program = Path(__file__).with_name("chat_server.py")
+        self.process = subprocess.Popen([sys.executable, str(program), str(folder)])
+        while not (folder / "port").exists():
+            assert self.process.poll() is None
+            time.sleep(0.02)
+        self.url = f"http://127.0.0.1:{(folder / 'port').read_text()}/v1"
+
+    def log(self, event: str, model: str) -> list[dict]:
+        path = self.folder / "log.jsonl"
+        entries = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [entry for entry in entries if (entry["event"], entry["model"]) == (event, model)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = Server(tmp_path_factory.mktemp("server"))
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """A server of one test, which it may break."""
+    running = Server(tmp_path)
+    yield running
+    running.process.kill()
+    running.process.wait()

@@ -27,3 +27,14 @@ class WeightsError(PixelisError):
 
 class LeakageError(PixelisError):
     """Evaluation media would reach a place that learns."""
+
+
+class UndoneError(PixelisError):
+    """Something could not be done now, through no fault of its own: another run may do it. Nothing is recorded."""
+
+    def __init__(self, outcome: str, detail: str, *, stop: bool = False) -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+        """`server` (it failed or hung, every time) or `cap` (the spending cap is reached)."""
+        self.stop = stop
+        """Nothing else can be done either."""

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pixelis import __version__
-from pixelis.data.teaching import Lesson, UndoneError
+from pixelis.data.teaching import Lesson
+from pixelis.errors import UndoneError
 from pixelis.media import MediaSet
 from pixelis.tools.results import ToolCall
 from pixelis.trace.reopening import record_media

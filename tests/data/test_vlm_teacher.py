@@ -12,43 +12,19 @@ import numpy as np
 import pytest
 
 from pixelis.data.build import build
-from pixelis.data.corpus_config import CorpusConfig, ServerConfig, TeacherConfig
-from pixelis.data.openai_server import ChatServer, Ledger, likely_tokens
+from pixelis.data.corpus_config import CorpusConfig, TeacherConfig
+from pixelis.data.kept_replies import Ledger, likely_tokens
 from pixelis.data.store import Corpus
-from pixelis.data.teaching import UndoneError
 from pixelis.data.vlm_teacher import VlmTeacher
-from pixelis.data.vlm_words import opening, shown, turn_schema
-from pixelis.errors import ConfigError
+from pixelis.errors import ConfigError, UndoneError
 from pixelis.media import Clip, MediaSet
+from pixelis.policy.chat_server import ChatServer, ServerConfig
+from pixelis.policy.chat_words import opening, shown, turn_schema
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.trace.schema import verify
 from pixelis.world import generate
 
 HERE = Path(__file__).parent
-
-
-class Server:
-    """The server process, and what it wrote down."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.process = subprocess.Popen([sys.executable, str(HERE / "chat_server.py"), str(folder)])
-        while not (folder / "port").exists():
-            time.sleep(0.02)
-        self.url = f"http://127.0.0.1:{(folder / 'port').read_text()}/v1"
-
-    def log(self, event: str, model: str) -> list[dict]:
-        path = self.folder / "log.jsonl"
-        entries = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [entry for entry in entries if (entry["event"], entry["model"]) == (event, model)]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    running = Server(tmp_path_factory.mktemp("server"))
-    yield running
-    running.process.kill()
-    running.process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -266,16 +242,16 @@ def test_a_server_that_repeats_the_key_brings_it_nowhere(teach, monkeypatch, tmp
     assert not any(b"secret-8" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
-def test_a_password_in_the_address_is_refused(tmp_path):
+def test_a_password_in_the_address_is_refused():
     with pytest.raises(ConfigError, match="holds a name or a password"):
-        ChatServer(ServerConfig(url="http://me:secret@127.0.0.1/v1"), tmp_path)
+        ChatServer(ServerConfig(url="http://me:secret@127.0.0.1/v1"))
 
 
-def test_an_empty_key_and_a_strange_address_are_refused_at_once(tmp_path):
+def test_an_empty_key_and_a_strange_address_are_refused_at_once():
     with pytest.raises(ConfigError, match="PIXELIS_NO_SUCH"):
-        ChatServer(ServerConfig(api_key_variable="PIXELIS_NO_SUCH"), tmp_path)
+        ChatServer(ServerConfig(api_key_variable="PIXELIS_NO_SUCH"))
     with pytest.raises(ConfigError, match="no http or https address"):
-        ChatServer(ServerConfig(url="file:///etc/passwd"), tmp_path)
+        ChatServer(ServerConfig(url="file:///etc/passwd"))
 
 
 def test_a_damaged_reply_on_disk_is_asked_for_again(teach, tmp_path):

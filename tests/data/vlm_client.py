@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pixelis.data.corpus_config import ServerConfig, TeacherConfig
+from pixelis.data.corpus_config import TeacherConfig
 from pixelis.data.vlm_teacher import VlmTeacher
+from pixelis.policy.chat_server import ServerConfig
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.world import generate
 

@@ -13,7 +13,12 @@ import typer
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Model = Annotated[
     str,
-    typer.Option("--model", "-m", help="A folder that `pixelis train sft` wrote, or a hub id.", show_default=False),
+    typer.Option(
+        "--model",
+        "-m",
+        help="A folder that `pixelis train sft` wrote, a hub id, or a server: openai:URL#name (key: PIXELIS_API_KEY).",
+        show_default=False,
+    ),
 ]
 
 

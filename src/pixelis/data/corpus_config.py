@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from pixelis.config import Config
 from pixelis.data.record import Split
 from pixelis.data.splits import SEEDS_A_CORPUS, SEEDS_A_SPLIT
+from pixelis.policy.chat_server import ServerConfig
 from pixelis.tools.toolbox import ToolboxConfig
 from pixelis.world.item import FAMILIES, Family
 
@@ -22,37 +23,6 @@ HOW_IT_RUNS: dict[str, Any] = {
     },
 }  # fmt: skip
 """Keys that change how long a build takes and where it keeps things, never what it gives."""
-
-
-class ServerConfig(Config):
-    """An OpenAI-compatible server, and how far to go with it."""
-
-    url: str = "http://127.0.0.1:8000/v1"
-    """Where `/chat/completions` lies."""
-    model: str = ""
-    """As the server names it."""
-    api_key_variable: str = ""
-    """Environment variable that holds the key; none is sent where this is empty. The key is never written anywhere."""
-    temperature: float = Field(default=0.7, ge=0.0, le=2.0)
-    """Of the paper's teacher (sec:data)."""
-    max_tokens: int = Field(default=1024, ge=1)
-    """Of one reply."""
-    constrain: Literal["auto", "tool_choice", "response_format", "guided_json", "none"] = "auto"
-    """How the server is made to keep the syntax; `auto` tries these in order and stays with what is not refused."""
-    concurrency: int = Field(default=8, ge=1, le=256)
-    """Items taught at once."""
-    timeout_s: float = Field(default=120.0, gt=0.0)
-    """For one request, from the first byte sent to the last received."""
-    tries: int = Field(default=5, ge=1, le=20)
-    """On 408, 409, 429, 5xx, time-outs and broken connections, with growing pauses."""
-    pause_s: float = Field(default=1.0, ge=0.0)
-    """Before the second try; doubled for each one after it."""
-    max_requests: int = Field(default=100_000, ge=0)
-    """Spending cap: requests sent, repeats among them, over all runs into the same folder of replies."""
-    max_tokens_spent: int = Field(default=500_000_000, ge=0)
-    """Spending cap: tokens of prompts and replies."""
-    reply_bytes: int = Field(default=4 * 2**20, ge=1024)
-    """A longer reply is refused."""
 
 
 class TeacherConfig(Config):

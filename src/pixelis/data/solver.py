@@ -25,8 +25,8 @@ from pixelis.data.corpus_config import CorpusConfig
 from pixelis.data.item_files import ItemReader
 from pixelis.data.record import Record, encode, pack
 from pixelis.data.splits import Unit
-from pixelis.data.teaching import Lesson, Teacher, UndoneError, make_teacher, settled
-from pixelis.errors import PixelisError
+from pixelis.data.teaching import Lesson, Teacher, make_teacher, settled
+from pixelis.errors import PixelisError, UndoneError
 from pixelis.media import MediaSet
 from pixelis.tools.toolbox import Toolbox
 from pixelis.trace.artifacts import replacing

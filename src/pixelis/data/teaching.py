@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from numpy.random import Generator
 
 from pixelis import __version__
-from pixelis.errors import ConfigError, PixelisError
+from pixelis.errors import ConfigError
 from pixelis.media import MediaSet
 from pixelis.trace.reopening import record_media
-from pixelis.trace.running import RunsCalls
+from pixelis.trace.running import OffersTools
 from pixelis.trace.schema import Draft, Trace, seal_trace
 from pixelis.world import Item, Rendered
 
@@ -31,24 +31,6 @@ class Lesson(NamedTuple):
     """Steps, from 0, whose results the answer was computed from, where the teacher knows."""
     teaching: dict[str, Any] = {}  # noqa: RUF012 - never changed
     """What else is worth keeping: how it ended, what was said that was no call."""
-
-
-class UndoneError(PixelisError):
-    """An item could not be taught now, through no fault of its own: another run may do it. Nothing is recorded."""
-
-    def __init__(self, outcome: str, detail: str, *, stop: bool = False) -> None:
-        super().__init__(detail)
-        self.outcome = outcome
-        """`server` (it failed or hung, every time) or `cap` (the spending cap is reached)."""
-        self.stop = stop
-        """No other item can be taught either."""
-
-
-class OffersTools(RunsCalls, Protocol):
-    """A toolbox that can say what it offers."""
-
-    def schemas(self) -> list[dict[str, Any]]:
-        """Every tool in the OpenAI function format."""
 
 
 class Teacher(Protocol):

@@ -14,9 +14,8 @@ import numpy as np
 from pixelis.eval.tasks import Task
 from pixelis.media import MediaSet
 from pixelis.metrics.statistics import clopper_pearson
-from pixelis.policy.model import Policy
-from pixelis.rollout.batch import rollout
 from pixelis.rollout.episode import Limits, Query, Rollout
+from pixelis.rollout.models import Model
 from pixelis.tools.toolbox import Toolbox
 from pixelis.world import Rendered
 
@@ -71,7 +70,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    policy: Policy,
+    model: Model,
     toolbox: Toolbox,
     tasks: Sequence[Task],
     *,
@@ -88,9 +87,7 @@ def evaluate(
         items = task.items(limit)
         while chunk := list(islice(items, AT_ONCE)):
             queries = [Query(made.item.id, made.item.question, MediaSet(made.media), made.item.seed) for made in chunk]
-            groups = rollout(
-                policy, toolbox, queries, n=1, seed=seed, temperature=temperature, limits=limits or Limits()
-            )
+            groups = model.rollout(toolbox, queries, n=1, seed=seed, temperature=temperature, limits=limits)
             for made, (rolled,) in zip(chunk, groups, strict=True):
                 keep(rolled)
                 yield scored(task.name, made, rolled)
@@ -111,7 +108,7 @@ def scored(task: str, made: Rendered, rolled: Rollout) -> Scored:
         steps=len(steps),
         valid_steps=sum(step.result.status != "invalid" for step in steps),
         ended=rolled.ended,
-        tokens=int(rolled.ledger.sampled.sum()),
+        tokens=rolled.tokens,
     )
 
 

@@ -6,12 +6,13 @@ import json
 import resource
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from pixelis.eval.harness import Evaluation, as_json, evaluate, summed_up
 from pixelis.eval.tasks import Task
-from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.rollout.episode import Rollout
+from pixelis.rollout.models import open_model
 from pixelis.rundir import provenance, write_json
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools
 from pixelis.trace import codec
@@ -32,7 +33,7 @@ def evaluate_model(
     config = ToolboxConfig(seg="classical", isolate=False, workers=2)
     if without_tools:
         config = config.model_copy(update={"disabled": tuple(build_tools(config))})
-    policy = load_checkpoint(model).policy
+    answering = open_model(model)
     start, before = time.monotonic(), cpu_seconds()
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -42,10 +43,10 @@ def evaluate_model(
         if out is not None:
             codec.append(rolled.trace, out / "traces.jsonl", rolled.blobs)
 
-    with Toolbox(config) as toolbox:
+    with closing(answering), Toolbox(config) as toolbox:
         rows = tuple(
             evaluate(
-                policy, toolbox, tasks, limit=limit, seed=seed, temperature=temperature, keep=keep,
+                answering, toolbox, tasks, limit=limit, seed=seed, temperature=temperature, keep=keep,
                 on_progress=on_progress,
             )
         )  # fmt: skip

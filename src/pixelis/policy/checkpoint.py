@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from pixelis.config import Config
 from pixelis.errors import ConfigError
+from pixelis.policy.chat_server import PREFIX
 from pixelis.policy.model import Policy
 from pixelis.policy.pictures import Optics
 from pixelis.policy.script import Style
@@ -100,6 +101,8 @@ def without_bars() -> None:
 
 def find_checkpoint(name: str) -> str:
     """A folder, the name of a checkpoint that is shipped, or else a name for the hub."""
+    if name.startswith(PREFIX):
+        raise ConfigError(f"{name}: a model behind a server has no weights here; want a folder or a hub id")
     if Path(name).is_dir():
         return name
     shipped = resources.files(SHIPPED) / name

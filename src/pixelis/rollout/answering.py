@@ -17,9 +17,8 @@ import numpy as np
 from pixelis.equations.calibration import raw_confidence
 from pixelis.equations.voting import consensus, one_vote_each
 from pixelis.media import MediaSet, Medium, open_media
-from pixelis.policy.model import Policy
-from pixelis.rollout.batch import rollout
 from pixelis.rollout.episode import Limits, Query, Rollout
+from pixelis.rollout.models import Model
 from pixelis.tools.toolbox import Toolbox
 from pixelis.trace.decisive import decisive_steps
 from pixelis.trace.schema import Trace, canonical_json
@@ -27,6 +26,8 @@ from pixelis.trace.schema import Trace, canonical_json
 UNTOLD = ("i cannot tell", "cannot tell", "unknown")
 LEAST_CONFIDENCE = 0.05
 """An answer that is less sure than this is not given."""
+UNSTATED = 0.5
+"""How sure an answer is of which neither the tokens' probabilities are known nor the model says anything."""
 MARGIN = 0.08
 """δ of the vote (tab:risk_coverage): how far the first answer must lie before the second."""
 
@@ -55,8 +56,8 @@ class Answer(NamedTuple):
     seconds: float
 
 
-def ask_policy(
-    policy: Policy,
+def ask_model(
+    model: Model,
     toolbox: Toolbox,
     media: Sequence[str | Path | Medium],
     question: str,
@@ -69,10 +70,8 @@ def ask_policy(
     start = time.monotonic()
     opened = tuple(m if isinstance(m, Medium) else open_media(Path(m)) for m in media)
     query = Query("question", question, MediaSet(opened), 0)
-    (group,) = rollout(
-        policy, toolbox, [query], n=samples, seed=seed, temperature=0.0 if samples == 1 else 1.0,
-        limits=limits or Limits(),
-    )  # fmt: skip
+    temperature = 0.0 if samples == 1 else 1.0
+    (group,) = model.rollout(toolbox, [query], n=samples, seed=seed, temperature=temperature, limits=limits)
     return settled(group, time.monotonic() - start)
 
 
@@ -97,15 +96,18 @@ def settled(group: Sequence[Rollout], seconds: float) -> Answer:
 def sureness(trace: Trace) -> float:
     """p_raw: how likely the answer's tokens were, times how sure the tools were that it rests on.
 
-    A policy copies what it reads with a probability near 1: the tokens alone would say nothing about a misread.
+    A policy copies what it reads with a probability near 1: the tokens alone would say nothing about a misread. For a
+    server that gives no log-probabilities, what the model states stands in their place, or else `UNSTATED`.
     """
+    if trace.answer is None:
+        return 0.0
     decided = decisive_steps(trace)
     tools = [
         step.result.confidence
         for step, decision in zip(trace.steps, decided, strict=True)
         if decision.decisive and step.result.confidence is not None
     ]
-    return raw_confidence(trace.answer_confidence or 0.0, tools)
+    return raw_confidence(UNSTATED if trace.answer_confidence is None else trace.answer_confidence, tools)
 
 
 def spoken(rolled: Rollout) -> str | None:
@@ -125,6 +127,7 @@ def why_not(group: Sequence[Rollout], best: int, answered: bool, confidence: flo
             "steps": f"no answer within {len(rolled.trace.steps)} calls{last}",
             "tokens": "no answer within the limit of tokens",
             "seconds": "no answer within the limit of time",
+            "refused": f"the server refused to go on: {rolled.detail}",
         }.get(rolled.ended, "the policy wrote neither a call nor an answer")
     if confidence < LEAST_CONFIDENCE:
         return f"the best guess, {spoken(rolled)!r}, has a confidence of only {confidence:.2f}"

@@ -26,11 +26,12 @@ from pixelis.policy.model import Policy, Seen, shuffled
 from pixelis.policy.pictures import Picture
 from pixelis.policy.script import Piece, opening
 from pixelis.rollout.decoding import Decoder
-from pixelis.rollout.episode import Ended, Episode, Limits, OffersTools, Query, Rollout
+from pixelis.rollout.episode import Ended, Episode, Limits, Query, Rollout
 from pixelis.rollout.grammar import Constrains
 from pixelis.rollout.rows import Row, Rows
 from pixelis.rollout.sampling import constrained, sampled
 from pixelis.tools.results import Execution, ToolCall
+from pixelis.trace.running import OffersTools
 
 ROWS_AT_ONCE = 64
 CACHE_BYTES = 3 * 2**29

@@ -11,13 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from pixelis import __version__
 from pixelis.config import Config
-from pixelis.errors import MediaError, TraceError
+from pixelis.errors import ConfigError, MediaError, TraceError
 from pixelis.media import MediaSet
 from pixelis.policy.ledger import Ledger
 from pixelis.policy.script import Kind, Piece, Style, Words, observed, reminded
@@ -28,7 +28,8 @@ from pixelis.trace.reopening import record_media
 from pixelis.trace.running import RunsCalls
 from pixelis.trace.schema import Draft, Trace, canonical_json, require_shallow, seal_trace
 
-Ended = Literal["answered", "steps", "tokens", "seconds", "no_call"]
+Ended = Literal["answered", "steps", "tokens", "seconds", "no_call", "refused"]
+"""`refused`: a server would not have the conversation any further."""
 REMINDER = "That was neither a call nor an answer. Call one tool, or answer."
 
 
@@ -62,24 +63,37 @@ class Rollout(NamedTuple):
 
     query: str
     sample: int
-    ledger: Ledger
+    ledger: Ledger | None
+    """Every token with its log-probability; None for a model behind a server that does not give them."""
     trace: Trace
     ended: Ended
     slips: int
     """Turns that held neither a readable call nor an answer."""
     blobs: Mapping[str, bytes]
     """Bytes of the artifacts, by their SHA-256."""
+    counted: int = 0
+    """Tokens that the model wrote as its server counts them, where there is no ledger."""
+    detail: str = ""
+    """What the server said where it refused."""
 
     @property
     def answer(self) -> str | None:
         return self.trace.answer
 
+    @property
+    def tokens(self) -> int:
+        """Tokens that the model wrote."""
+        return self.counted if self.ledger is None else int(self.ledger.sampled.sum())
 
-class OffersTools(RunsCalls, Protocol):
-    """What a rollout needs of a toolbox."""
 
-    def schemas(self) -> list[dict[str, Any]]:
-        """Every tool in the OpenAI function format."""
+def require_trainable(rolled: Rollout) -> Ledger:
+    """The ledger that an update learns from; ConfigError where there is none."""
+    if rolled.ledger is None:
+        raise ConfigError(
+            f"{rolled.trace.origin.partition(':')[2]}: this server gives no token ids and log-probabilities, so that "
+            "its words would have to be tokenised again: nothing can be trained on its rollouts"
+        )
+    return rolled.ledger
 
 
 class Said(NamedTuple):

@@ -34,6 +34,13 @@ class RunsCalls(Protocol):
         """The result of one call; a failure is a result, nothing is raised."""
 
 
+class OffersTools(RunsCalls, Protocol):
+    """A toolbox that can say what it offers."""
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """Every tool in the OpenAI function format."""
+
+
 class PlannedStep(Value):
     """One call as a person writes it down."""
 

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from pixelis.config import Config
@@ -33,6 +33,7 @@ from pixelis.equations.curriculum import advances, hardness_tertiles, sample_med
 from pixelis.equations.ema import ema
 from pixelis.equations.sft import sft_total
 from pixelis.errors import PixelisError
+from pixelis.policy.chat_server import PREFIX
 from pixelis.policy.nano import NanoConfig
 from pixelis.policy.script import Style
 from pixelis.train.crew import Crew, crew, trained
@@ -165,6 +166,13 @@ class SftConfig(Config):
         if self.shard and self.optimizer == "muon":
             raise ValueError("optimizer muon needs whole matrices: leave shard off, or take adamw")
         return self
+
+    @field_validator("init")
+    @classmethod
+    def _has_weights(cls, init: str) -> str:
+        if init.startswith(PREFIX):
+            raise ValueError("a model behind a server has no weights that could be trained; it can teach a corpus")
+        return init
 
 
 class SftReport(NamedTuple):

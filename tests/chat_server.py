@@ -5,6 +5,7 @@ python chat_server.py FOLDER    writes FOLDER/port, and a line for every request
 
 import hashlib
 import json
+import os
 import sys
 import threading
 import time
@@ -58,7 +59,39 @@ FIRST = {
 }
 
 
+def flood(body, turn):
+    """Twenty calls in the first reply, one of them with arguments of 300,000 letters."""
+    if turn:
+        return native(turn, [CALLS[min(turn, 2)]])
+    reply = native(0, [("OCR", {"box": [0.0, 0.0, 1.0, 1.0]})] * 20)
+    reply["tool_calls"][0]["function"]["arguments"] = json.dumps({"box": "x" * 300_000})
+    return reply
+
+
+def voter(body, turn):
+    """Two of three samples say red; each looks at another place."""
+    if turn == 0:
+        return native(0, [("ZOOM", {"box": [0.0, 0.0, 0.3 + body["seed"] % 1000 / 2000, 0.9]})])
+    with LOCK:
+        SEEN["votes"] = SEEN.get("votes", 0) + 1
+        answer = "blue" if SEEN["votes"] % 3 == 2 else "red"
+    return native(turn, [("ANSWER", {"answer": answer, "confidence": 0.6})])
+
+
+def mirror(body, turn):
+    return native(turn, [("ANSWER", {"answer": body["messages"][1]["content"][-1]["text"], "confidence": 1})])
+
+
+def unsure(body, turn):
+    return native(turn, [("ANSWER", {"answer": "B"})])
+
+
+OWN = {"flood": flood, "voter": voter, "mirror": mirror, "unsure": unsure}
+
+
 def message(model, body, turn):
+    if model in OWN:
+        return OWN[model](body, turn)
     if model in FIRST and (turn == 0 or model == "prose"):
         return FIRST[model]
     if model == "surrogate":
@@ -67,6 +100,27 @@ def message(model, body, turn):
     if "response_format" in body or "guided_json" in body:
         return said(json.dumps({"thought": f"turn {turn}", "name": name, "arguments": args}))
     return native(turn, [(name, args)])
+
+
+SPELT = {
+    0: ["I look. ", "<tool_call>", '{"name": "ZOOM"}', "</tool_call>"],
+    1: ["<tool_call>", '{"name": "PROP"}', "</tool_call>"],
+    2: ["<tool_call>", '{"name": "ANSWER", "arguments": {"answer": "', "B", '"}}', "</tool_call>"],
+}
+
+
+def with_tokens(reply, body, turn):
+    """Log-probabilities of −0.25 each and, where they are wanted, the ids 100 · turn + k after all ids before."""
+    texts = SPELT[turn]
+    content = [{"token": text, "logprob": -0.25} for text in texts]
+    reply["choices"][0]["logprobs"] = {"content": content}
+    if body.get("return_token_ids"):
+        prompt = [1, 2, 3]
+        for before in range(turn):
+            prompt += [100 * before + k for k in range(len(SPELT[before]))] + [7, 8]
+        reply["prompt_token_ids"] = [9, *prompt[1:]] if body["model"] == "forgetful" and turn else prompt
+        reply["choices"][0]["token_ids"] = [100 * turn + k for k in range(len(texts))]
+    return reply
 
 
 BAD = {
@@ -126,12 +180,18 @@ class Handler(BaseHTTPRequestHandler):
             self.send(503 if times == 1 else 429, b"later", Retry_After="0")
         elif model == "simple" and ("tools" in body or "response_format" in body):
             self.send(400, b'{"error": "unknown field"}')
+        elif model == "strict" and "return_token_ids" in body:
+            self.send(400, b'{"error": "unknown field return_token_ids"}')
+        elif model == "stops" and turn == 1:
+            os._exit(1)
         elif model == "full" and turn == 1:
             self.send(400, b'{"error": "context length exceeded"}')
         else:
             time.sleep(0.1 if model == "slow" else 0.0)
-            usage = {"total_tokens": -5 if model == "liar" else 700}
+            usage = {"total_tokens": -5 if model == "liar" else 700, "completion_tokens": 20}
             reply = {"choices": [{"message": message(model, body, turn)}], "usage": usage}
+            if model in ("tokens", "strict", "forgetful"):
+                reply = with_tokens(reply, body, turn)
             self.send(200, json.dumps(reply).encode())
             log(key=key, event="answered", model=model)
 

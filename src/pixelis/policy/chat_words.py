@@ -1,10 +1,11 @@
-"""What is said to a VLM teacher, and what it says back: requests with pictures and schemas, replies as typed turns."""
+"""What is said to a model behind a server, and what it says back: pictures and schemas in, typed turns out."""
 
 from __future__ import annotations
 
 import base64
 import io
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -30,6 +31,11 @@ SYSTEM = (
     "the tool is; where a call fails, try another way. When the evidence is there, call ANSWER with a short answer: "
     "the letter where there are options, the bare number or words where there are none."
 )
+SPECIAL = re.compile(
+    r"<(?=\|[^<>]{1,60}\|>|/?(?:s|bos|eos|pad|unk|think|tool_call|tool_response|start_of_turn|end_of_turn|image)>)"
+    r"|\[(?=/?INST\])"
+)
+"""Where a control token of the usual chat templates begins: the server would obey it, wherever it stands."""
 REMINDER = "That was not a call. Call one of the tools, or ANSWER."
 
 ANSWER_TOOL: dict[str, Any] = {
@@ -83,11 +89,16 @@ def shown(name: str, medium: Medium, *, side: int, frames: int) -> list[dict[str
 
 
 def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
+    return {"type": "text", "text": harmless(words)}
+
+
+def harmless(words: str) -> str:
+    """Words in which control tokens are only letters: a space stands after their first."""
+    return SPECIAL.sub(lambda found: f"{found[0]} ", words)
 
 
 def opening(question: str, media: MediaSet, mode: Mode, tools: Sequence[dict[str, Any]], **size: int) -> list[Any]:
-    """The first messages of an item."""
+    """The first messages of a conversation."""
     system = SYSTEM
     if mode in ("response_format", "guided_json"):
         listed = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
@@ -157,7 +168,8 @@ def read_call(call: Any) -> ParsedCall | ParseFailure:
     if not isinstance(function, dict):
         return ParseFailure("the call names no function", "")
     arguments = function.get("arguments")
-    if isinstance(arguments, str) and len(arguments) > CALL_CHARACTERS:
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    if len(written) > CALL_CHARACTERS:
         return ParseFailure(f"the arguments have over {CALL_CHARACTERS} characters", "")
     return interpret(function, arguments if isinstance(arguments, str) else "")
 
