@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from pixelis.asking import DEFAULT_MODEL
 from pixelis.cli.terminal import Model, escaped, stdout, waiting
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Asked(NamedTuple):
 
 
 def demo(
-    model: Model,
+    model: Model = DEFAULT_MODEL,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the traces and pages.")] = Path("demo"),
 ) -> None:
     """Ask. The policy chooses every call itself; the right answers are known only to the table that is printed."""
@@ -49,7 +50,7 @@ def demo(
     rows: list[Asked] = []
     for number, entry in enumerate(questions, start=1):
         media = [str(ASSETS / entry["media"])]
-        with waiting(f"{number} of {len(questions)}: {entry['question']}"):
+        with waiting(f"{number} of {len(questions)}: {entry['question']}", quiet=False):
             found = ask(media, entry["question"], model=model)
             page = write_evidence(found, out / f"{number}-{Path(entry['media']).stem}.html", media)
         rows.append(Asked(entry["media"], entry["question"], tuple(entry["right"]), found, page))
@@ -59,7 +60,7 @@ def demo(
         f"\nOpen {out}/*.html in a browser: every call with its picture. Then ask about your own:\n"
         f'  .venv/bin/pixelis ask {shown} "What colour is the cup?" -o evidence.html\n'
         '  .venv/bin/pixelis ask street.jpg "How many people are there?" --samples 8\n'
-        f"What it can and cannot do: `.venv/bin/pixelis eval --limit 20`, and the model card in docs/nano.md."
+        "What it can and cannot do: src/pixelis/policy/shipped/README.md. `pixelis eval --limit 20` measures it."
     )
 
 
