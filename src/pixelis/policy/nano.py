@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from pixelis.config import Config
+from pixelis.policy.copying import begin_copying
 from pixelis.policy.model import Policy
 from pixelis.policy.pictures import Optics
 from pixelis.policy.script import Style
@@ -36,6 +37,8 @@ class NanoConfig(Config):
     vision_hidden: int = 64
     vision_layers: int = 2
     patch: int = 8
+    copies: bool = True
+    """Whether the first two layers begin with heads that copy, which random weights find too late."""
     vocabulary: int = 1600
     """Of the byte pairs; coordinates, pieces of calls and frequent words come on top."""
 
@@ -84,4 +87,6 @@ def build_nano(config: NanoConfig, tokens: Tokens, *, seed: int, style: Style = 
     torch.manual_seed(seed)
     model = Qwen3VLForConditionalGeneration(whole)
     torch.set_rng_state(before)
+    if config.copies:
+        begin_copying(model, torch.Generator().manual_seed(seed))
     return Policy(model, tokens, style, Optics(patch=config.patch))
