@@ -67,6 +67,14 @@ def rollouts(as_json: AsJson = False, out: Out = None) -> None:
 
 
 @app.command()
+def sft(as_json: AsJson = False, out: Out = None) -> None:
+    """A step of phase 1, beside transformers' `Trainer` on the same batches in the same run."""
+    from pixelis.eval import bench_sft
+
+    report({"sft": bench_sft.rows()}, as_json=as_json, out=out)
+
+
+@app.command()
 def dedup(as_json: AsJson = False, out: Out = None) -> None:
     """The join of 100,000 hashes, and beside imagededup in the same run."""
     from pixelis.eval import bench_dedup

@@ -78,13 +78,19 @@ def rows() -> list[BenchRow]:
         torch.set_num_threads(threads)
 
 
-def _rollouts() -> BenchRow:
+def random_nano(config: NanoConfig = NanoConfig()) -> tuple[Policy, list[dict[str, Any]]]:
+    """nano with random weights, whose tokenizer has seen what is said here, and the schemas of the tools."""
     with Toolbox(ToolboxConfig(seg="classical", isolate=False, cache=False)) as toolbox:
         schemas = toolbox.schemas()
     texts = [json.dumps(schema) for schema in schemas] + inspect.getsource(script).splitlines()
     texts += [THOUGHT, READ.text, LOOK.text, QUESTION] * OFTEN  # nano knows the words that it often writes
     known = Tokens(train_tokenizer([*texts, *inspect.getsource(tokens).splitlines()], schemas))
-    policy = build_nano(NanoConfig(), known, seed=0).eval()
+    return build_nano(config, known, seed=0), schemas
+
+
+def _rollouts() -> BenchRow:
+    policy, schemas = random_nano()
+    known = policy.eval().tokens
     rng = np.random.default_rng(0)
     queries = [Query(f"q{k}", QUESTION, MediaSet((picture(rng),)), k) for k in range(QUERIES)]
     turn = [t for piece in script.called(THOUGHT, CALL, step=1) for t in encoded(piece, known)]
