@@ -87,7 +87,9 @@ def memory(
         found = bench_memory.measure_apart()
     fit = bench_memory.line(found)
     if not as_json:
-        typer.echo(f"{'calls':>6}{'tokens':>8}{'before':>10}{'peak':>10}{'cache':>10}   MB, {found[0].sequences} sequences")
+        typer.echo(
+            f"{'calls':>6}{'tokens':>8}{'before':>10}{'peak':>10}{'cache':>10}   MB, {found[0].sequences} sequences"
+        )
         for one in found:
             typer.echo(f"{one.chain:>6}{one.tokens:>8}{one.before_mb:>10.0f}{one.peak_mb:>10.0f}{one.cache_mb:>10.0f}")
     scores = {

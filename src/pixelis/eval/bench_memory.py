@@ -22,8 +22,18 @@ import numpy as np
 import torch
 
 from pixelis.errors import PixelisError
-from pixelis.eval.bench_rollout import CALL, LOOK, QUERIES, QUESTION, SAMPLES, THOUGHT, Forced, encoded, picture
-from pixelis.eval.bench_rollout import random_nano
+from pixelis.eval.bench_rollout import (
+    CALL,
+    LOOK,
+    QUERIES,
+    QUESTION,
+    SAMPLES,
+    THOUGHT,
+    Forced,
+    encoded,
+    picture,
+    random_nano,
+)
 from pixelis.media import MediaSet
 from pixelis.policy import script
 from pixelis.policy.nano import NanoConfig

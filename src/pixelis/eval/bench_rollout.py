@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pixelis.eval.bench import BenchRow, cpu_seconds
+from pixelis.eval.bench import BenchRow, cpu_seconds_beside
 from pixelis.media import MediaSet
 from pixelis.media.image import Image
 from pixelis.media.query import ViewRecipe
@@ -97,10 +97,10 @@ def _rollouts() -> BenchRow:
     forced = Forced(turn, len(known))
     limits = Limits(steps=TOOL_TURNS, turn_tokens=len(turn) + 8, total_tokens=1024)
     fast = Instantly(schemas)
-    ours = cpu_seconds(
-        lambda: rollout(policy, fast, queries, n=SAMPLES, seed=0, limits=limits, grammar=forced), repeats=3
+    ours, peer = cpu_seconds_beside(
+        lambda: rollout(policy, fast, queries, n=SAMPLES, seed=0, limits=limits, grammar=forced),
+        lambda: by_generate(policy, queries, turn),
     )
-    peer = cpu_seconds(lambda: by_generate(policy, queries, turn), repeats=1)
     said = (1 + TOOL_TURNS) * len(turn)
     return BenchRow(
         f"rollouts, {QUERIES} queries x {SAMPLES}, {TOOL_TURNS} tool turns, {said} tokens each",
