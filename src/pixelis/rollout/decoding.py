@@ -127,8 +127,8 @@ class Decoder:
         bias = torch.zeros(mask.shape, device=x.device).masked_fill_(~mask, -torch.inf).repeat(1, 1, heads // kv, 1)
         for k, layer in enumerate(self.layers):
             queries, keys, values = self.mixed(x, layer, cos, sin)
-            new = (part.view(rows, width, kv, size).transpose(1, 2) for part in (keys, values))
-            kept, held = cache.update(*new, k)
+            keys, values = (part.view(rows, width, kv, size).transpose(1, 2) for part in (keys, values))
+            kept, held = cache.update(keys, values, k)
             if k + 1 == len(self.layers):
                 return
             asked = queries.view(rows, width, kv, heads // kv, size).permute(0, 2, 3, 1, 4).flatten(2, 3)
