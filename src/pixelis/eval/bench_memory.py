@@ -149,7 +149,7 @@ def draw(found: Sequence[Held], path: Path) -> None:
     axes.set(xlabel="calls in a chain", ylabel=f"MB, {found[0].sequences} sequences", ylim=(0, TARGET_MB * 1.05))
     axes.set_title(f"{fit.slope_mb:.0f} MB a call, R² {fit.r2:.3f}")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="center right")
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0.0, 0.92))
     metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else None
     figure.savefig(path, metadata=metadata)
 
