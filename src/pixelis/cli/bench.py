@@ -67,6 +67,45 @@ def rollouts(as_json: AsJson = False, out: Out = None) -> None:
 
 
 @app.command()
+def sft(as_json: AsJson = False, out: Out = None) -> None:
+    """A step of phase 1, beside transformers' `Trainer` on the same batches in the same run."""
+    from pixelis.eval import bench_sft
+
+    report({"sft": bench_sft.rows()}, as_json=as_json, out=out)
+
+
+@app.command()
+def memory(
+    figure: Annotated[Path | None, typer.Option(help="Also draw memory over chain length, as .svg or .png.")] = None,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Peak memory of 64 rollouts over the length of their chains, each length in a fresh process."""
+    from pixelis.eval import bench_memory
+
+    with waiting("rolling chains out, each length in a process of its own", quiet=as_json):
+        found = bench_memory.measure_apart()
+    fit = bench_memory.line(found)
+    if not as_json:
+        typer.echo(
+            f"{'calls':>6}{'tokens':>8}{'before':>10}{'peak':>10}{'cache':>10}   MB, {found[0].sequences} sequences"
+        )
+        for one in found:
+            typer.echo(f"{one.chain:>6}{one.tokens:>8}{one.before_mb:>10.0f}{one.peak_mb:>10.0f}{one.cache_mb:>10.0f}")
+    scores = {
+        "mb_per_call": fit.slope_mb,
+        "mb_at_start": fit.start_mb,
+        "r2": fit.r2,
+        "most_mb": max(one.peak_mb for one in found),
+        "target_mb": bench_memory.TARGET_MB,
+        "each": [one._asdict() for one in found],
+    }
+    show_scores("a straight line through the peaks", scores, as_json=as_json, out=out)
+    if figure is not None:
+        bench_memory.draw(found, figure)
+
+
+@app.command()
 def dedup(as_json: AsJson = False, out: Out = None) -> None:
     """The join of 100,000 hashes, and beside imagededup in the same run."""
     from pixelis.eval import bench_dedup

@@ -28,3 +28,20 @@ def cpu_seconds(work: Callable[[], object], *, repeats: int = 20) -> float:
         work()
         times.append(time.process_time() - start)
     return sorted(times)[len(times) // 2]
+
+
+def cpu_seconds_beside(
+    ours: Callable[[], object], peer: Callable[[], object], *, repeats: int = 3
+) -> tuple[float, float]:
+    """Median CPU time of one call of each, taken in turns: whatever else the machine does troubles both."""
+    ours()
+    peer()
+    times: list[tuple[float, float]] = []
+    for _ in range(repeats):
+        start = time.process_time()
+        ours()
+        between = time.process_time()
+        peer()
+        times.append((between - start, time.process_time() - between))
+    middle = len(times) // 2
+    return sorted(t for t, _ in times)[middle], sorted(t for _, t in times)[middle]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pixelis.eval.bench import BenchRow, cpu_seconds
+from pixelis.eval.bench import BenchRow, cpu_seconds_beside
 from pixelis.media import MediaSet
 from pixelis.media.image import Image
 from pixelis.media.query import ViewRecipe
@@ -78,23 +78,29 @@ def rows() -> list[BenchRow]:
         torch.set_num_threads(threads)
 
 
-def _rollouts() -> BenchRow:
+def random_nano(config: NanoConfig = NanoConfig()) -> tuple[Policy, list[dict[str, Any]]]:
+    """nano with random weights, whose tokenizer has seen what is said here, and the schemas of the tools."""
     with Toolbox(ToolboxConfig(seg="classical", isolate=False, cache=False)) as toolbox:
         schemas = toolbox.schemas()
     texts = [json.dumps(schema) for schema in schemas] + inspect.getsource(script).splitlines()
     texts += [THOUGHT, READ.text, LOOK.text, QUESTION] * OFTEN  # nano knows the words that it often writes
     known = Tokens(train_tokenizer([*texts, *inspect.getsource(tokens).splitlines()], schemas))
-    policy = build_nano(NanoConfig(), known, seed=0).eval()
+    return build_nano(config, known, seed=0), schemas
+
+
+def _rollouts() -> BenchRow:
+    policy, schemas = random_nano()
+    known = policy.eval().tokens
     rng = np.random.default_rng(0)
     queries = [Query(f"q{k}", QUESTION, MediaSet((picture(rng),)), k) for k in range(QUERIES)]
     turn = [t for piece in script.called(THOUGHT, CALL, step=1) for t in encoded(piece, known)]
     forced = Forced(turn, len(known))
     limits = Limits(steps=TOOL_TURNS, turn_tokens=len(turn) + 8, total_tokens=1024)
     fast = Instantly(schemas)
-    ours = cpu_seconds(
-        lambda: rollout(policy, fast, queries, n=SAMPLES, seed=0, limits=limits, grammar=forced), repeats=3
+    ours, peer = cpu_seconds_beside(
+        lambda: rollout(policy, fast, queries, n=SAMPLES, seed=0, limits=limits, grammar=forced),
+        lambda: by_generate(policy, queries, turn),
     )
-    peer = cpu_seconds(lambda: by_generate(policy, queries, turn), repeats=1)
     said = (1 + TOOL_TURNS) * len(turn)
     return BenchRow(
         f"rollouts, {QUERIES} queries x {SAMPLES}, {TOOL_TURNS} tool turns, {said} tokens each",

@@ -58,6 +58,8 @@ class Policy(nn.Module):
 
     banned: Tensor
     """(V,) what is never sampled."""
+    bars: Tensor
+    """(V,) the same to be added to logits: minus infinity, 0 everywhere else."""
     open_ids: Tensor
     """(V',) everything else."""
     open_places: Tensor
@@ -74,6 +76,7 @@ class Policy(nn.Module):
         banned[list(tokens.banned)] = True
         banned[len(tokens) :] = True  # rows of the embedding that no token has
         self.register_buffer("banned", banned, persistent=False)
+        self.register_buffer("bars", torch.zeros(len(banned)).masked_fill(banned, -torch.inf), persistent=False)
         self.register_buffer("open_ids", torch.nonzero(~banned)[:, 0], persistent=False)
         places = torch.full_like(banned, -1, dtype=torch.long)
         places[self.open_ids] = torch.arange(len(self.open_ids))
@@ -156,7 +159,8 @@ class Policy(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, V) with what is never sampled at minus infinity, in sampling and in every recomputation alike."""
-        return self._core.lm_head(hidden).masked_fill(self.banned, -torch.inf)
+        logits: Tensor = self._core.lm_head(hidden)
+        return logits + self.bars.to(logits.dtype)
 
     def open_logits(self, hidden: Tensor) -> Tensor:
         """(…, V') of the tokens that may be sampled, in the order of `open_ids`: the same softmax without infinities,

@@ -265,7 +265,7 @@ class Engine:
         device = self.policy.device
         mask = cache.begin(slice(first, first + len(ledgers)), torch.tensor(counts, device=device), width)
         given, at = torch.from_numpy(ids).to(device), torch.from_numpy(where).to(device)
-        self.policy.read(given, at, self.see(places), cache=cache, mask=mask)
+        self.decoder.read(given, at, self.see(places), cache, mask)
 
     def see(self, places: Sequence[Place]) -> Seen | None:
         """Each picture through the tower once, however many rows look at it."""

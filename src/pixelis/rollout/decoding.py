@@ -1,5 +1,6 @@
 """One more token for many rows, as lean as it can be made: the same arithmetic as the model's own layers, with the
 projections of a layer in one matrix, no module called, and one query a row, so that attention is two small products.
+What rows have heard is read the same way, up to the keys and values of the last layer: nobody asks what comes after.
 
 It serves models whose weights fit in the cache of a processor many times over, such as nano: fused weights are copies.
 A large model, one with adapters, or one in half precision decodes through its own layers.
@@ -12,10 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import rms_norm, silu
+from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
 from pixelis.policy.cache import RowCache
-from pixelis.policy.model import Policy
+from pixelis.policy.model import Policy, Seen
 
 FUSED_PARAMETERS = 50_000_000
 POSITIONS = 1024
@@ -44,6 +45,8 @@ class Shared(NamedTuple):
     """(G, m) rows of each group, filled up with any row."""
     back: Tensor
     """(B,) where a row lies among the members, counted through."""
+    in_order: bool
+    """Whether rows lie as the members do, so that nothing is to be gathered: so it is while a batch walks in step."""
     keys: list[Tensor]
     values: list[Tensor]
     """(G · kv, length, head_dim) of each layer."""
@@ -61,10 +64,11 @@ def shared(groups: Sequence[int], length: int, cache: RowCache) -> Shared | None
     back = torch.empty(len(groups), dtype=torch.long)
     for number, rows in enumerate(own.values()):
         back[rows] = number * most + torch.arange(len(rows))
+    in_order = members.numel() == len(groups) and bool((back == torch.arange(len(groups))).all())
     device = cache.lengths.device
     first = members[:, 0].to(device)
     keys, values = ([store[first, :, :length].flatten(0, 1) for store in part] for part in (cache.keys, cache.values))
-    return Shared(length, members.to(device), back.to(device), keys, values)
+    return Shared(length, members.to(device), back.to(device), in_order, keys, values)
 
 
 class Decoder:
@@ -81,6 +85,8 @@ class Decoder:
         self.eps = float(config.rms_norm_eps)
         self.layers = [fused(layer, self.heads, self.kv, self.size) for layer in self.language.layers]
         self.cos = self.sin = torch.zeros(0, self.size)
+        self.sign = torch.ones(self.size, device=policy.device)
+        self.sign[: self.size // 2] = -1.0
 
     def __call__(self, ids: Tensor, where: Tensor, cache: RowCache, common: Shared | None = None) -> Tensor:
         """(B, d) what the layers make of ids (B,) at positions (B,), in the first rows of the cache."""
@@ -91,28 +97,62 @@ class Decoder:
         return self.policy.read(ids[:, None], where.expand(3, -1)[..., None], cache=cache, mask=mask).hidden[:, 0]
 
     def step(self, ids: Tensor, where: Tensor, cache: RowCache, common: Shared | None) -> Tensor:
-        rows, heads, kv, size = len(ids), self.heads, self.kv, self.size
+        rows, kv, size = len(ids), self.kv, self.size
         bias = cache.begin_one(rows)  # (B, 1, reach), or None where all rows are equally long
         cos, sin = self.turned(where)
         x = self.language.embed_tokens.weight[ids]  # (B, d)
-        width = (x.shape[-1],)
         for k, layer in enumerate(self.layers):
-            mixed = rms_norm(x, width, layer.norm, self.eps) @ layer.qkv
-            both = mixed[:, : (heads + kv) * size].view(rows, heads + kv, size)
-            both = rms_norm(both, (size,), None, self.eps) * layer.scales
-            crossed = both.view(rows, heads + kv, 2, size // 2).flip(2).view_as(both)
-            both = torch.addcmul(both * cos, crossed, sin)
-            values = mixed[:, (heads + kv) * size :].reshape(rows * kv, size)
-            kept, held = cache.append(both[:, heads:].reshape(rows * kv, size), values, k)  # (B · kv, reach, size)
-            if common is None:
-                seen = attended(both[:, :heads], kept, held, bias)
+            queries, keys, values = self.mixed(x, layer, cos, sin)
+            kept, held = cache.append(keys.reshape(rows * kv, size), values.reshape(rows * kv, size), k)
+            if common is None:  # over (B · kv, reach, size)
+                seen = attended(queries, kept, held, bias)
             else:
-                seen = attended_in_common(both[:, :heads], kept, held, bias, common, k)
-            x = torch.addmm(x, seen, layer.out)
-            wide = rms_norm(x, width, layer.norm_mlp, self.eps) @ layer.gate_up
-            gate, up = wide.chunk(2, dim=-1)
-            x = torch.addmm(x, silu(gate).mul_(up), layer.down)
-        return rms_norm(x, width, self.language.norm.weight, self.eps)
+                seen = attended_in_common(queries, kept, held, bias, common, k)
+            x = self.thought(x, seen, layer)
+        return rms_norm(x, (x.shape[-1],), self.language.norm.weight, self.eps)
+
+    def read(self, ids: Tensor, where: Tensor, seen: Seen | None, cache: RowCache, mask: Tensor) -> None:
+        """Keys and values of ids (B, L) at positions (3, B, L) into a cache that was made ready for them."""
+        if not self.lean:
+            self.policy.read(ids, where, seen, cache=cache, mask=mask)
+            return
+        rows, width, heads, kv, size = *ids.shape, self.heads, self.kv, self.size
+        x = self.language.embed_tokens.weight[ids.flatten()]  # (B · L, d)
+        visual = torch.nonzero(ids.flatten() == self.policy.tokens.image)[:, 0]
+        if seen is not None:
+            x[visual] = seen.tokens
+        cos, sin = (part.view(rows * width, 1, size) for part in self.language.rotary_emb(x, where))
+        sin = sin * self.sign
+        # the heads that share a key are further queries of it: (B, kv, heads / kv · L, size)
+        bias = torch.zeros(mask.shape, device=x.device).masked_fill_(~mask, -torch.inf).repeat(1, 1, heads // kv, 1)
+        for k, layer in enumerate(self.layers):
+            queries, keys, values = self.mixed(x, layer, cos, sin)
+            keys, values = (part.view(rows, width, kv, size).transpose(1, 2) for part in (keys, values))
+            kept, held = cache.update(keys, values, k)
+            if k + 1 == len(self.layers):
+                return
+            asked = queries.view(rows, width, kv, heads // kv, size).permute(0, 2, 3, 1, 4).flatten(2, 3)
+            found = scaled_dot_product_attention(asked, kept, held, attn_mask=bias, scale=1.0)
+            found = found.view(rows, kv, heads // kv, width, size).permute(0, 3, 1, 2, 4)
+            x = self.thought(x, found.reshape(rows * width, heads * size), layer)
+            if seen is not None and k < len(seen.deep):
+                x[visual] += seen.deep[k]
+
+    def mixed(self, x: Tensor, layer: Fused, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (n, heads, size), keys and values (n, kv, size) of tokens (n, d), turned to their positions."""
+        heads, kv, size = self.heads, self.kv, self.size
+        mixed = (rms_norm(x, (x.shape[-1],), layer.norm, self.eps) @ layer.qkv).view(len(x), heads + 2 * kv, size)
+        both = rms_norm(mixed[:, : heads + kv], (size,), None, self.eps) * layer.scales
+        crossed = both.view(len(x), heads + kv, 2, size // 2).flip(2).view_as(both)
+        both = torch.addcmul(both * cos, crossed, sin)
+        return both[:, :heads], both[:, heads:], mixed[:, heads + kv :]
+
+    def thought(self, x: Tensor, seen: Tensor, layer: Fused) -> Tensor:
+        """(n, d) tokens after what attention saw (n, heads · size) and the layer's MLP."""
+        x = torch.addmm(x, seen, layer.out)
+        wide = rms_norm(x, (x.shape[-1],), layer.norm_mlp, self.eps) @ layer.gate_up
+        gate, up = wide.chunk(2, dim=-1)
+        return torch.addmm(x, silu(gate).mul_(up), layer.down)
 
     def turned(self, where: Tensor) -> tuple[Tensor, Tensor]:
         """(B, 1, size) cosine and signed sine of rows' positions: words stand at the same one in all three."""
@@ -120,9 +160,7 @@ class Decoder:
         if last >= len(self.cos):
             at = torch.arange(max(last + 1, POSITIONS, 2 * len(self.cos)), device=where.device)
             cos, sin = self.language.rotary_emb(self.language.embed_tokens.weight, at.expand(3, 1, -1))
-            sign = torch.ones(self.size, device=where.device)
-            sign[: self.size // 2] = -1.0
-            self.cos, self.sin = cos[0], sin[0] * sign
+            self.cos, self.sin = cos[0], sin[0] * self.sign
         return self.cos[where][:, None], self.sin[where][:, None]
 
 
@@ -144,12 +182,14 @@ def attended_in_common(
     kv, cut = len(keys) // rows, common.length
 
     def together(part: Tensor) -> Tensor:  # (B, heads, n) to (G · kv, m · heads / kv, n)
-        gathered = part[common.members].view(groups, most, kv, heads // kv, -1)
+        gathered = part if common.in_order else part[common.members.flatten()]
+        gathered = gathered.unflatten(1, (kv, heads // kv)).unflatten(0, (groups, most))
         return gathered.transpose(1, 2).reshape(groups * kv, most * heads // kv, -1)
 
     def apart(part: Tensor) -> Tensor:  # and back
         spread = part.view(groups, kv, most, heads // kv, -1).transpose(1, 2)
-        return spread.reshape(groups * most, heads, -1)[common.back]
+        flat = spread.reshape(groups * most, heads, -1)
+        return flat if common.in_order else flat[common.back]
 
     first = apart(torch.bmm(together(queries), common.keys[layer].transpose(1, 2)))  # (B, heads, cut)
     own = torch.bmm(queries.reshape(len(keys), -1, size), keys[:, cut:].transpose(1, 2)).view(rows, heads, -1)
@@ -157,7 +197,7 @@ def attended_in_common(
         own.add_(bias[..., cut:])
     weights = torch.cat([first, own], dim=-1).softmax(-1)
     seen = torch.bmm(weights[..., cut:].reshape(len(keys), heads // kv, -1), values[:, cut:]).view(rows, heads, size)
-    seen = seen + apart(torch.bmm(together(weights[..., :cut]), common.values[layer]))
+    seen += apart(torch.bmm(together(weights[..., :cut]), common.values[layer]))
     return seen.view(rows, heads * size)
 
 
