@@ -15,7 +15,8 @@ def pieces(tokens: Tokens, text: str, **options: bool) -> list[str]:
 
 def test_each_coordinate_from_0_to_1_is_one_token(tokens: Tokens):
     assert all(len(tokens.encode(f"{k / 100:.2f}")) == 1 for k in range(101))
-    assert pieces(tokens, "[0.31, 0.20]") == ["[", "0.31", ", ", "0.20", "]"]
+    assert pieces(tokens, "[0.31, 0.20]") == ["[", "0.31, ", "0.20]"]  # in a box it takes the sign behind it
+    assert pieces(tokens, "at 0.31.")[1:] == [" 0.31", "."]
 
 
 @pytest.mark.parametrize("number", ["10.31", "0.312", "3.5"])

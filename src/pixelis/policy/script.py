@@ -132,16 +132,23 @@ def answered(thought: str, answer: str, *, step: int) -> list[Piece]:
 
 def observed(result: ToolResult, view: str | None, media: MediaSet, style: Style, *, step: int) -> list[Piece]:
     """What a call gave back: its text, the view that it made, and the beginning of the policy's next turn."""
-    said = result.text or result.error or result.status
-    pieces: list[Piece] = [
-        Words("\n<|im_start|>user\n<tool_response>\n", "observation", control=True, step=step),
-        Words(said, "observation", step=step),
+    if view is None:
+        return told(result, step=step)
+    look: list[Piece] = [
+        Words(f"\n{view}: ", "observation", step=step),
+        Look(view, media.medium(view).frame(0), style.view_pixels, "observation", step),
     ]
-    if view is not None:
-        pieces.append(Words(f"\n{view}: ", "observation", step=step))
-        pieces.append(Look(view, media.medium(view).frame(0), style.view_pixels, "observation", step))
-    tail = "\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
-    return [*pieces, Words(tail, "observation", control=True, step=step)]
+    *words, tail = told(result, step=step)
+    return [*words, *look, tail]
+
+
+def told(result: ToolResult, *, step: int) -> list[Piece]:
+    """What a call gave back in words, and the beginning of the policy's next turn."""
+    return [
+        Words("\n<|im_start|>user\n<tool_response>\n", "observation", control=True, step=step),
+        Words(result.text or result.error or result.status, "observation", step=step),
+        Words("\n</tool_response><|im_end|>\n<|im_start|>assistant\n", "observation", control=True, step=step),
+    ]
 
 
 def reminded(reason: str, *, step: int) -> list[Piece]:

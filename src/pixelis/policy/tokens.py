@@ -102,7 +102,11 @@ def train_tokenizer(texts: Iterable[str], schemas: Sequence[dict[str, Any]], *, 
     tokenizer.add_tokens([AddedToken(t, special=True, normalized=False) for t in (*SPECIALS, *TAGS)])
     tokenizer.pad_token, tokenizer.eos_token = SPECIALS[0], SPECIALS[2]
     coordinates = [AddedToken(f"{k / 100:.2f}", normalized=False, single_word=True) for k in range(101)]
-    tokenizer.add_tokens([*coordinates, *(AddedToken(t, normalized=False) for t in json_pieces(schemas))])
+    # In a box a coordinate takes the sign behind it, so that each stands next to the one before; in a text the space.
+    shapes = ("{}, ", "{}]", " {}")
+    inside = [AddedToken(shape.format(f"{k / 100:.2f}"), normalized=False) for k in range(101) for shape in shapes]
+    pieces = [AddedToken(text, normalized=False) for text in json_pieces(schemas)]
+    tokenizer.add_tokens([*coordinates, *inside, *pieces])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 

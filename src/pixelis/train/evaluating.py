@@ -72,24 +72,25 @@ def coordinates_of(tokens: Tokens) -> Tensor:
     """(V,) the coordinate that a token stands for; NaN for all others."""
     out = torch.full((len(tokens),), torch.nan)
     for k in range(101):
-        ids = tokens.encode(f"{k / 100:.2f}")
-        if len(ids) == 1:
-            out[ids[0]] = k / 100
+        for shape in ("{}", "{}, ", "{}]", " {}"):
+            ids = tokens.encode(shape.format(f"{k / 100:.2f}"))
+            if len(ids) == 1:
+                out[ids[0]] = k / 100
     return out
 
 
 def written_boxes(top: Tensor, given: Lessons, units: Tensor) -> tuple[Tensor, Tensor]:
     """(n, 4) twice: the boxes that the policy would write in its calls, and those that the teacher wrote.
 
-    A box is four coordinates among the tokens of a call, two tokens apart (a comma between them). Where the policy
-    would write something else than a coordinate, its box has no area.
+    A box is four coordinates in a row among the tokens of a call. Where the policy would write something else than a
+    coordinate, its box has no area.
     """
     wanted = units[given.targets]
     at = torch.nonzero(given.actions & torch.isfinite(wanted))[:, 0]
     if len(at) < 4:
         return units.new_zeros(0, 4), units.new_zeros(0, 4)
     fours = at.unfold(0, 4, 1)  # every run of four coordinates
-    whole = (fours[:, 3] - fours[:, 0] == 6) & (given.row[fours[:, 0]] == given.row[fours[:, 3]])
+    whole = (fours[:, 3] - fours[:, 0] == 3) & (given.row[fours[:, 0]] == given.row[fours[:, 3]])
     places = fours[whole]
     return units[top][places].nan_to_num(0.0), wanted[places]
 

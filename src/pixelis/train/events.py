@@ -51,7 +51,7 @@ def event(wall: float, step: int, values: Mapping[str, float]) -> bytes:
     summary = b"".join(
         text(1, text(1, tag.encode()) + varint(2 << 3 | 5) + struct.pack("<f", value)) for tag, value in values.items()
     )
-    return varint(1 << 3 | 1) + struct.pack("<d", wall) + varint(2 << 3) + varint(step) + text(5, summary)
+    return varint(1 << 3 | 1) + struct.pack("<d", wall) + varint(2 << 3) + varint(step & 2**64 - 1) + text(5, summary)
 
 
 class Events:

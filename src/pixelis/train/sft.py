@@ -37,6 +37,7 @@ from pixelis.policy.chat_server import PREFIX
 from pixelis.policy.nano import NanoConfig
 from pixelis.policy.script import Style
 from pixelis.train.crew import Crew, crew, trained
+from pixelis.train.drills import drill_batch
 from pixelis.train.evaluating import evaluate
 from pixelis.train.examples import Example
 from pixelis.train.export import export
@@ -54,6 +55,8 @@ from pixelis.train.starting import (
 )
 from pixelis.train.state import State, load_state, save_state
 
+DRILL_RISE = 20
+"""Drills over which the learning rate rises."""
 FIRST_STEPS = 20
 """After these the speed is known well enough to fit a budget of minutes."""
 
@@ -110,6 +113,8 @@ class SftConfig(Config):
     label_smoothing: float = Field(default=0.05, ge=0.0, lt=1.0)
     grad_norm: float = Field(default=1.0, gt=0.0)
     """Cap on the norm of the gradient."""
+    drill_steps: int = Field(default=0, ge=0)
+    """Batches of conversations made by rule, without pictures, before the first epoch: for random weights (drills)."""
     warmup_epochs: float = 1.0
     """Epochs on the full pool before the curriculum."""
     curriculum: bool = True
@@ -211,7 +216,8 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
         optimizer = begin_optimizer(config, student)
         found = load_state(out, student, optimizer)
         state = found or State(np.random.default_rng(config.seed), np.full(len(pool), np.nan), epochs=config.epochs)
-        log, watch = Log(out, state.step, us), Watch(state)
+        log, watch = Log(out, state.step or state.drilled - config.drill_steps, us), Watch(state)
+        drill_first(config, taught, optimizer, state, log, watch, show, out, us)
         while state.visited < round(state.epochs * len(pool)):
             watch.again()
             if not state.batches:
@@ -219,7 +225,8 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
             batch = state.batches[0]
             examples = [example(train, pool[k]) for k in batch]
             dropped = [dropouts(config, each, state.rng) for each in examples]
-            losses = teach(config, taught, optimizer, examples, dropped, state, len(pool), us)
+            now = rate(config, state.visited / (state.epochs * len(pool)))
+            losses = teach(config, taught, optimizer, examples, dropped, now, us)
             remember(state, batch, losses)
             watch.tick(sum(pool[k].tokens for k in batch))
             if state.step % config.log_every == 0 or not state.batches:
@@ -248,6 +255,34 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
     )
 
 
+def drill_first(
+    config: SftConfig,
+    taught: Any,
+    optimizer: torch.optim.Optimizer,
+    state: State,
+    log: Log,
+    watch: Watch,
+    show: Show,
+    out: Path,
+    us: Crew,
+) -> None:
+    """Conversations without pictures, made by rule, before the first epoch."""
+    student: Student = getattr(taught, "module", taught)
+    policy = student.policy
+    while state.drilled < config.drill_steps:
+        watch.again()
+        batch = drill_batch(state.rng, policy.tokens, policy.style, policy.optics, config.batch_tokens)
+        nothing = [np.zeros(len(each), dtype=bool) for each in batch]
+        losses = teach(config, taught, optimizer, batch, nothing, min(1.0, (state.drilled + 1) / DRILL_RISE), us)
+        state.drilled += 1
+        watch.tick(sum(len(each) for each in batch))
+        if state.drilled % config.log_every == 0:
+            log.write(state.drilled - config.drill_steps, drill_loss=losses.sft, drill_nats=float(losses.nats.mean()))
+            show(watch.now(losses.sft, 1, "drills"))
+        if watch.save_due(config.save_minutes, config.log_every, us):
+            save_state(out, watch.stamp(), student, optimizer, us)
+
+
 class Losses(NamedTuple):
     """One step's losses over all processes."""
 
@@ -263,11 +298,10 @@ def teach(
     optimizer: torch.optim.Optimizer,
     examples: Sequence[Example],
     dropped: Sequence[NDArray[np.bool_]],
-    state: State,
-    pool: int,
+    share_of_peak: float,
     us: Crew,
 ) -> Losses:
-    """One step of the optimizer on a batch (eq:sft_total_obj_compact)."""
+    """One step of the optimizer on a batch (eq:sft_total_obj_compact), at a share of the peak learning rate."""
     student: Student = getattr(taught, "module", taught)
     taught.train()
     mine = us.share(range(len(examples)))
@@ -283,7 +317,7 @@ def teach(
     (sft_total(sft, tool, alpha_tool=config.alpha_tool) * us.world).backward()
     torch.nn.utils.clip_grad_norm_(trained(student).values(), config.grad_norm)
     for group in optimizer.param_groups:
-        group["lr"] = group["peak"] * rate(config, state.visited / (state.epochs * pool))
+        group["lr"] = group["peak"] * share_of_peak
     optimizer.step()
     return gathered(sft, tool, said.nats, given, mine, len(examples), us)
 

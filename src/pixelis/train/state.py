@@ -33,6 +33,8 @@ class State:
     """Draws the order of examples and the dropouts."""
     errors: NDArray[np.float64]
     """(pool,) predicted error of each example at its last visit; NaN before the first."""
+    drilled: int = 0
+    """Drills so far; they come before the first step."""
     step: int = 0
     epoch: int = 0
     """Epochs that have begun."""
