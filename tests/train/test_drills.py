@@ -1,4 +1,4 @@
-"""Drills are real conversations: their calls are read back by the grammar, and what they ask for is in what was given."""
+"""Drills are real conversations: the grammar reads their calls, and what they ask for was given before."""
 
 import json
 import re

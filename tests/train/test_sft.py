@@ -92,7 +92,7 @@ def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(finished, settings
 
 @pytest.mark.parametrize("shard", [False, True])
 def test_two_processes_learn_what_one_does(settings, tmp_path, shard):
-    changes = {"epochs": 1, "seed": 3, "optimizer": "adamw" if shard else "muon"}
+    changes = {"epochs": 1, "seed": 3, "lr": 2e-3, "optimizer": "adamw" if shard else "muon"}
     alone = tmp_path / "one"
     train_sft(settings(**changes), alone)
     pair = tmp_path / "two"

@@ -121,7 +121,7 @@ def ours(policy: Policy, batches: Sequence[Sequence[Example]]) -> Callable[[], N
         chosen = list(range(at * size, (at + 1) * size))
         state.batches.append(chosen)
         dropped = [dropouts(config, each, state.rng) for each in batches[at]]
-        losses = teach(config, student, optimizer, batches[at], dropped, state, pool, Crew())
+        losses = teach(config, student, optimizer, batches[at], dropped, 1.0, Crew())
         remember(state, chosen, losses)
 
     return learn
