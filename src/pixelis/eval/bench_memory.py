@@ -97,7 +97,7 @@ def measure(chain: int, nano: NanoConfig = NanoConfig(), *, queries: int = QUERI
     before = resident_mb("VmRSS")
     with torch.inference_mode():
         groups = engine.run()
-    longest = max(len(one.ledger) for group in groups for one in group)
+    longest = max(len(one.ledger) for group in groups for one in group if one.ledger is not None)
     cache_mb = engine.rows.cache.bytes / MB
     return Held(chain, queries * samples, longest, before, resident_mb("VmHWM"), cache_mb)
 
