@@ -17,7 +17,7 @@ from pixelis.config import load_config
 from pixelis.errors import ConfigError
 from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.trace import codec
-from pixelis.train.sft import SftConfig
+from pixelis.train.sft_config import SftConfig
 
 PHOTOGRAPH = str(Path(__file__).parents[2] / "src" / "pixelis" / "demo" / "astronaut_sign.jpg")
 

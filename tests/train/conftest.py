@@ -9,7 +9,7 @@ from pixelis.policy.nano import NANO_STYLE, NanoConfig, build_nano
 from pixelis.policy.pictures import Optics
 from pixelis.policy.tokens import Tokens, train_tokenizer
 from pixelis.train.prepared import corpus_texts, prepare, tool_schemas
-from pixelis.train.sft import SftConfig
+from pixelis.train.sft_config import SftConfig
 
 TINY = {
     "hidden": 32,

@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from pixelis.train.sft import SftConfig, train_sft
+from pixelis.train.sft import train_sft
+from pixelis.train.sft_config import SftConfig
 
 if __name__ == "__main__":
     train_sft(SftConfig.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))

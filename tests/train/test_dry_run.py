@@ -7,7 +7,7 @@ import pytest
 from pixelis.config import load_config
 from pixelis.errors import ConfigError
 from pixelis.train.dry_run import dry_run
-from pixelis.train.sft import SftConfig
+from pixelis.train.sft_config import SftConfig
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 

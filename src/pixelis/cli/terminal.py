@@ -16,7 +16,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="A shipped name (nano-sft), a folder that `pixelis train sft` wrote, a hub id, or a server: openai:URL#name.",
+        help="nano-sft, a folder that `pixelis train sft` wrote, a hub id, or a server: openai:URL#name.",
     ),
 ]
 

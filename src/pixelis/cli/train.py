@@ -14,7 +14,8 @@ from pixelis.cli.terminal import AsJson, print_json, printable
 
 if TYPE_CHECKING:
     from pixelis.train.dry_run import Plan
-    from pixelis.train.sft import SftConfig, SftReport
+    from pixelis.train.sft import SftReport
+    from pixelis.train.sft_config import SftConfig
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -46,7 +47,8 @@ def sft(
     Kill it at any moment and run the same command: it goes on. Under torchrun every process takes its share.
     """
     from pixelis.config import load_config
-    from pixelis.train.sft import SftConfig, train_sft
+    from pixelis.train.sft import train_sft
+    from pixelis.train.sft_config import SftConfig
 
     settings = load_config(SftConfig, config, overrides or [])
     if dry_run:

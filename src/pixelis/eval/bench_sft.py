@@ -33,7 +33,8 @@ from pixelis.train.crew import Crew
 from pixelis.train.examples import Example, outputs, step_row, steps_from
 from pixelis.train.heads import ToolHeads
 from pixelis.train.lessons import Student
-from pixelis.train.sft import SftConfig, dropouts, remember, teach
+from pixelis.train.sft import dropouts, remember, teach
+from pixelis.train.sft_config import SftConfig
 from pixelis.train.starting import begin_optimizer
 from pixelis.train.state import State
 

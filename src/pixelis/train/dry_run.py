@@ -6,7 +6,7 @@ An estimate, and it says so: of a model that no machine here can hold, it has be
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,10 +20,8 @@ from pixelis.policy.pictures import Optics, fitted
 from pixelis.policy.script import Style, spread
 from pixelis.train.heads import ToolHeads
 from pixelis.train.prepared import tool_schemas
+from pixelis.train.sft_config import SftConfig
 from pixelis.train.starting import begin_policy
-
-if TYPE_CHECKING:
-    from pixelis.train.sft import SftConfig
 
 LOOKED_AT = 100
 """Records that the mean length is taken from."""

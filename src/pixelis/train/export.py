@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,11 +19,9 @@ from pixelis.train.evaluating import readings
 from pixelis.train.lessons import Student
 from pixelis.train.prepared import Prepared
 from pixelis.train.run import Watch
+from pixelis.train.sft_config import SftConfig
 from pixelis.train.starting import Lesson
 from pixelis.train.state import State
-
-if TYPE_CHECKING:
-    from pixelis.train.sft import SftConfig
 
 MOST_EXAMPLES = 4000
 """Trajectories whose steps train g_φ and h_ψ: at d = 4096 they are held in a few gigabytes."""

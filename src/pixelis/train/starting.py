@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,9 +22,7 @@ from pixelis.train.lessons import Student
 from pixelis.train.optimizers import MuonAdamW
 from pixelis.train.prepared import Prepared, corpus_texts, prepare, tool_schemas
 from pixelis.train.run import Now, Show
-
-if TYPE_CHECKING:
-    from pixelis.train.sft import SftConfig
+from pixelis.train.sft_config import SftConfig
 
 SORTED_TOGETHER = 16
 """Batches whose examples are sorted by length among themselves: little filling, yet other company every epoch."""
