@@ -27,15 +27,18 @@ SAYINGS: Mapping[str, Callable[[Chain], Wordings]] = {
 """For each template the wordings of its conclusion, all of one meaning."""
 
 
-def conclude(item: Item, notes: Sequence[Reference], drafts: Sequence[Draft], words: str, *, rng: Generator) -> str:
+def conclude(
+    item: Item, notes: Sequence[Reference], drafts: Sequence[Draft], words: str, *, rng: Generator | None
+) -> str:
     """How an answer follows from the notes, in a short sentence; `words` are the answer, or the option that it names.
 
-    It never contradicts the answer: where rounded numbers would, it goes without them. One draw from `rng`.
+    It never contradicts the answer: where rounded numbers would, it goes without them. One draw from `rng`;
+    without it the first wording.
     """
     chain = Chain(item, notes, drafts, words)
     try:
         wordings = SAYINGS.get(item.template, plain)(chain)
     except (Unanswerable, KeyError, ZeroDivisionError):
         wordings = plain(chain)
-    said = with_article(wordings[int(rng.integers(len(wordings)))])
+    said = with_article(wordings[0 if rng is None else int(rng.integers(len(wordings)))])
     return said[0].upper() + said[1:]

@@ -33,10 +33,14 @@ class TeacherConfig(Config):
     item's own answer; `auto` is the oracle where it knows the way, else the answer; `plugin` is your own."""
     plugin: str = ""
     """`module:factory` of a teacher, for `kind: plugin`."""
-    detours: bool = True
-    """Whether the oracle stumbles and recovers as a strong model does; without, it takes the shortest way."""
+    detours: float = Field(default=1.0, ge=0.0, le=1.0)
+    """In how many items, of 1, the oracle stumbles and recovers as a strong model does; in the others it takes the
+    shortest way."""
     by_eye: float = Field(default=1.0, ge=0.0, le=1.0)
     """How often, of 1, the oracle looks at a place that no tool has returned: less for a policy with weak eyes."""
+    plain: bool = False
+    """For a small policy: the oracle says one thing in one way, goes in the order of the question, and hands boxes on
+    as they were printed, so that what it writes is copied and not chosen."""
     server: ServerConfig = ServerConfig()
     max_turns: int = Field(default=16, ge=1, le=64)
     """Replies after which a VLM's trace ends without an answer."""

@@ -76,14 +76,16 @@ def solve_item(
     toolbox: RunsCalls,
     *,
     rng: Generator,
-    detours: bool = True,
+    detours: float = 1.0,
     by_eye: float = 1.0,
+    plain: bool = False,
     created_at: datetime = EPOCH,
 ) -> Solved:
     """Solve one item. Wordings and detours come from `rng`; the answer comes from what the tools returned.
 
     The toolbox should have `seg="classical"`. Where the tools do not give it away, the answer is a guess and nothing is
-    cited; it is never empty. `detours=False` takes the shortest way. ConfigError for an item of another world.
+    cited; it is never empty. `detours` is how likely it goes ways round; at 0 it takes the shortest way. ConfigError
+    for an item of another world.
     """
     item, media = rendered.item, MediaSet(rendered.media)
     solver = SOLVERS.get(item.template)
@@ -92,13 +94,14 @@ def solve_item(
             f"the oracle does not know the template {item.template!r} of item {item.id}: "
             "a VLM can teach it (teacher.kind: vlm), or its answer alone (teacher.kind: answers)"
         )
-    session = Session(item, media, toolbox, rng, Voice(rng))
-    said = solver(Hands(session, Detours(session, enabled=detours, by_eye=by_eye)))
+    session = Session(item, media, toolbox, rng, Voice(rng, plain=plain), plain=plain)
+    round_about = detours == 1.0 or (detours > 0.0 and session.chance(detours))
+    said = solver(Hands(session, Detours(session, enabled=round_about, by_eye=by_eye)))
     answer = said or computed(session)
     cited = session.cited if answer else ()
     final = as_answer(item, answer) if answer else guess(item, rng)
     words = item.options[ord(final) - ord("A")] if item.options else final
-    why = conclude(item, session.notes, session.drafts, words, rng=rng) if answer else ""
+    why = conclude(item, session.notes, session.drafts, words, rng=None if plain else rng) if answer else ""
     trace = seal_trace(
         id=item.id.replace("/", "-"),
         query=item.question,

@@ -9,11 +9,13 @@ from rapidfuzz.distance import Levenshtein
 
 from pixelis.data import detours
 from pixelis.data.detours import Detours
-from pixelis.data.oracle_session import Found, Line, Seen, Session, around, colour_of, grown, holds
+from pixelis.data.oracle_session import Found, Line, Seen, Session, around, as_read, colour_of, grown, holds
 from pixelis.geometry import Track, UnitBox
 from pixelis.metrics.overlap import box_iou
 from pixelis.tools.grounding import understand
 
+ROOM = 0.6
+"""The scale of a view that shows a box with a third of its size around it."""
 SURE_READING = 0.9
 """A reading under this confidence is read again another way."""
 WHOLE: UnitBox = (0.0, 0.0, 1.0, 1.0)
@@ -83,7 +85,9 @@ class Hands:
         s = self.s
         if self.detours.take("miss"):
             s.zoom(detours.elsewhere(s, found.box), found.phrase, "miss", **found.place)
-        view = s.zoom(roomy(found.box), found.phrase, "closer", **found.place)
+        room: dict[str, Any] = {"scale": ROOM} if s.plain else {}
+        box = found.box if s.plain else roomy(found.box)
+        view = s.zoom(box, found.phrase, "closer", **room, **found.place)
         again = s.seg(found.phrase, "find", media=view.view) if view.ok else []
         near = [f for f in again if overlap(f, found) > 0.5]
         return near[:1]
@@ -161,7 +165,12 @@ class Hands:
                 again = s.read(what, "reread", box=list(grown(box, 0.02)), media=media)
                 lines = max(lines, again, key=quality)
         elif d.take("reread"):
-            s.read(what, "reread", box=list(around_line(lines[0])), media=media)
+            s.read(
+                what,
+                "reread",
+                box=list(as_read(lines[0].span.box_unit) if s.plain else around_line(lines[0])),
+                media=media,
+            )
         return lines
 
     # --- describing
@@ -171,7 +180,8 @@ class Hands:
         s = self.s
         args: dict[str, Any] = {"box": list(found.box), "attributes": [attribute], **found.place}
         if by_colour:
-            args |= {"box": list(roomy(found.box)), "of": f"{colour_of(found.phrase)} thing"}
+            args |= {"of": f"{colour_of(found.phrase)} thing"}
+            args |= {} if s.plain else {"box": list(roomy(found.box))}
         plan = "measure"
         if self.detours.take("refused"):
             detours.refused(s, "PROP", attribute, plan, **args)

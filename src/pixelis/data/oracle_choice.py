@@ -11,13 +11,13 @@ from pixelis.tools.grounding import understand
 def options(h: Hands) -> list[str]:
     """The options in the order in which they are looked for: mostly as listed."""
     listed = list(h.s.item.options)
-    return listed if h.s.chance(0.7) else [listed[int(i)] for i in h.s.rng.permutation(len(listed))]
+    return listed if h.s.plain or h.s.chance(0.7) else [listed[int(i)] for i in h.s.rng.permutation(len(listed))]
 
 
 def present(h: Hands) -> None:
     """The one option that is there."""
     s = h.s
-    hasty = s.chance(0.6)
+    hasty = s.plain or s.chance(0.6)
     seen: dict[str, Found] = {}
     for option in options(h):
         found = h.find(option, must=False)

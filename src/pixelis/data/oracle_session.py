@@ -79,6 +79,8 @@ class Session:
     toolbox: RunsCalls
     rng: Generator
     voice: Voice
+    plain: bool = False
+    """Choices that nothing depends on are not drawn: the first is taken."""
     drafts: list[Draft] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)
     notes: list[Reference] = field(default_factory=list)
@@ -92,7 +94,7 @@ class Session:
     """Whether this chain leaves the first medium unnamed."""
 
     def __post_init__(self) -> None:
-        self.terse = len(self.media.given) == 1 and self.chance(0.8)
+        self.terse = len(self.media.given) == 1 and (self.plain or self.chance(0.8))
 
     # --- calls
 
@@ -197,7 +199,7 @@ class Session:
         return bool(self.rng.random() < share)
 
     def choose(self, options: Sequence[Any]) -> Any:
-        return options[int(self.rng.integers(len(options)))]
+        return options[0 if self.plain else int(self.rng.integers(len(options)))]
 
 
 def colour_of(phrase: str) -> str:

@@ -46,14 +46,15 @@ class Teacher(Protocol):
 class OracleTeacher:
     """The teacher that knows each template's way to the answer, and takes it with real tool calls."""
 
-    def __init__(self, *, detours: bool = True, by_eye: float = 1.0) -> None:
+    def __init__(self, *, detours: float = 1.0, by_eye: float = 1.0, plain: bool = False) -> None:
         self.detours = detours
         self.by_eye = by_eye
+        self.plain = plain
 
     def teach(self, rendered: Rendered, toolbox: OffersTools, *, rng: Generator) -> Lesson:
         from pixelis.data.oracle import solve_item
 
-        solved = solve_item(rendered, toolbox, rng=rng, detours=self.detours, by_eye=self.by_eye)
+        solved = solve_item(rendered, toolbox, rng=rng, detours=self.detours, by_eye=self.by_eye, plain=self.plain)
         return Lesson(solved.trace, solved.blobs, solved.cited)
 
     def close(self) -> None:
@@ -107,7 +108,7 @@ def make_teacher(config: CorpusConfig, replies: Path) -> Teacher:
     """The teacher that a configuration names; `replies` is where a VLM's replies are kept."""
     wanted = config.teacher
     if wanted.kind in ("oracle", "auto"):
-        oracle = OracleTeacher(detours=wanted.detours, by_eye=wanted.by_eye)
+        oracle = OracleTeacher(detours=wanted.detours, by_eye=wanted.by_eye, plain=wanted.plain)
         return oracle if wanted.kind == "oracle" else AutoTeacher(oracle)
     if wanted.kind == "answers":
         return AnswersTeacher()

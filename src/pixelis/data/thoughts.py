@@ -120,15 +120,16 @@ BACK: dict[str, tuple[str, ...]] = {
 
 
 class Voice:
-    """Thoughts drawn from one stream of chance."""
+    """Thoughts drawn from one stream of chance; or `plain`, one wording for each, and always after a look back."""
 
-    def __init__(self, rng: Generator) -> None:
+    def __init__(self, rng: Generator, *, plain: bool = False) -> None:
         self.rng = rng
+        self.plain = plain
 
     def plan(self, kind: str, what: str = "", last: ToolResult | None = None) -> str:
         """A thought before a call: perhaps a look back, then the plan."""
         said = with_article(self._one_of(PLANS[kind]).format(what=what.removeprefix("the ")))
-        if last is None or self.rng.random() > LOOK_BACK:
+        if last is None or (not self.plain and self.rng.random() > LOOK_BACK):
             return said
         return f"{self.back(last)} {said}"
 
@@ -139,7 +140,7 @@ class Voice:
         return text[0].upper() + text[1:]
 
     def _one_of(self, lines: tuple[str, ...]) -> str:
-        return lines[int(self.rng.integers(len(lines)))]
+        return lines[0] if self.plain else lines[int(self.rng.integers(len(lines)))]
 
 
 def reaction(last: ToolResult) -> tuple[str, dict[str, Any]]:

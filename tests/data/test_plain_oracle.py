@@ -1,0 +1,61 @@
+"""The oracle in its plain manner: nothing is left to chance, and boxes are handed on as they were printed."""
+
+import numpy as np
+import pytest
+
+from pixelis.data.oracle import solve_item
+from pixelis.data.thoughts import BACK, PLANS
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+from pixelis.world import generate
+
+SEEDS = (11, 12)
+
+
+@pytest.fixture(scope="module")
+def toolbox():
+    with Toolbox(ToolboxConfig(seg="classical", isolate=False, cache=False)) as box:
+        yield box
+
+
+@pytest.mark.parametrize("family", ["search", "choice", "space"])
+def test_another_stream_of_chance_changes_nothing(toolbox, family):
+    for seed in SEEDS:
+        made = generate(family, seed=seed, difficulty=1)
+        traces = [
+            solve_item(made, toolbox, rng=np.random.default_rng(k), detours=False, by_eye=0.0, plain=True).trace
+            for k in (0, 1)
+        ]
+        assert traces[0].seal == traces[1].seal
+
+
+def test_a_thought_has_one_wording_and_always_looks_back(toolbox):
+    made = generate("search", seed=11, difficulty=1)
+    trace = solve_item(made, toolbox, rng=np.random.default_rng(0), by_eye=0.0, plain=True).trace
+    first = {plan[0].split("{")[0] for plan in PLANS.values()}
+    assert all(any(start in step.thought for start in first) for step in trace.steps)
+    later = {back[0].split("{")[0] for back in BACK.values()}
+    assert all(any(step.thought.startswith(start) for start in later) for step in trace.steps[1:])
+
+
+def test_options_are_looked_for_in_their_order(toolbox):
+    for seed in range(30, 60):
+        made = generate("choice", seed=seed, difficulty=1)
+        if made.item.template != "choice.extreme":
+            continue
+        for k in range(3):
+            trace = solve_item(made, toolbox, rng=np.random.default_rng(k), detours=False, plain=True).trace
+            asked = [step.call.args["target"] for step in trace.steps if step.call.tool == "SEG"]
+            assert [phrase for phrase in asked if phrase in made.item.options] == list(made.item.options)
+        return
+    pytest.fail("no item of this template among the seeds")
+
+
+def test_a_region_is_enlarged_by_the_box_that_seg_printed(toolbox):
+    for seed in range(60):
+        made = generate("search", seed=seed, difficulty=2)
+        trace = solve_item(made, toolbox, rng=np.random.default_rng(seed), by_eye=0.0, plain=True).trace
+        for before, step in zip(trace.steps, trace.steps[1:], strict=False):
+            if before.call.tool == "SEG" and before.result.ok and "scale" in step.call.args:
+                assert "[" + ", ".join(f"{v:.2f}" for v in step.call.args["box"]) + "]" in before.result.text
+                return
+    pytest.fail("no view with room around it among the seeds")
