@@ -110,7 +110,8 @@ def find_checkpoint(name: str) -> str:
         return str(shipped)
     if "/" not in name or name.startswith((".", "/", "~")):
         known = sorted(p.name for p in resources.files(SHIPPED).iterdir() if p.is_dir() and not p.name.startswith("_"))
-        raise ConfigError(f"no model {name!r}: want a folder, a hub id such as Qwen/Qwen3-VL-8B-Instruct, or {known}")
+        also = f", or one of {', '.join(known)}" if known else ""
+        raise ConfigError(f"no model {name!r}: want a folder, a hub id such as Qwen/Qwen3-VL-8B-Instruct{also}")
     return name
 
 

@@ -8,23 +8,24 @@ corpus has, so that they cannot be learnt by heart. The form is that of real con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.random import Generator
 
+from pixelis.geometry import UnitBox
 from pixelis.policy import script
 from pixelis.policy.ledger import KINDS, Ledger
 from pixelis.policy.pictures import Optics
 from pixelis.policy.script import Piece, Style, Words
 from pixelis.policy.tokens import Tokens
 from pixelis.tools.backends.nanodet import COCO_NAMES
+from pixelis.tools.base import coordinates
+from pixelis.tools.colours import COLOURS
 from pixelis.tools.results import ToolCall, ToolResult
+from pixelis.tools.shapes import SHAPES
 from pixelis.train.examples import Example, no_steps, outputs
 from pixelis.world.vocabulary import invented
-
-COLOURS = ("red", "green", "blue", "yellow", "orange", "purple", "pink", "cyan", "white", "black", "grey", "brown")
-FIGURES = ("circle", "square", "triangle", "star", "ring", "diamond", "pentagon", "hexagon", "panel", "bar", "bell")
 
 Talk = list[tuple[str, ToolCall, str]]
 """Thought, call, and the words that came back."""
@@ -34,7 +35,7 @@ def phrase(rng: Generator) -> str:
     """Something to look for."""
     kind = rng.random()
     if kind < 0.5:
-        return f"{rng.choice(COLOURS)} {rng.choice(FIGURES)}"
+        return f"{rng.choice(COLOURS)} {rng.choice(SHAPES[:-1])}"
     return str(rng.choice(COCO_NAMES)) if kind < 0.7 else invented(rng)
 
 
@@ -46,18 +47,14 @@ def several(rng: Generator, low: int, high: int, make: Callable[[Generator], str
     return list(found)
 
 
-def box(rng: Generator) -> list[float]:
-    x, y = rng.uniform(0.0, 0.85, 2)
-    w, h = rng.uniform(0.05, 0.4, 2)
-    return [round(float(v), 2) for v in (x, y, min(x + w, 1.0), min(y + h, 1.0))]
+def box(rng: Generator) -> UnitBox:
+    x, y = rng.uniform(0.0, 0.85, 2).tolist()
+    w, h = rng.uniform(0.05, 0.4, 2).tolist()
+    return round(x, 2), round(y, 2), round(min(x + w, 1.0), 2), round(min(y + h, 1.0), 2)
 
 
-def printed(where: Sequence[float]) -> str:
-    return "[" + ", ".join(f"{v:.2f}" for v in where) + "]"
-
-
-def region(name: str, where: Sequence[float], rng: Generator) -> str:
-    return f"{name} {printed(where)} area {rng.uniform(0, 0.4):.2f} score {rng.uniform(0.3, 1):.2f}"
+def region(name: str, where: UnitBox, rng: Generator) -> str:
+    return f"{name} {coordinates(where)} area {rng.uniform(0, 0.4):.2f} score {rng.uniform(0.3, 1):.2f}"
 
 
 def number(rng: Generator) -> str:
@@ -71,8 +68,12 @@ def read_a_thing(rng: Generator) -> tuple[str, Talk, str, str]:
     others = f" Not the {things[0]}." if things[0] != asked else ""
     talk: Talk = [
         (f"First the {asked}.", ToolCall(tool="SEG", args={"target": asked}), region(asked, where, rng)),
-        (f"A closer look at the {asked}.", ToolCall(tool="ZOOM", args={"box": where}), f"view of {printed(where)}"),
-        ("Read it.", ToolCall(tool="OCR", args={"media": "View_0"}), f'"{said}" at {printed(box(rng))}'),
+        (
+            f"A closer look at the {asked}.",
+            ToolCall(tool="ZOOM", args={"box": list(where)}),
+            f"view of {coordinates(where)}",
+        ),
+        ("Read it.", ToolCall(tool="OCR", args={"media": "View_0"}), f'"{said}" at {coordinates(box(rng))}'),
     ]
     return f"What does the {asked} say?{others}", talk, f"It says {said}.", said
 
@@ -82,11 +83,11 @@ def one_of_many_lines(rng: Generator) -> tuple[str, Talk, str, str]:
     names = several(rng, 2, 6, invented)
     values = [number(rng) if rng.random() < 0.6 else invented(rng) for _ in names]
     places = [box(rng) for _ in names]
-    page = "; ".join(f'"{n}: {v}" at {printed(p)}' for n, v, p in zip(names, values, places, strict=True))
+    page = "; ".join(f'"{n}: {v}" at {coordinates(p)}' for n, v, p in zip(names, values, places, strict=True))
     k = int(rng.integers(len(names)))
     talk: Talk = [
         ("All lines.", ToolCall(tool="OCR", args={}), f"{len(names)} lines: {page}"),
-        (f'A closer look at "{names[k]}".', ToolCall(tool="ZOOM", args={"box": places[k]}), "view"),
+        (f'A closer look at "{names[k]}".', ToolCall(tool="ZOOM", args={"box": list(places[k])}), "view"),
     ]
     return f'What stands after "{names[k]}"?', talk, f"{names[k]}: {values[k]}.", values[k]
 
@@ -115,7 +116,7 @@ def one_of_many_regions(rng: Generator) -> tuple[str, Talk, str, str]:
     order = ("first", "second", "third", "fourth", "fifth", "sixth")[k]
     talk: Talk = [
         (f"Find the {name}.", ToolCall(tool="SEG", args={"target": name}), f"{count} regions: {listed}"),
-        (f"The {order} one.", ToolCall(tool="PROP", args={"box": places[k], "attributes": ["colour"]}), "seen"),
+        (f"The {order} one.", ToolCall(tool="PROP", args={"box": list(places[k]), "attributes": ["colour"]}), "seen"),
     ]
     return f"How many {name}s are there?", talk, f"Found {count}.", str(count)
 

@@ -9,6 +9,8 @@ How it departs from the paper:
   a corpus without a dev split has no dev loss, and advances every epoch.
 - The learning rate follows the share of examples that were visited, so that any batching has the same schedule.
 - A batch is a number of tokens; its examples have similar lengths, so that little of it is filling.
+- A policy from random weights may begin with drills (`drills`) and learn by Muon (`optimizers`); the paper starts from
+  an instruct model, and the defaults know neither.
 
 Everything that is drawn comes from one generator, which the state of the run keeps: a killed run goes on to the same
 weights, bit for bit on one thread.
