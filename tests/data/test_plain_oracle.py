@@ -9,6 +9,8 @@ from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.world import generate
 
 SEEDS = (11, 12)
+PROBING = ("lecture.next", "lecture.change")
+"""They look on every few seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +19,7 @@ def toolbox():
         yield box
 
 
-@pytest.mark.parametrize("family", ["search", "choice", "space"])
+@pytest.mark.parametrize("family", ["search", "choice", "space", "document", "lecture", "motion"])
 def test_another_stream_of_chance_changes_nothing(toolbox, family):
     for seed in SEEDS:
         made = generate(family, seed=seed, difficulty=1)
@@ -59,3 +61,21 @@ def test_a_region_is_enlarged_by_the_box_that_seg_printed(toolbox):
                 assert "[" + ", ".join(f"{v:.2f}" for v in step.call.args["box"]) + "]" in before.result.text
                 return
     pytest.fail("no view with room around it among the seeds")
+
+
+@pytest.mark.parametrize("family", ["lecture", "motion"])
+def test_a_moment_is_one_that_was_printed(toolbox, family):
+    """A time in a call stands in the question's media line or in a result before it, to two decimals."""
+    copied = 0
+    for seed in range(6):
+        made = generate(family, seed=seed, difficulty=1)
+        trace = solve_item(made, toolbox, rng=np.random.default_rng(seed), detours=False, by_eye=0.0, plain=True).trace
+        known = ""
+        for step in trace.steps:
+            for key in ("time_s", "start_s"):
+                if step.call.args.get(key) and "TEMP" in known and made.item.template not in PROBING:
+                    at = step.call.args[key]
+                    assert f"{at:.2f}" in known or f"{at + 0.05:.2f}" in known  # a clip is read just before its end
+                    copied += 1
+            known += f"{step.call.tool} {step.result.text}\n"
+    assert copied >= 3

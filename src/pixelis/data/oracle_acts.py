@@ -162,7 +162,7 @@ class Hands:
         lines = self.read_view(self.closer(box, what, media=media, scale=scale), what)
         if not lines or min(line.span.score for line in lines) < SURE_READING:
             if s.has_room:
-                again = s.read(what, "reread", box=list(grown(box, 0.02)), media=media)
+                again = s.read(what, "reread", box=list(s.room(box, 0.02)), media=media)
                 lines = max(lines, again, key=quality)
         elif d.take("reread"):
             s.read(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pixelis.data.oracle_acts import Hands, Said
 from pixelis.data.oracle_search import panel_text
-from pixelis.data.oracle_session import Found, colour_of, grown
+from pixelis.data.oracle_session import Found, colour_of
 from pixelis.tools.grounding import understand
 
 
@@ -96,7 +96,7 @@ def counted(h: Hands, phrase: str, media: str | None = None) -> None:
     if found and h.detours.take("recount", 2):
         boxes = [f.mask.box_unit or f.box for f in found]
         hull = (min(b[0] for b in boxes), min(b[1] for b in boxes), max(b[2] for b in boxes), max(b[3] for b in boxes))
-        view = h.closer(grown(hull, 0.04), f"{phrase} group", media=media)
+        view = h.closer(s.room(hull, 0.04), f"{phrase} group", media=media)
         again = s.seg(phrase, "count", media=view.view, limit=32) if view.ok else []
         found = again if len(again) == len(found) else found
     elif h.detours.take("recount"):
@@ -114,7 +114,7 @@ def colour(h: Hands) -> None:
         found = h.find(f"{option} {figure}", must=False)
         s.cited.add(s.looked)
         seen += found[:1]
-        if found and s.chance(0.6):
+        if found and s.prefers(0.6):
             break
     if not seen:
         seen = list(by_shape(h, [f"{option} {figure}" for option in s.item.options]).values())

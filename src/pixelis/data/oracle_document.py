@@ -31,7 +31,7 @@ def read_page(h: Hands, media: str | None = None) -> list[Line]:
 
 def closely(h: Hands, line: Line, what: str, media: str | None) -> Line:
     """One line again, enlarged: the surer reading counts."""
-    view = h.closer(grown(line.span.box_unit, 0.03, 0.02), what, media=media)
+    view = h.closer(h.s.room(line.span.box_unit, 0.03, 0.02), what, media=media)
     again = [r for r in h.read_view(view, what) if box_iou(r.span.box_unit, line.span.box_unit) > 0.3]
     if not again:
         return line

@@ -65,11 +65,10 @@ def read_title(w: Watch, seconds: float) -> tuple[str, int]:
 def find_slide(w: Watch, title: str) -> float | None:
     """When the slide of a title is on screen: asked of TEMP, or by looking every few seconds."""
     s = w.s
-    if s.chance(0.55):
+    if s.prefers(0.55):
         spans, seen = w.when(f'the screen says "{title}"', top_k=1)
         if spans:
-            middle = (spans[0].start_s + spans[0].end_s) / 2
-            for seconds in (middle, spans[0].end_s - 0.5):
+            for seconds in w.moments(spans[0]):
                 said, step = read_title(w, seconds)
                 if pages.apart(said, title) <= pages.SAME_NAME:
                     s.cited |= {seen.step, step}
@@ -120,7 +119,7 @@ def moment(w: Watch) -> float | None:
     spans = w.appears(target)
     if not spans:
         return None
-    seconds = spans[0].end_s - 0.1
+    seconds = w.shown(spans[0])
     if w.detours.take("refollow", 2):
         watched(w, target, seconds)
     return seconds
@@ -132,7 +131,7 @@ def watched(w: Watch, target: str, seconds: float) -> UnitBox | None:
     begin = w.start(target, frame=frame)
     if begin is None:
         return None
-    end = min(frame + int(w.s.rng.integers(6, 10)), w.last_frame())
+    end = None if w.s.plain else min(frame + int(w.s.rng.integers(6, 10)), w.last_frame())
     track = w.follow(begin, start=frame, end=end, pieces=w.pieces(1, 4))
     return track.boxes[0] if track else begin.box
 
@@ -143,7 +142,7 @@ def title_when(h: Hands) -> str | None:
     seconds = moment(w)
     if seconds is None:
         return None
-    if w.s.chance(0.5):
+    if w.s.prefers(0.5):
         said, step = read_title(w, seconds)
         if len(said) > 2:
             w.s.cited.add(step)
@@ -189,8 +188,8 @@ def pointed(h: Hands) -> str | None:
     spans = w.appears(target)
     if not spans:
         return None
-    seconds = spans[0].end_s - 0.1
-    if w.s.chance(0.9):
+    seconds = w.shown(spans[0])
+    if w.s.prefers(0.9):
         box = watched(w, target, seconds)
     else:
         found = w.at(target, frame=w.frame_at(seconds))

@@ -29,7 +29,7 @@ def each(h: Hands) -> None:
     """Several things, one after another."""
     w = Watch(h.s, h.detours)
     w.overview()
-    together = w.s.chance(0.5)
+    together = w.s.prefers(0.5)
     phrases = things(w)
     begun = [w.start(p) for p in phrases] if together else []
     for k, phrase in enumerate(phrases):
@@ -78,7 +78,7 @@ def times(h: Hands) -> str | None:
     spans = w.appears(target, most=10)
     last = max((span.start_s for span in spans), default=0.0)
     if w.medium(None).duration_s - last > 1.5:  # the end once more: a late appearance is easily missed
-        more, seen = w.when(f"the {target} appears", top_k=5, start_s=round(last + 0.75, 2))
+        more, seen = w.when(f"the {target} appears", top_k=5, start_s=last if w.s.plain else round(last + 0.75, 2))
         w.s.cited.add(seen.step)
         for span in more:
             w.s.note(span.model_copy(update={"label": f"{target} appears"}), seen.step)
@@ -97,7 +97,7 @@ def leaver(h: Hands) -> str | None:
     w = Watch(h.s, h.detours)
     w.overview()
     phrases, last = things(w), w.last_frame()
-    if w.s.chance(0.75):
+    if w.s.prefers(0.75):
         for phrase in phrases:
             begin = w.start(phrase)
             if begin is not None:
@@ -120,11 +120,12 @@ def where_when(h: Hands) -> str | None:
     spans = w.appears(str(s.item.parameters["b"]))
     if not spans:
         return None
-    seconds = (spans[0].start_s + spans[0].end_s) / 2
+    seconds = w.shown(spans[0]) if s.plain else (spans[0].start_s + spans[0].end_s) / 2
     frame = w.frame_at(seconds)
-    if s.chance(0.8):
+    if s.prefers(0.8):
         begin = w.start(target)
-        track = w.follow(begin, end=min(frame + 4, w.last_frame()), pieces=w.pieces(1, 3)) if begin else None
+        until = frame if s.plain else min(frame + 4, w.last_frame())
+        track = w.follow(begin, end=until, pieces=w.pieces(1, 3)) if begin else None
         box = track.at(frame) if track else None
         if box is not None:
             return field_of(box)
@@ -177,7 +178,7 @@ def passing(h: Hands) -> str | None:
         spans, seen = w.when(query, top_k=1)
         if not spans:
             continue
-        frame = w.frame_at((spans[0].start_s + spans[0].end_s) / 2)
+        frame = w.frame_at(w.moments(spans[0])[0])
         panel = w.at(target, frame=frame)
         if panel is not None:
             s.cited |= {seen.step, panel.step}

@@ -49,7 +49,7 @@ def tag_text(h: Hands) -> None:
         x0, _, x1, y1 = found.box
         lines = below(s.read("tag", "reread", box=list(grown((x0, y1, x1, min(y1 + 0.08, 1.0)), 0.08, 0.01))), found)
     elif h.detours.take("reread"):
-        s.read("tag", "reread", box=list(grown(lines[0].span.box_unit, 0.01)), media=None)
+        s.read("tag", "reread", box=list(s.room(lines[0].span.box_unit, 0.01)), media=None)
     for line in lines:
         s.note_line(line)
 
@@ -91,7 +91,7 @@ def where_it_says(h: Hands, word: str) -> UnitBox:
     read = [] if h.detours.take("look") else s.read("", "skim")
     best = min(read, key=lambda line: distance(line.text, word), default=None)
     if best is not None and distance(best.text, word) <= 0.4:
-        return grown(best.span.box_unit, 0.02)
+        return s.room(best.span.box_unit, 0.02)
     evidence = [r.footprint for r in s.item.references if r.name in s.item.evidence]
     return next(around(footprint.box_unit, s.rng) for footprint in evidence if isinstance(footprint, TextSpan))
 

@@ -198,6 +198,14 @@ class Session:
     def chance(self, share: float) -> bool:
         return bool(self.rng.random() < share)
 
+    def prefers(self, share: float) -> bool:
+        """Which of two ways to go, this one so often; a plain teacher always goes the more frequent one."""
+        return share > 0.5 if self.plain else self.chance(share)
+
+    def room(self, box: Sequence[float], across: float, down: float | None = None) -> UnitBox:
+        """A box with room on every side; as it was printed for a plain teacher, since a margin is arithmetic."""
+        return as_read(box) if self.plain else grown(box, across, down)
+
     def choose(self, options: Sequence[Any]) -> Any:
         return options[0 if self.plain else int(self.rng.integers(len(options)))]
 

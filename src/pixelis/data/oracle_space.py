@@ -6,6 +6,9 @@ from pixelis.data.oracle_acts import Hands
 from pixelis.data.oracle_choice import count, counted
 from pixelis.data.oracle_session import grown
 
+AROUND = 0.3
+"""The scale of a view of the bar that holds the words below it."""
+
 
 def together(h: Hands) -> None:
     """Two kinds, counted together."""
@@ -22,7 +25,7 @@ def two(h: Hands) -> None:
 def share(h: Hands) -> None:
     """How much of the picture a thing covers."""
     found = h.the(str(h.s.item.parameters["target"]))
-    if found is not None and h.s.chance(0.5):
+    if found is not None and h.s.prefers(0.5):
         h.s.cited |= h.describe(found, "size").steps
 
 
@@ -36,8 +39,9 @@ def against_scale(h: Hands) -> None:
     if bar is None:
         return
     x0, _, x1, y1 = bar.mask.box_unit or bar.box
-    box = grown((x0, y1, x1, min(y1 + 0.07, 1.0)), 0.03, 0.01)
-    lines = [line for line in h.read_place(box, "tag", media=None) if any(c.isdigit() for c in line.text)]
+    below = grown((x0, y1, x1, min(y1 + 0.07, 1.0)), 0.03, 0.01)
+    box, scale = (bar.box, AROUND) if s.plain else (below, None)
+    lines = [line for line in h.read_place(box, "tag", media=None, scale=scale) if any(c.isdigit() for c in line.text)]
     if not lines and s.has_room:
         lines = [line for line in s.read("", "skim") if "met" in line.text]
     if lines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pixelis.data.oracle_acts import SURE_READING, Hands
-from pixelis.data.oracle_session import Line, as_read, centre, grown
+from pixelis.data.oracle_session import Line, as_read, centre
 from pixelis.geometry import UnitBox
 
 NOISE = 0.6
@@ -19,7 +19,7 @@ def lines_of(h: Hands) -> list[Line]:
         return lines
     unsure = min(line.span.score for line in lines) < SURE_READING
     if unsure or h.detours.take("reread", 2, scale=0.3):
-        box = grown(around([line.span.box_unit for line in lines]), 0.02)
+        box = h.s.room(around([line.span.box_unit for line in lines]), 0.02)
         view = s.zoom(box, what)
         again = clean(s.read(what, "read", media=view.view)) if view.ok else []
         if again and confidence(again) >= confidence(lines) and letters(again) >= 0.9 * letters(lines):

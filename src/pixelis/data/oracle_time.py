@@ -71,6 +71,16 @@ class Watch(Hands):
                 return spans
         return []
 
+    def shown(self, span: Span) -> float:
+        """A moment in which what came during a span is there: just before its end, or the end that was printed."""
+        return round(span.end_s, 2) if self.s.plain else span.end_s - 0.1
+
+    def moments(self, span: Span) -> tuple[float, float]:
+        """Moments of a span at which to look: inside it, or at the ends that were printed."""
+        if self.s.plain:
+            return round(span.start_s, 2), round(span.end_s, 2)
+        return (span.start_s + span.end_s) / 2, span.end_s - 0.5
+
     def show(self, seconds: float, media: str | None = None) -> Seen:
         """The frame at a moment, as a view."""
         return self.s.call("TEMP", "show", f"{seconds:.2f} s", select_s=round(seconds, 2), media=media)

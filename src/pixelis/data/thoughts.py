@@ -102,7 +102,7 @@ PLANS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 BACK: dict[str, tuple[str, ...]] = {
-    "one": ("Found at the {where}.", "There it is, {where}.", "It is at the {where}.", "Got it: {where}."),
+    "one": ("Found.", "Found at the {where}.", "There it is, {where}.", "It is at the {where}.", "Got it: {where}."),
     "many": ("{n} regions fit.", "There are {n}.", "{n} found.", "I see {n} of them."),
     "none": ("Nothing fits.", "Not found.", "None here.", "No such region.", "SEG finds none."),
     "view": ("Now it is larger.", "Good view.", "That is closer.", "I see it better.", "Nice and large."),
@@ -177,7 +177,7 @@ def _track(output: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _segments(output: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     best = output["segments"][0]
-    said = f"{best['start_s']:.1f} to {best['end_s']:.1f}"
+    said = f"{best['start_s']:.2f}-{best['end_s']:.2f}"
     return ("frames", {}) if output["frames"] else ("span", {"said": said})
 
 

@@ -7,6 +7,7 @@ Words that a person typed or a tool read are never control: their pieces say so,
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -161,7 +162,7 @@ def reminded(reason: str, *, step: int) -> list[Piece]:
 
 
 def call_text(call: ToolCall) -> str:
-    """A call as the policy writes it: coordinates with two decimals, so that each is one token."""
+    """A call as the policy writes it: coordinates and seconds with two decimals, as results print them."""
     arguments = ", ".join(f"{json.dumps(key)}: {value_text(key, value)}" for key, value in call.args.items())
     return f'{{"name": {json.dumps(call.tool)}, "arguments": {{{arguments}}}}}'
 
@@ -170,4 +171,6 @@ def value_text(key: str, value: Any) -> str:
     if key in ("box", "target") and isinstance(value, list | tuple) and all(isinstance(v, float | int) for v in value):
         inside = [f"{v:.2f}" if 0.0 <= v <= 1.0 else json.dumps(v) for v in value]
         return f"[{', '.join(inside)}]"
+    if key.endswith("_s") and isinstance(value, float | int) and math.isfinite(value):
+        return f"{value:.2f}"
     return json.dumps(value, ensure_ascii=False).replace("</", "<\\/")

@@ -25,18 +25,33 @@ from pixelis.tools.colours import COLOURS
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.tools.shapes import SHAPES
 from pixelis.train.examples import Example, no_steps, outputs
+from pixelis.world.item import letter
 from pixelis.world.vocabulary import invented
 
+LETTERS = tuple("aaabcdeeefghiiijklmnooopqrsttuuvwxyz")
 Talk = list[tuple[str, ToolCall, str]]
 """Thought, call, and the words that came back."""
+
+
+def thing(rng: Generator) -> str:
+    """A coloured figure."""
+    return f"{rng.choice(COLOURS)} {rng.choice(SHAPES[:-1])}"
 
 
 def phrase(rng: Generator) -> str:
     """Something to look for."""
     kind = rng.random()
     if kind < 0.5:
-        return f"{rng.choice(COLOURS)} {rng.choice(SHAPES[:-1])}"
-    return str(rng.choice(COCO_NAMES)) if kind < 0.7 else invented(rng)
+        return thing(rng)
+    return str(rng.choice(COCO_NAMES)) if kind < 0.7 else word(rng)
+
+
+def word(rng: Generator) -> str:
+    """A word that no list holds; half of them of any letters, so that every piece of the tokenizer is copied."""
+    if rng.random() < 0.5:
+        return invented(rng)
+    letters = "".join(rng.choice(LETTERS, size=int(rng.integers(3, 10))))
+    return letters if rng.random() < 0.3 else letters.capitalize()
 
 
 def several(rng: Generator, low: int, high: int, make: Callable[[Generator], str] = phrase) -> list[str]:
@@ -64,7 +79,7 @@ def number(rng: Generator) -> str:
 def read_a_thing(rng: Generator) -> tuple[str, Talk, str, str]:
     """Find it, look closer at the box that came back, read."""
     things = several(rng, 1, 3)
-    asked, said, where = str(rng.choice(things)), invented(rng), box(rng)
+    asked, said, where = str(rng.choice(things)), word(rng), box(rng)
     others = f" Not the {things[0]}." if things[0] != asked else ""
     talk: Talk = [
         (f"First the {asked}.", ToolCall(tool="SEG", args={"target": asked}), region(asked, where, rng)),
@@ -80,8 +95,8 @@ def read_a_thing(rng: Generator) -> tuple[str, Talk, str, str]:
 
 def one_of_many_lines(rng: Generator) -> tuple[str, Talk, str, str]:
     """Among the lines of a page: the box of one, and what another one says."""
-    names = several(rng, 2, 6, invented)
-    values = [number(rng) if rng.random() < 0.6 else invented(rng) for _ in names]
+    names = several(rng, 2, 6, word)
+    values = [number(rng) if rng.random() < 0.6 else word(rng) for _ in names]
     places = [box(rng) for _ in names]
     page = "; ".join(f'"{n}: {v}" at {coordinates(p)}' for n, v, p in zip(names, values, places, strict=True))
     k = int(rng.integers(len(names)))
@@ -121,7 +136,68 @@ def one_of_many_regions(rng: Generator) -> tuple[str, Talk, str, str]:
     return f"How many {name}s are there?", talk, f"Found {count}.", str(count)
 
 
-DRILLS = (read_a_thing, one_of_many_lines, find_each, one_of_many_regions)
+def one_by_one(rng: Generator) -> tuple[str, Talk, str, str]:
+    """Options in turn, until one is there; what was not found is not looked for again."""
+    things = several(rng, 3, 4, thing)
+    k = int(rng.integers(len(things)))
+    listed = " ".join(f"({letter(i)}) {name}" for i, name in enumerate(things))
+    talk: Talk = []
+    for i, name in enumerate(things[: k + 1]):
+        said = region(name, box(rng), rng) if i == k else f"SEG failed: SEG found nothing that fits '{name}'"
+        back = "Nothing fits. " if i else ""
+        talk.append((f"{back}Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), said))
+    return f"Which of these is there? Options: {listed}", talk, f"The {things[k]} is there: {letter(k)}.", letter(k)
+
+
+def at_a_moment(rng: Generator) -> tuple[str, Talk, str, str]:
+    """A stretch of time, then something at one of its ends."""
+    name, line = thing(rng), word(rng)
+    start = 0.25 * int(rng.integers(0, 56))
+    end = start + 0.25 * int(rng.integers(2, 16))
+    looked = f"looked at {int(rng.integers(20, 70))} frames (4.0/s) with regions: {name} (1.00)"
+    which, at = (("first", start), ("last", end))[int(rng.integers(2))]
+    found = f"1. {start:.2f}-{end:.2f} s ({rng.uniform(0.5, 1):.2f}); {looked}"
+    query = {"query": f"the {name} appears", "top_k": 1}
+    talk: Talk = [
+        (f"When is it: {name} appears?", ToolCall(tool="TEMP", args=query), found),
+        (
+            f"At {start:.2f}-{end:.2f} s. Read the {which} moment.",
+            ToolCall(tool="OCR", args={"time_s": at}),
+            f'"{line}" at {coordinates(box(rng))}',
+        ),
+    ]
+    return f"What is written in the {which} moment of the {name}?", talk, f"At {at:.2f} s it says {line}.", line
+
+
+def followed(rng: Generator) -> tuple[str, Talk, str, str]:
+    """Things found and followed in turn; which of them goes which way."""
+    things = several(rng, 1, 3, thing)
+    talk, ways = list[tuple[str, ToolCall, str]](), list[str]()
+    for i, name in enumerate(things):
+        begin, end = box(rng), box(rng)
+        back = f"It goes {ways[-1]}. " if i else ""
+        ways.append(str(rng.choice(WAYS)))
+        told = f"1 tracked\n#1 thing {coordinates(begin)} -> {coordinates(end)} {ways[-1]}, {rng.uniform(0.5, 1):.2f}"
+        seg = ToolCall(tool="SEG", args={"frame": 0, "target": name})
+        talk.append((f"{back}Let me find the {name}.", seg, region(name, begin, rng)))
+        talk.append((f"Found. Follow the {name}.", ToolCall(tool="TRK", args={"box": list(begin)}), told))
+    k = int(rng.integers(len(things)))
+    listed = ", ".join(f"{name} {way}" for name, way in zip(things, ways, strict=True))
+    return f"Which way does the {things[k]} go? Follow {', '.join(things)}.", talk, f"{listed}.", ways[k]
+
+
+def copied(rng: Generator) -> tuple[str, Talk, str, str]:
+    """Several words of any letters, said again in order: nothing but copying."""
+    words = several(rng, 2, 8, word)
+    said = " ".join(words)
+    talk: Talk = [("Read it.", ToolCall(tool="OCR", args={}), f'"{said}" at {coordinates(box(rng))}')]
+    return "What does it say?", talk, f'It reads "{said}".', said
+
+
+WAYS = ("left", "right", "up", "down", "up-left", "up-right", "down-left", "down-right", "still")
+DRILLS = (
+    read_a_thing, one_of_many_lines, find_each, one_of_many_regions, one_by_one, at_a_moment, followed, copied,
+)  # fmt: skip
 
 
 def drill(rng: Generator, tokens: Tokens, style: Style, optics: Optics) -> Example:

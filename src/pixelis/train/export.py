@@ -23,8 +23,8 @@ from pixelis.train.sft_config import SftConfig
 from pixelis.train.starting import Lesson
 from pixelis.train.state import State
 
-MOST_EXAMPLES = 4000
-"""Trajectories whose steps train g_φ and h_ψ: at d = 4096 they are held in a few gigabytes."""
+MOST_EXAMPLES = 2000
+"""Trajectories whose steps train g_φ and h_ψ: some thousand steps, at d = 4096 a few gigabytes."""
 
 
 def export(
