@@ -31,6 +31,9 @@ def evaluate(
     without_tools: Annotated[bool, typer.Option("--without-tools", help="Every call gives nothing.")] = False,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="0 is greedy.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    composite: Annotated[
+        bool, typer.Option("--composite", help="Also compare neighbouring steps by E_ext, for RaCPR (items.jsonl).")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Folder for report.json, items.jsonl and traces.jsonl.")
     ] = None,
@@ -52,7 +55,8 @@ def evaluate(
     with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as shown:
         bar = shown.add_task(f"{model}", total=sum(task.size(limit) for task in chosen))
         found = evaluate_model(
-            model, chosen, limit=limit, without_tools=without_tools, temperature=temperature, seed=seed, out=out,
+            model, chosen, limit=limit, without_tools=without_tools, temperature=temperature, seed=seed,
+            composite=composite, out=out,
             on_progress=lambda done: shown.update(bar, completed=done),
         )  # fmt: skip
     if as_json:
@@ -65,13 +69,13 @@ def print_evaluation(found: Evaluation, out: Path | None) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in (found.model, "score", "95 %", "valid calls", "answered", "calls", "tokens", "items"):
+    for heading in (found.model, "score", "95 %", "valid calls", "answered", "calls", "decisive", "RaPR", "items"):
         table.add_column(heading, justify="left" if heading == found.model else "right")
     for row in (*found.tasks, found.overall):
         low, high = row.interval
         figures: tuple[Any, ...] = (
             f"{row.score:.1f}", f"{low:.1f}–{high:.1f}", f"{row.valid_calls:.1f}", f"{row.answered:.1f}",
-            f"{row.steps:.1f}", f"{row.tokens:.0f}", str(row.items),
+            f"{row.steps:.1f}", f"{row.decisive:.1f}", f"{row.rapr:.1f}", str(row.items),
         )  # fmt: skip
         table.add_row(row.name, *figures)
     console = stdout()

@@ -14,6 +14,8 @@ from pixelis.cli.terminal import AsJson, print_json, printable
 
 if TYPE_CHECKING:
     from pixelis.train.dry_run import Plan
+    from pixelis.train.rft import RftReport
+    from pixelis.train.rft_config import RftConfig
     from pixelis.train.sft import SftReport
     from pixelis.train.sft_config import SftConfig
 
@@ -70,6 +72,109 @@ def sft(
         print_report(report, settings.corpus if report.held_out else None)
 
 
+@app.command()
+def rft(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="A YAML file such as configs/nano/rft.yaml.", show_default=False)
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Keys of the file, changed for this run: reward.coherence=0."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="The run folder; an unfinished run in it is gone on with.")
+    ] = Path("runs/rft"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what it would take: memory, tokens, hours, cost.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Phase 2: improve a policy on its own rollouts; OUT/policy is the checkpoint, OUT/curves.svg the figure.
+
+    Kill it at any moment and run the same command: it goes on. Under torchrun every process takes its share.
+    """
+    from pixelis.config import load_config
+    from pixelis.train.rft import train_rft
+    from pixelis.train.rft_config import RftConfig
+
+    settings = load_config(RftConfig, config, overrides or [])
+    if dry_run:
+        from pixelis.train.dry_run import dry_run_rft
+
+        plan = dry_run_rft(settings)
+        if as_json:
+            print_json({**plan._asdict(), "memory": {**plan.memory._asdict(), "total": plan.memory.total}})
+        else:
+            print_plan(plan, settings)
+        return
+    with board(quiet=as_json) as show:
+        report = train_rft(settings, out, show=show)
+    if report.rank:
+        return
+    if as_json:
+        print_json(report._asdict())
+    else:
+        print_rft(report)
+
+
+@contextmanager
+def board(*, quiet: bool) -> Iterator[Callable[[dict[str, float], int, int], None]]:
+    """A live table on a terminal: reward and its terms, KL against the corridor, chains, tools."""
+    import time
+
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    console = Console(stderr=True)
+    began: list[tuple[float, int]] = []
+    if quiet or not console.is_terminal:
+        yield lambda now, step, total: None
+        return
+    with Live(console=console, transient=True, refresh_per_second=2) as live:
+
+        def show(now: dict[str, float], step: int, total: int) -> None:
+            began.append((time.monotonic(), step))
+            past = step - began[0][1]
+            left = (began[-1][0] - began[0][0]) * (total - step) / past if past else math.nan
+            table = Table.grid(padding=(0, 3))
+            corridor = "in the corridor" if 0.1 <= now["kl"] <= 0.2 else "outside 0.10 to 0.20"
+            mix = "  ".join(f"{key[4:]} {100 * value:.0f}" for key, value in now.items() if key.startswith("mix_"))
+            shares = "  ".join(f"{key[6:]} {100 * v:.0f}" for key, v in now.items() if key.startswith("share_") and v)
+            time_left = "" if math.isnan(left) else f", {duration(left)} left"
+            for name, words in (
+                ("update", f"{step} of {total}{time_left}"),
+                ("reward", f"{now['reward']:+.3f}; % of its variance: {shares}"),
+                ("answers", f"{now['accuracy']:.1f} % right, {now['answered']:.0f} % answered"),
+                ("token KL", f"{now['kl']:.4f}, {corridor}; β {now['beta']:.4f}"),
+                ("chains", f"{now['calls']:.2f} calls, {now['decisive']:.2f} decisive; {now['entropy']:.3f} nats"),
+                ("process", f"RaPR {now['rapr']:.1f}, RaCPR {now['racpr']:.1f} ({now['qualified']:.0f} % qualified)"),
+                ("tools, %", mix),
+                ("seconds", f"rollouts {now['seconds_rollout']:.1f}, update {now['seconds_update']:.1f}; "
+                            f"{100 * now['cache_hits']:.0f} % of calls from the cache"),
+            ):  # fmt: skip
+                table.add_row(name, words)
+            live.update(table)
+
+        yield show
+
+
+def print_rft(report: RftReport) -> None:
+    went_on = ", gone on with" if report.resumed else ""
+    typer.echo(
+        f"{report.updates} updates, {report.rollouts:,} rollouts in {duration(report.seconds)}{went_on}; last: "
+        f"{report.accuracy:.1f} % right, {report.calls:.2f} calls, token KL {report.kl:.3f}, β {report.beta:.3f}"
+    )
+    if report.skipped:
+        typer.echo(f"{report.skipped} updates were skipped: nothing could be learnt from them (see metrics.jsonl)")
+    for name in report.dead:
+        typer.echo(f"the term {name} is dead: under 1 % of the reward's variance")
+    if report.stopped:
+        typer.echo(f"stopped early: {report.stopped}")
+    typer.echo(f"wrote {printable(report.policy)} and curves.svg beside it")
+    typer.echo(f"next: pixelis eval -m {printable(report.policy)}")
+
+
 @contextmanager
 def bar(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
     """A progress bar on a terminal: what is being done, loss, tokens a second, time left."""
@@ -109,16 +214,21 @@ def print_report(report: SftReport, held_out: Path | None) -> None:
         typer.echo(f"next: pixelis eval {printable(str(held_out))} -m {printable(report.policy)}")
 
 
-def print_plan(plan: Plan, settings: SftConfig) -> None:
+def print_plan(plan: Plan, settings: SftConfig | RftConfig) -> None:
     device, memory = settings.device_facts, plan.memory
-    typer.echo(f"parameters       {plan.parameters:,}; trained, argument heads included: {plan.trained:,}")
+    heads = "; trained, argument heads included" if hasattr(settings, "epochs") else "; trained"
+    typer.echo(f"parameters       {plan.parameters:,}{heads}: {plan.trained:,}")
     typer.echo(
         f"memory           {memory.total:.2f} GB on each of {device.count} x {device.name} ({device.memory_gb:g} GB): "
         f"weights {memory.weights:.2f}, gradients {memory.gradients:.2f}, optimizer {memory.optimizer:.2f}, "
         f"activations about {memory.activations:.2f}" + ("" if plan.fits else "; DOES NOT FIT")
     )
-    typer.echo(f"examples         {plan.examples:,} of about {plan.tokens_per_example:,.0f} tokens")
-    typer.echo(f"tokens           {plan.tokens:,} in {settings.epochs:g} epochs, {plan.steps:,} steps")
+    if isinstance(epochs := getattr(settings, "epochs", None), float):
+        typer.echo(f"examples         {plan.examples:,} of about {plan.tokens_per_example:,.0f} tokens")
+        typer.echo(f"tokens           {plan.tokens:,} in {epochs:g} epochs, {plan.steps:,} steps")
+    else:
+        typer.echo(f"rollouts         {plan.examples:,} of about {plan.tokens_per_example:,.0f} tokens")
+        typer.echo(f"tokens           {plan.tokens:,} in {plan.steps:,} updates")
     typer.echo(
         f"cost             {plan.flops:.2e} operations, about {plan.hours:.2f} h, about ${plan.cost:,.2f} "
         f"at ${device.per_hour:g} a device and hour"

@@ -23,16 +23,19 @@ class RewardWeights(NamedTuple):
     curiosity: float = 0.2
     coherence: float = 0.2
     penalty: float = 1.0
+    tool_use: float = 0.0
+    """Of `tool_use`, the rival reward of Pixel-Reasoner; not in (eq:ccrft_reward)."""
 
 
 class Rewards(NamedTuple):
-    """R(τ) of a batch and its four terms, each already weighted and signed: `total` is their sum."""
+    """R(τ) of a batch and its terms, each already weighted and signed: `total` is their sum."""
 
     total: NDArray[np.float64]
     final: NDArray[np.float64]
     curiosity: NDArray[np.float64]
     coherence: NDArray[np.float64]
     penalty: NDArray[np.float64]
+    tool_use: NDArray[np.float64]
 
 
 def final_reward(score: ArrayLike) -> NDArray[np.float64]:
@@ -62,16 +65,33 @@ def penalty(
     alpha_inv: float = 0.30,
     alpha_len: float = 0.02,
     l_0: int = 6,
+    scalers: Sequence[float] | None = None,
 ) -> float:
     """Pen(τ) = α_inv·(invalid calls) + α_len·max(0, |τ| − L₀) (eq:value_pen, values of tab:hp-rcpr).
 
     `calls` are the tool calls with canonical arguments. A call equal to the one before it counts as invalid; a call
-    counts once, however many things are wrong with it. An empty trace has no penalty.
+    counts once, however many things are wrong with it. `scalers` are the per-tool scalers of phase 1 (subsec:sft), one
+    a call. An empty trace has no penalty.
     """
-    if len(calls) != len(valid):
-        raise ValueError(f"{len(calls)} calls and {len(valid)} validities: want one a call")
-    invalid = sum(not ok or again for ok, again in zip(valid, repeated_calls(calls), strict=True))
+    scale = [1.0] * len(calls) if scalers is None else scalers
+    if not len(calls) == len(valid) == len(scale):
+        raise ValueError(f"{len(calls)} calls, {len(valid)} validities, {len(scale)} scalers: want one a call")
+    wrong = [not ok or again for ok, again in zip(valid, repeated_calls(calls), strict=True)]
+    invalid = sum(own for own, is_wrong in zip(scale, wrong, strict=True) if is_wrong)
     return alpha_inv * invalid + alpha_len * max(0, len(calls) - l_0)
+
+
+def tool_use(
+    calls: ArrayLike, *, wanted_rate: float = 0.3, bonus: float = 0.5, most_calls: int = 1, per_call: float = 0.05
+) -> NDArray[np.float64]:
+    """Pixel-Reasoner's process reward of groups, (groups, K) numbers of calls giving (groups, K) (Su et al. 2025).
+
+    A rollout that uses tools earns bonus·max(0, H − rate of its group), so that tools do not die out; every call beyond
+    N costs `per_call`. The values are that paper's.
+    """
+    n = np.asarray(calls, dtype=float)
+    rate = (n > 0).mean(axis=-1, keepdims=True) if n.size else n
+    return bonus * np.maximum(wanted_rate - rate, 0.0) * (n > 0) + per_call * np.minimum(most_calls - n, 0.0)
 
 
 def ccrft_reward(
@@ -79,15 +99,18 @@ def ccrft_reward(
     curiosity: ArrayLike,
     coherence: ArrayLike,
     penalty: ArrayLike,
+    tool_use: ArrayLike | None = None,
     *,
     weights: RewardWeights = RewardWeights(),
 ) -> Rewards:
     """R(τ) = w₁·R_final + w₂·R_cur + w₃·R_coh − w₄·R_pen of a batch of rollouts (eq:ccrft_reward).
 
     The intrinsic terms, curiosity and coherence, are z-scored over the batch; where one is NaN the rollout gets the
-    batch's mean. `final` and `penalty` must be finite. An empty batch gives empty rewards.
+    batch's mean. `final` and `penalty` must be finite. `tool_use` is a rival's term, added with its own weight. An
+    empty batch gives empty rewards.
     """
-    terms = [np.asarray(term, dtype=float) for term in (final, curiosity, coherence, penalty)]
+    rival = np.zeros(np.shape(final)) if tool_use is None else tool_use
+    terms = [np.asarray(term, dtype=float) for term in (final, curiosity, coherence, penalty, rival)]
     if len({term.shape for term in terms}) > 1:
         raise ValueError(f"reward terms differ in shape: {[term.shape for term in terms]}")
     if not (np.isfinite(terms[0]).all() and np.isfinite(terms[3]).all()):
@@ -97,8 +120,9 @@ def ccrft_reward(
         weights.curiosity * zscore(terms[1]),
         weights.coherence * zscore(terms[2]),
         -weights.penalty * terms[3],
+        weights.tool_use * terms[4],
     )
-    return Rewards(parts[0] + parts[1] + parts[2] + parts[3], *parts)
+    return Rewards(parts[0] + parts[1] + parts[2] + parts[3] + parts[4], *parts)
 
 
 def variance_shares(rewards: Rewards) -> dict[str, float]:
@@ -109,7 +133,7 @@ def variance_shares(rewards: Rewards) -> dict[str, float]:
     names = [name for name in Rewards._fields if name != "total"]
     if rewards.total.size == 0:
         return dict.fromkeys(names, 0.0)
-    terms = np.stack([getattr(rewards, name) for name in names])  # (4, B)
+    terms = np.stack([getattr(rewards, name) for name in names])  # (5, B)
     terms -= terms.mean(axis=1, keepdims=True)
     total = terms.sum(axis=0)
     variance = float((total**2).sum())

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pixelis.eval.process import Embeds, Process, process_of, process_scores
 from pixelis.eval.tasks import Task
 from pixelis.media import MediaSet
 from pixelis.metrics.statistics import clopper_pearson
@@ -37,6 +38,7 @@ class Scored(NamedTuple):
     valid_steps: int
     ended: str
     tokens: int
+    process: Process
 
 
 class TaskScore(NamedTuple):
@@ -54,6 +56,10 @@ class TaskScore(NamedTuple):
     """Percent of items that got an answer."""
     steps: float
     """Calls in a chain, on the mean."""
+    decisive: float
+    """Decisive ones among them."""
+    rapr: float
+    """RaPR, in percent."""
     tokens: float
 
 
@@ -78,10 +84,11 @@ def evaluate(
     seed: int = 0,
     temperature: float = 0.0,
     limits: Limits | None = None,
+    encoder: Embeds | None = None,
     keep: Callable[[Rollout], None] = lambda rolled: None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Iterator[Scored]:
-    """Roll out and score, task by task; `keep` is given every rollout before it is let go."""
+    """Roll out and score, task by task; `keep` is given every rollout before it is let go. `encoder` is E_ext."""
     done = 0
     for task in tasks:
         items = task.items(limit)
@@ -90,12 +97,12 @@ def evaluate(
             groups = model.rollout(toolbox, queries, n=1, seed=seed, temperature=temperature, limits=limits)
             for made, (rolled,) in zip(chunk, groups, strict=True):
                 keep(rolled)
-                yield scored(task.name, made, rolled)
+                yield scored(task.name, made, rolled, encoder)
             done += len(chunk)
             on_progress(done)
 
 
-def scored(task: str, made: Rendered, rolled: Rollout) -> Scored:
+def scored(task: str, made: Rendered, rolled: Rollout, encoder: Embeds | None = None) -> Scored:
     item, steps = made.item, rolled.trace.steps
     return Scored(
         task=task,
@@ -109,7 +116,20 @@ def scored(task: str, made: Rendered, rolled: Rollout) -> Scored:
         valid_steps=sum(step.result.status != "invalid" for step in steps),
         ended=rolled.ended,
         tokens=rolled.tokens,
+        process=process_of(made, rolled, encoder),
     )
+
+
+def as_row(scored: Scored) -> dict[str, Any]:
+    """A line of items.jsonl."""
+    return {**scored._asdict(), "process": scored.process._asdict()}
+
+
+def from_row(row: dict[str, Any]) -> Scored:
+    """The opposite of `as_row`."""
+    own = row["process"]
+    process = Process(tuple(own["valid"]), int(own["decisive"]), tuple(own["cosines"]))
+    return Scored(**{**row, "process": process})
 
 
 def summed_up(name: str, rows: Sequence[Scored]) -> TaskScore:
@@ -124,6 +144,8 @@ def summed_up(name: str, rows: Sequence[Scored]) -> TaskScore:
         valid_calls=100.0 * sum(row.valid_steps for row in rows) / calls if calls else 100.0,
         answered=100.0 * sum(row.answer is not None for row in rows) / max(len(rows), 1),
         steps=calls / max(len(rows), 1),
+        decisive=sum(row.process.decisive for row in rows) / max(len(rows), 1),
+        rapr=process_scores(rows, {}).summary.rapr,
         tokens=sum(row.tokens for row in rows) / max(len(rows), 1),
     )
 

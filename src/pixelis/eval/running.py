@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from pixelis.eval.harness import Evaluation, as_json, evaluate, summed_up
+from pixelis.encoders.visual import VisualEncoder
+from pixelis.eval.harness import Evaluation, as_json, as_row, evaluate, summed_up
 from pixelis.eval.tasks import Task
 from pixelis.rollout.episode import Rollout
 from pixelis.rollout.models import open_model
@@ -26,14 +27,19 @@ def evaluate_model(
     without_tools: bool = False,
     temperature: float = 0.0,
     seed: int = 0,
+    composite: bool = False,
     out: Path | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Evaluation:
-    """Evaluate, and write report.json (with command, commit and settings), items.jsonl and traces.jsonl into `out`."""
+    """Evaluate, and write report.json (with command, commit and settings), items.jsonl and traces.jsonl into `out`.
+
+    With `composite` every row also holds E_ext's cosines, which RaCPR is made of.
+    """
     config = ToolboxConfig(seg="classical", isolate=False, workers=2)
     if without_tools:
         config = config.model_copy(update={"disabled": tuple(build_tools(config))})
     answering = open_model(model)
+    encoder = VisualEncoder() if composite else None
     start, before = time.monotonic(), cpu_seconds()
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -46,7 +52,7 @@ def evaluate_model(
     with closing(answering), Toolbox(config) as toolbox:
         rows = tuple(
             evaluate(
-                answering, toolbox, tasks, limit=limit, seed=seed, temperature=temperature, keep=keep,
+                answering, toolbox, tasks, limit=limit, seed=seed, temperature=temperature, encoder=encoder, keep=keep,
                 on_progress=on_progress,
             )
         )  # fmt: skip
@@ -59,7 +65,7 @@ def evaluate_model(
         cpu_seconds=cpu_seconds() - before,
     )
     if out is not None:
-        (out / "items.jsonl").write_text("".join(json.dumps(row._asdict()) + "\n" for row in rows))
+        (out / "items.jsonl").write_text("".join(json.dumps(as_row(row)) + "\n" for row in rows))
         settings = {"limit": limit, "without_tools": without_tools, "temperature": temperature, "seed": seed}
         write_json(out / "report.json", provenance(**settings, report=as_json(found)))
     return found

@@ -37,6 +37,26 @@ class Crew(NamedTuple):
             distributed.all_reduce(values)
         return values
 
+    def gather(self, rows: Tensor) -> Tensor:
+        """The rows of all processes one after another, however many each has."""
+        if self.world == 1:
+            return rows
+        sizes = torch.zeros(self.world, dtype=torch.long, device=rows.device)
+        sizes[self.rank] = len(rows)
+        sizes = self.add(sizes)
+        own = rows.new_zeros(int(sizes.max()), *rows.shape[1:])
+        own[: len(rows)] = rows
+        parts = [torch.empty_like(own) for _ in range(self.world)]
+        distributed.all_gather(parts, own)
+        return torch.cat([part[:size] for part, size in zip(parts, sizes.tolist(), strict=True)])
+
+    def add_gradients(self, module: nn.Module) -> None:
+        """Sum the gradients of all processes, for a loop that divides by whole-batch counts itself."""
+        for value in trained(module).values():
+            if self.world > 1:
+                value.grad = torch.zeros_like(value) if value.grad is None else value.grad
+                distributed.all_reduce(value.grad)
+
     def wait(self) -> None:
         if self.world > 1:
             distributed.barrier()

@@ -20,6 +20,7 @@ from pixelis.policy.pictures import Optics, fitted
 from pixelis.policy.script import Style, spread
 from pixelis.train.heads import ToolHeads
 from pixelis.train.prepared import tool_schemas
+from pixelis.train.rft_config import RftConfig
 from pixelis.train.sft_config import SftConfig
 from pixelis.train.starting import begin_policy
 
@@ -139,6 +140,36 @@ def dry_run(config: SftConfig) -> Plan:
         cost=hours * device.count * device.per_hour,
         notes=tuple(notes),
     )
+
+
+def dry_run_rft(config: RftConfig) -> Plan:
+    """Reckon what `train_rft` would take: rollouts as long as the corpus's chains, read twice and learnt from once."""
+    shape = SftConfig.model_validate({
+        "corpus": config.corpus, "init": config.policy, "lora": config.lora, "batch_tokens": config.batch_tokens,
+        "device": config.device, "dtype": config.dtype, "device_facts": config.device_facts,
+        "architecture": config.architecture,
+    })  # fmt: skip
+    corpus = Corpus(config.corpus)
+    net = network(shape, corpus)
+    mean = mean_tokens(corpus, net, answers_only=False)
+    rollouts = config.updates * config.queries * config.samples
+    tokens = int(mean * rollouts)
+    own = sum(value.numel() for value in net.model.parameters())
+    trained = lora_parameters(shape, net.model) if config.lora else own
+    memory = memory_of(shape, net.model, own if config.lora else 2 * own, trained)  # π_SFT lies beside the policy
+    learning = 6.0 if config.lora is None else 4.0
+    flops = (2.0 + 2.0 + learning) * own * tokens  # rolled out, read by π_SFT, learnt from
+    device = config.device_facts
+    hours = flops / (device.tflops * 1e12 * device.used * device.count) / 3600
+    notes = [net.note] if net.note else []
+    notes.append("memory, hours and cost are reckoned, not measured; the time of tools comes on top")
+    if config.device == "cuda":
+        notes.append("not run: nothing of this has been run on a GPU here")
+    return Plan(
+        parameters=own, trained=trained, examples=rollouts, tokens_per_example=mean, tokens=tokens,
+        steps=config.updates, memory=memory, fits=memory.total <= device.memory_gb, flops=flops, hours=hours,
+        cost=hours * device.count * device.per_hour, notes=tuple(notes),
+    )  # fmt: skip
 
 
 def memory_of(config: SftConfig, model: Any, held: int, trained: int) -> Memory:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,28 +60,48 @@ class State:
 
 def save_state(out: Path, state: State, student: nn.Module, optimizer: torch.optim.Optimizer, crew: Crew) -> None:
     """A new folder of state in place of the older ones."""
+    tensors = {**tensors_of(student, optimizer), "errors": torch.from_numpy(state.errors)}
+    facts = {key: value for key, value in vars(state).items() if key not in ("rng", "errors")}
+    write_folder(out, state.step, tensors, {**facts, "rng": state.rng.bit_generator.state}, crew)
+
+
+def tensors_of(module: nn.Module, optimizer: torch.optim.Optimizer, prefix: str = "") -> dict[str, Tensor]:
+    """Trained weights and their moments, in one piece each. All processes must ask."""
+    tensors = {f"weight.{prefix}{name}": whole(value.detach()) for name, value in trained(module).items()}
+    for name, value in trained(module).items():
+        for key, kept in optimizer.state[value].items():
+            tensors[f"{key}.{prefix}{name}"] = whole(kept)
+    return tensors
+
+
+def lay_tensors(
+    tensors: dict[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer, prefix: str = ""
+) -> None:
+    """The opposite of `tensors_of`."""
+    with torch.no_grad():
+        for name, value in trained(module).items():
+            lay(tensors[f"weight.{prefix}{name}"], value)
+            kept = [key for key in MOMENTS if f"{key}.{prefix}{name}" in tensors]
+            if kept:
+                optimizer.state[value] = {key: _moment(tensors[f"{key}.{prefix}{name}"], value, key) for key in kept}
+
+
+def write_folder(out: Path, step: int, tensors: dict[str, Tensor], facts: dict[str, Any], crew: Crew) -> None:
+    """A new folder of state in place of the older ones, by one rename."""
     from safetensors.torch import save_file
 
-    tensors = {f"weight.{name}": whole(value.detach()) for name, value in trained(student).items()}
-    for name, value in trained(student).items():
-        for key, kept in optimizer.state[value].items():
-            tensors[f"{key}.{name}"] = whole(kept)
     if not crew.first:
         return
     for left in out.glob(".state.*"):  # by a run that was killed while it saved
         shutil.rmtree(left, ignore_errors=True)
     fresh = out / f".state.{os.getpid()}"
     fresh.mkdir(parents=True)
-    tensors["errors"] = torch.from_numpy(state.errors)
     save_file({name: value.cpu().contiguous() for name, value in tensors.items()}, fresh / TENSORS)
-    facts = {key: value for key, value in vars(state).items() if key not in ("rng", "errors")}
-    facts["rng"] = state.rng.bit_generator.state
-    facts["world"] = crew.world
-    (fresh / FACTS).write_text(json.dumps(facts))
+    (fresh / FACTS).write_text(json.dumps({**facts, "world": crew.world}))
     for file in fresh.iterdir():
         with file.open("rb") as opened:
             os.fsync(opened.fileno())
-    target = out / f"state-{state.step:08d}"
+    target = out / f"state-{step:08d}"
     shutil.rmtree(target, ignore_errors=True)
     fresh.rename(target)
     for old in states(out)[:-1]:
@@ -92,25 +114,30 @@ def states(out: Path) -> list[Path]:
 
 def load_state(out: Path, student: nn.Module, optimizer: torch.optim.Optimizer) -> State | None:
     """The newest state of a run, its weights and moments laid into place; None where there is none."""
+    with reading(out) as found:
+        if found is None:
+            return None
+        tensors, facts = found
+        rng = np.random.default_rng()
+        rng.bit_generator.state = facts.pop("rng")
+        lay_tensors(tensors, student, optimizer)
+        return State(rng=rng, errors=tensors["errors"].numpy().copy(), **facts)
+
+
+@contextmanager
+def reading(out: Path) -> Iterator[tuple[dict[str, Tensor], dict[str, Any]] | None]:
+    """Tensors and facts of the newest state, None where there is none; whatever does not fit is a ConfigError."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     found = states(out)
-    if not found:
-        return None
     try:
-        tensors = load_file(found[-1] / TENSORS)
+        if not found:
+            yield None
+            return
         facts: dict[str, Any] = json.loads((found[-1] / FACTS).read_bytes())
         facts.pop("world")
-        rng = np.random.default_rng()
-        rng.bit_generator.state = facts.pop("rng")
-        with torch.no_grad():
-            for name, value in trained(student).items():
-                lay(tensors[f"weight.{name}"], value)
-                kept = [key for key in MOMENTS if f"{key}.{name}" in tensors]
-                if kept:
-                    optimizer.state[value] = {key: _moment(tensors[f"{key}.{name}"], value, key) for key in kept}
-        return State(rng=rng, errors=tensors["errors"].numpy().copy(), **facts)
+        yield load_file(found[-1] / TENSORS), facts
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(f"{found[-1]}: not the state of this run ({reason}); delete it to begin anew") from error

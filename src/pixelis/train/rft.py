@@ -1,0 +1,370 @@
+"""Phase 2: Curiosity–Coherence reinforcement fine-tuning (subsec:ccrft).
+
+One update: questions from the corpus, K rollouts each with real tools; R(τ) from its four terms over the batch;
+advantages inside each group; one GRPO step with a KL penalty to π_SFT, whose weight a PID controller moves so that
+token KL stays in its corridor; one pass of h_ψ over the new steps.
+
+How it departs from the paper:
+- g_φ is frozen (it has no loss that does not collapse it; DESIGN). h_ψ alone goes on learning.
+- v_t, x_t and E_t are read off π_SFT, not off the policy that moves (`worth`).
+- Every batch is learnt from once, hence ρ is 1 up to rounding, and the sanitizer holds recomputed log-probabilities
+  against sampled ones in every update.
+
+A batch that cannot be learnt from (KL out of bounds, a loss that is no number) is skipped and recorded; the controller
+hears of it. All that is drawn depends on the seed and the number of the update, so that a killed run goes on to the
+same curve.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from pixelis.data.store import Corpus
+from pixelis.equations.ema import ema
+from pixelis.equations.embedding import ACTIONS
+from pixelis.equations.grpo import group_advantage, grpo_loss, top_k
+from pixelis.equations.kl import per_token_kl
+from pixelis.equations.pid import DEFAULT, PAPER, Pid, pid_step
+from pixelis.equations.process import racpr, rapr
+from pixelis.equations.reward import variance_shares
+from pixelis.errors import ConfigError, TraceError
+from pixelis.media import MediaSet
+from pixelis.policy.checkpoint import Loaded, load_checkpoint
+from pixelis.policy.model import Policy
+from pixelis.rollout.batch import rollout
+from pixelis.rollout.episode import Query
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+from pixelis.train.crew import Crew, crew, trained
+from pixelis.train.experience import Anchored, Lived, Part, lived, parts_of, read_anchor
+from pixelis.train.rft_config import RftConfig
+from pixelis.train.rft_export import export, keep_summaries, open_summaries
+from pixelis.train.rft_state import RftState, due, load_rft, save_rft
+from pixelis.train.run import Log, run_folder
+from pixelis.train.worth import Chains, Worth, chains_of, known_of, learn_dynamics, worth_of
+
+DEAD = 0.01
+"""A term with less than this share of the reward's variance does nothing."""
+SMOOTH = 0.9
+"""ρ of what is smoothed over updates."""
+SETTLED = 20
+"""Updates before a collapse may be called one."""
+
+
+class RftReport(NamedTuple):
+    """What a run came to."""
+
+    policy: str
+    updates: int
+    rollouts: int
+    accuracy: float
+    """Of the last updates, in percent, as sampled."""
+    calls: float
+    kl: float
+    """Smoothed, nats per token."""
+    beta: float
+    skipped: int
+    stopped: str
+    dead: tuple[str, ...]
+    """Terms with less than 1 % of the reward's variance."""
+    seconds: float
+    resumed: bool
+    rank: int = 0
+
+
+Show = Callable[[dict[str, float], int, int], None]
+"""Called with what an update measured, its number, and how many there will be."""
+
+
+def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, total: None) -> RftReport:
+    """Train a policy on its own rollouts into a run folder, or go on where a run was stopped."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    corpus = Corpus(config.corpus)
+    tools = ToolboxConfig(seg="classical", isolate=False, workers=config.workers, cache_path=config.cache_path)
+    with crew(config.device) as us, run_folder(config, out, us), Toolbox(tools) as toolbox:
+        loaded = load_checkpoint(config.policy, device=config.device, dtype=getattr(torch, config.dtype))
+        known, pool = known_of(loaded, config.policy), pool_of(config, corpus)
+        policy, anchor = begin(config, loaded)
+        optimizer = torch.optim.AdamW(
+            trained(policy).values(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
+        )
+        dynamics = torch.optim.AdamW(known.heads.h_psi.parameters(), lr=config.lr_dynamics, weight_decay=0.01)
+        found = load_rft(out, policy, optimizer, known, dynamics)
+        state = found or RftState(pid=Pid(beta=config.kl.beta))
+        log, saved, began = Log(out, state.step, us), time.monotonic(), time.monotonic() - state.seconds
+        open_summaries(out, state.step, us)
+        while state.step < config.updates and not state.stopped:
+            start = time.monotonic()
+            asked = draw(config, state, pool)
+            seed = config.seed * 1_000_003 + state.step
+            experience, media, own = live(config, policy, toolbox, corpus, asked, seed, us)
+            rolled = time.monotonic()
+            with frozen(anchor, policy) as fixed:
+                parts = [
+                    (part, read_anchor(fixed, part, experience))
+                    for part in parts_of(experience, policy, config.batch_tokens)
+                ]
+            chains = chains_of(known, parts, experience, media, own, config.reward, us)
+            worth = worth_of(chains, known, config.reward, samples=config.samples, seed=seed)
+            advantages = advantages_of(worth.rewards.total, config)
+            done = improve(config, policy, anchor or policy, optimizer, parts, advantages[own], state.pid.beta, us)
+            surprise = learn_dynamics(known, chains.steps, dynamics, batch=config.dynamics_batch, seed=seed)
+            values = measured(config, state, chains, worth, advantages, done, experience, us)
+            values |= {
+                "dynamics_loss": surprise, "seconds_rollout": rolled - start,
+                "seconds_update": time.monotonic() - rolled, "cache_hits": hit_rate(toolbox),
+            }  # fmt: skip
+            react(config, state, values, done)
+            state.step += 1
+            state.seconds = time.monotonic() - began
+            keep_summaries(out, state.step, [item for _, item in asked], config.samples, worth, chains, us)
+            if state.step % config.log_every == 0:
+                log.write(state.step, **values)
+            show(values, state.step, config.updates)
+            if state.step == config.updates or state.stopped or due(saved, config.save_minutes, us):
+                save_rft(out, state, policy, optimizer, known, dynamics, us)
+                saved = time.monotonic()
+        log.close()
+        scores = export(config, loaded, policy, known, asdict(state), out, us)
+    return RftReport(
+        policy=str(out / "policy"), updates=state.step, rollouts=state.step * config.queries * config.samples,
+        accuracy=scores["accuracy"], calls=scores["calls"], kl=state.pid.kl or 0.0, beta=state.pid.beta,
+        skipped=state.skipped, stopped=state.stopped,
+        dead=tuple(name for name, share in state.shares.items() if wanted(config, name) and abs(share) < DEAD),
+        seconds=state.seconds, resumed=found is not None, rank=us.rank,
+    )  # fmt: skip
+
+
+# --- where it begins
+
+
+def pool_of(config: RftConfig, corpus: Corpus) -> list[tuple[int, str]]:
+    """The training questions: their numbers in the corpus, and their ids."""
+    rows = enumerate(corpus.rows())
+    pool = [(k, r.id) for k, r in rows if r.split == "train" and (not config.families or r.family in config.families)]
+    if len(pool) < config.queries:
+        raise ConfigError(
+            f"{config.corpus} has {len(pool)} training questions of these families, want {config.queries}"
+        )
+    return pool
+
+
+def begin(config: RftConfig, loaded: Loaded) -> tuple[Policy, Policy | None]:
+    """The policy that learns, and π_SFT: a frozen copy, or None where LoRA can be taken off instead."""
+    policy = loaded.policy
+    if config.lora is not None:
+        from peft import LoraConfig, get_peft_model
+
+        torch.manual_seed(config.seed)
+        own = config.lora
+        settings = LoraConfig(
+            r=own.rank, lora_alpha=own.alpha, lora_dropout=own.dropout, target_modules=list(own.targets)
+        )
+        policy.model = get_peft_model(policy.model, settings)
+        return policy, None
+    return policy, copy.deepcopy(policy).eval().requires_grad_(False)
+
+
+@contextmanager
+def frozen(anchor: Policy | None, policy: Policy) -> Iterator[Policy]:
+    """π_SFT to read with."""
+    if anchor is not None:
+        yield anchor
+        return
+    with policy.model.disable_adapter():
+        yield policy
+
+
+def draw(config: RftConfig, state: RftState, pool: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The questions of the next update, every one once in a pass."""
+    if len(state.left) < config.queries:
+        rng = np.random.default_rng([config.seed, state.passes])
+        state.left, state.passes = rng.permutation(len(pool)).tolist(), state.passes + 1
+    drawn, state.left = state.left[: config.queries], state.left[config.queries :]
+    return [pool[k] for k in drawn]
+
+
+# --- one update
+
+
+def live(
+    config: RftConfig,
+    policy: Policy,
+    toolbox: Toolbox,
+    corpus: Corpus,
+    asked: Sequence[tuple[int, str]],
+    seed: int,
+    us: Crew,
+) -> tuple[list[Lived], list[MediaSet], NDArray[np.int64]]:
+    """This process's rollouts, their media, and their places in the batch."""
+    mine = us.share(range(len(asked)))
+    records = [corpus[asked[k][0]] for k in mine]
+    media = [corpus.media(record) for record in records]
+    queries = [Query(r.item.id, r.item.question, m, r.item.seed) for r, m in zip(records, media, strict=True)]
+    groups = rollout(
+        policy, toolbox, queries, n=config.samples, seed=seed, limits=config.limits, temperature=config.temperature,
+        name=config.name,
+    )  # fmt: skip
+    experience = [
+        lived(rolled, record.item, own, policy.tokens)
+        for record, own, group in zip(records, media, groups, strict=True)
+        for rolled in group
+    ]
+    for own in media:
+        toolbox.let_go(own)
+    places = [k * config.samples + j for k in mine for j in range(config.samples)]
+    return experience, [own for own in media for _ in range(config.samples)], np.array(places, dtype=np.int64)
+
+
+def advantages_of(rewards: NDArray[np.float64], config: RftConfig) -> NDArray[np.float64]:
+    """(B,) advantages inside each group of the K best; NaN for a rollout that is not kept."""
+    groups = rewards.reshape(-1, config.samples)
+    out = np.full_like(groups, np.nan)
+    for row, own in enumerate(groups):
+        kept = list(top_k(own, k=config.group))
+        out[row, kept] = group_advantage(own[kept])
+    return out.ravel()
+
+
+class Improved(NamedTuple):
+    """What a step did."""
+
+    kl: float
+    """Nats per token, before the step."""
+    entropy: float
+    gap: float
+    """The largest distance between a sampled and a recomputed log-probability."""
+    norm: float
+    clipped: float
+    skipped: bool
+
+
+def improve(
+    config: RftConfig,
+    policy: Policy,
+    anchor: Policy,
+    optimizer: torch.optim.Optimizer,
+    parts: Sequence[tuple[Part, Anchored]],
+    advantages: NDArray[np.float64],
+    beta: float,
+    us: Crew,
+) -> Improved:
+    """One GRPO step on the rollouts of all processes."""
+    policy.train()
+    optimizer.zero_grad(set_to_none=True)
+    kept = np.isfinite(advantages)
+    told = [[c, bool(c)] for part, _ in parts for k, c in zip(part.numbers, part.counts, strict=True) if kept[k]]
+    tokens, chains = us.add(torch.tensor(told, dtype=torch.float64).reshape(-1, 2).sum(0)).tolist()
+    sums = torch.zeros(4, dtype=torch.float64)  # KL, entropy, clipped tokens, tokens
+    gap = 0.0
+    for part, anchored in parts:
+        read = policy(part.batch)
+        logits = policy.open_logits(read.hidden.flatten(0, 1)[part.at]).float()  # (n, V')
+        own = logits.log_softmax(-1).gather(1, part.targets[:, None])[:, 0]
+        gap = max(gap, float((own.detach() - part.sampled).abs().max()) if len(own) else 0.0)
+        learnt = torch.from_numpy(np.repeat(kept[list(part.numbers)], part.counts))
+        kl = per_token_kl(logits, anchor.open_logits(anchored.hidden).float())[learnt]
+        mask = rows_of(learnt, part.counts)
+        given = torch.from_numpy(np.nan_to_num(advantages[list(part.numbers)])).to(own)
+        loss = grpo_loss(
+            rows_of(own, part.counts), rows_of(part.sampled, part.counts), given, mask, clip=config.clip, per=config.per
+        )
+        share = float(mask.any(1).sum()) / max(chains, 1) if config.per == "sequence" else len(kl) / max(tokens, 1)
+        (loss.policy * share + beta * kl.sum() / max(tokens, 1)).backward()
+        with torch.no_grad():
+            logs = logits[learnt].log_softmax(-1)
+            spread = float(-(logs.exp() * logs).sum())
+        count = len(kl)
+        sums += torch.tensor([float(kl.detach().sum()), spread, loss.clipped * count, count], dtype=torch.float64)
+    if gap > config.ledger_tolerance:
+        raise TraceError(
+            f"a sampled log-probability lies {gap:.2g} nats from the recomputed one: the update does not read what the "
+            "rollout read"
+        )
+    kl_sum, entropy, clipped, count = us.add(sums).tolist()
+    us.add_gradients(policy)
+    norm = float(torch.nn.utils.clip_grad_norm_(trained(policy).values(), config.grad_norm))
+    mean_kl = kl_sum / max(count, 1.0)
+    skipped = not (count and math.isfinite(norm) and math.isfinite(mean_kl) and mean_kl <= config.kl.most)
+    if not skipped:
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    policy.eval()
+    return Improved(mean_kl, entropy / max(count, 1.0), gap, norm, clipped / max(count, 1.0), skipped)
+
+
+def rows_of(flat: Tensor, counts: Sequence[int]) -> Tensor:
+    """(n,) tokens of several rollouts as (B, T), filled with zeros."""
+    return pad_sequence(list(flat.split(list(counts))), batch_first=True)
+
+
+def react(config: RftConfig, state: RftState, values: dict[str, float], done: Improved) -> None:
+    """The controller hears of the KL; a collapse stops the run."""
+    if config.kl.control:
+        gains = PAPER if config.kl.gains == "paper" else DEFAULT
+        state.pid = pid_step(state.pid, done.kl, target=config.kl.target, gains=gains, one_sided=config.kl.one_sided)
+    elif math.isfinite(done.kl):
+        state.pid = replace(state.pid, kl=ema(state.pid.kl, done.kl, rho=SMOOTH))
+    state.skipped += done.skipped
+    state.calls = ema(state.calls, values["calls"], rho=SMOOTH)
+    state.entropy = ema(state.entropy, done.entropy, rho=SMOOTH)
+    for name in ("final", "curiosity", "coherence", "penalty", "tool_use"):
+        state.shares[name] = ema(state.shares.get(name), values[f"share_{name}"], rho=SMOOTH) or 0.0
+    if state.step >= SETTLED and state.calls is not None and state.calls < config.least_calls:
+        state.stopped = f"tool use has collapsed: {state.calls:.2f} calls a chain, under {config.least_calls:g}"
+    if state.step >= SETTLED and state.entropy is not None and state.entropy < config.least_entropy:
+        state.stopped = f"variety has collapsed: {state.entropy:.4f} nats a token, under {config.least_entropy:g}"
+
+
+def measured(
+    config: RftConfig,
+    state: RftState,
+    chains: Chains,
+    worth: Worth,
+    advantages: NDArray[np.float64],
+    done: Improved,
+    experience: Sequence[Lived],
+    us: Crew,
+) -> dict[str, float]:
+    """What an update is reported with."""
+    valid = chains.steps.valid.cpu().numpy()
+    composed = racpr(valid, worth.cosines, chains.lengths, mean=chains.mean, std=chains.std)
+    rewards, shares = worth.rewards, variance_shares(worth.rewards)
+    used = Counter(chains.steps.tool.tolist())
+    ended = us.add(torch.tensor([float(one.rolled.ended == "answered") for one in experience]).sum()).item()
+    values = {
+        "reward": float(rewards.total.mean()), "accuracy": 100.0 * float(chains.scores.mean()),
+        "answered": 100.0 * ended / max(len(chains.scores), 1), "final": float(rewards.final.mean()),
+        "curiosity_raw": float(np.nanmean(worth.curiosity)), "coherence_raw": float(np.nanmean(worth.coherence)),
+        "penalty": float(chains.penalties.mean()), "kl": done.kl, "beta": state.pid.beta, "entropy": done.entropy,
+        "calls": float(chains.lengths.mean()), "decisive": float(chains.decisive.mean()),
+        "rapr": 100.0 * float(rapr(valid, chains.lengths).mean()), "racpr": 100.0 * float(composed.values.mean()),
+        "qualified": 100.0 * float(composed.qualified.mean()), "gradient": done.norm, "clipped": done.clipped,
+        "gap": done.gap, "skipped": float(done.skipped),
+        "flat_groups": float(np.mean(np.nanmax(np.abs(advantages.reshape(-1, config.samples)), axis=1) == 0.0)),
+    }  # fmt: skip
+    values |= {f"share_{name}": share for name, share in shares.items()}
+    return values | {f"mix_{name}": used[k] / max(len(valid), 1) for k, name in enumerate(ACTIONS)}
+
+
+def wanted(config: RftConfig, term: str) -> bool:
+    return bool(getattr(config.reward, term))
+
+
+def hit_rate(toolbox: Toolbox) -> float:
+    cache = toolbox.cache
+    return cache.hits / max(cache.hits + cache.misses, 1) if cache else 0.0

@@ -1,0 +1,116 @@
+"""What phase 2 can be told (subsec:ccrft)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from pixelis.config import Config
+from pixelis.rollout.episode import Limits
+from pixelis.train.sft_config import DeviceSettings, LoraSettings
+
+Prior = Literal["adjacency", "l2", "tv", "cpc"]
+
+
+class RewardSettings(Config):
+    """R(τ) = w₁·R_final + w₂·R_cur + w₃·R_coh − w₄·R_pen (eq:ccrft_reward). The paper prints no w_i: these are ours."""
+
+    final: float = 1.0
+    """w₁"""
+    curiosity: float = 0.2
+    """w₂"""
+    coherence: float = 0.2
+    """w₃"""
+    penalty: float = 1.0
+    """w₄"""
+    tool_use: float = 0.0
+    """Weight of Pixel-Reasoner's terms: a bonus where tools are rarely used, a price for every call."""
+    prior: Prior = "adjacency"
+    """What R_coh is: adjacent cosines of E_t, or a rival of supp:structure_priors."""
+    sums: bool = False
+    """Intrinsic terms as sums over a chain instead of means."""
+    mc_samples: int = Field(default=4, ge=1)
+    """Dropout passes S of the gate; 1 turns it off."""
+    gate: float = Field(default=5.0, ge=0.0)
+    """β of the gate."""
+    alpha_inv: float = 0.30
+    alpha_len: float = 0.02
+    l_0: int = 6
+    tool_scalers: bool = True
+    """Whether the per-tool scalers of phase 1 weigh curiosity and penalty."""
+
+
+class KlSettings(Config):
+    """The corridor around π_SFT (supp:pid_kl)."""
+
+    target: float = Field(default=0.15, gt=0.0)
+    beta: float = Field(default=0.2, gt=0.0)
+    """Where β begins."""
+    control: bool = True
+    """Off, β stays where it begins."""
+    gains: Literal["default", "paper"] = "default"
+    one_sided: bool = False
+    most: float = Field(default=2.0, gt=0.0)
+    """A batch whose KL is over this, or not a number, is not learnt from."""
+
+
+class RftConfig(Config):
+    """Phase 2. Defaults are the paper's where it has a value (subsec:ccrft, supp:et_dynamics)."""
+
+    policy: str
+    """π_SFT: a checkpoint of phase 1 with its heads and statistics."""
+    corpus: Path
+    """Its training split gives the questions."""
+    name: str = "rft"
+    """What the exported policy is called."""
+    reward: RewardSettings = RewardSettings()
+    kl: KlSettings = KlSettings()
+    updates: int = Field(default=150, ge=1)
+    queries: int = Field(default=8, ge=1)
+    """Questions of one update, over all processes."""
+    samples: int = Field(default=8, ge=1)
+    """Rollouts of a question."""
+    group: int = Field(default=8, ge=1)
+    """K: so many of them are kept, the best ones."""
+    temperature: float = Field(default=1.0, gt=0.0)
+    limits: Limits = Limits()
+    families: tuple[str, ...] = ()
+    """Only questions of these; of all where none is named."""
+
+    lr: float = Field(default=1e-6, gt=0.0)
+    """Ours; the paper gives none."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.0
+    clip: float = Field(default=0.2, gt=0.0)
+    """ε of GRPO."""
+    per: Literal["sequence", "token"] = "sequence"
+    grad_norm: float = Field(default=1.0, gt=0.0)
+    lr_dynamics: float = Field(default=5e-5, gt=0.0)
+    """Of h_ψ (supp:et_dynamics)."""
+    dynamics_batch: int = Field(default=128, ge=1)
+    lora: LoraSettings | None = None
+    batch_tokens: int = Field(default=16384, ge=1)
+    """Tokens that are read at once."""
+    ledger_tolerance: float = Field(default=1e-4, gt=0.0)
+    """How far sampled and recomputed log-probabilities may lie apart."""
+
+    least_calls: float = Field(default=0.3, ge=0.0)
+    """The run stops where the smoothed number of calls in a chain falls under this."""
+    least_entropy: float = Field(default=0.005, ge=0.0)
+    """The same of the nats of a sampled token."""
+
+    seed: int = 0
+    device: Literal["cpu", "cuda"] = "cpu"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    threads: int | None = None
+    workers: int = Field(default=2, ge=1)
+    """Tools that run at once."""
+    cache_path: Path | None = None
+    """The cache of tool results; the machine's own where it is not given."""
+    log_every: int = Field(default=1, ge=1)
+    save_minutes: float = 2.0
+    device_facts: DeviceSettings = DeviceSettings()
+    architecture: dict[str, Any] | None = None
+    """Text and vision configuration for `--dry-run`, where the model itself cannot be reached."""

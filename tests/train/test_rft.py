@@ -1,0 +1,196 @@
+"""Phase 2 on a tiny policy, with real tools and rollouts: what it learns from, that it goes on, that it cannot be hurt."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pixelis.errors import ConfigError
+from pixelis.train import rft
+from pixelis.train.rft import advantages_of, train_rft
+from pixelis.train.rft_config import RftConfig
+from pixelis.train.sft import train_sft
+
+
+@pytest.fixture(scope="module")
+def taught(corpus, tmp_path_factory):
+    """A policy after a little of phase 1: it calls tools, mostly badly."""
+    from tests.train.conftest import TINY
+
+    from pixelis.train.sft_config import SftConfig
+
+    out = tmp_path_factory.mktemp("sft")
+    config = SftConfig.model_validate({
+        "corpus": str(corpus.folder), "nano": TINY, "lr": 1e-2, "optimizer": "muon", "epochs": 40, "batch_tokens": 2048,
+        "threads": 1, "workers": 1, "dynamics_epochs": 20, "least_spread": 0.0, "examples": str(out / "examples"),
+    })  # fmt: skip
+    train_sft(config, out / "run")
+    return out / "run" / "policy"
+
+
+@pytest.fixture
+def settings(taught, corpus):
+    def make(**changes):
+        given = {
+            "policy": str(taught), "corpus": str(corpus.folder), "updates": 3, "queries": 2, "samples": 3, "group": 3,
+            "lr": 1e-3, "threads": 1, "limits": {"steps": 4, "turn_tokens": 96, "total_tokens": 600},
+            "least_calls": 0.0, "least_entropy": 0.0, "save_minutes": 0.0,
+        }  # fmt: skip
+        return RftConfig.model_validate(given | changes)
+
+    return make
+
+
+def weights(run):
+    return load_file(run / "policy" / "model.safetensors")
+
+
+def test_a_run_learns_and_leaves_everything_that_later_verbs_need(settings, tmp_path):
+    seen = []
+    report = train_rft(settings(), tmp_path / "run", show=lambda now, step, total: seen.append(now))
+    assert report.updates == 3
+    assert len(seen) == 3
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert all(row["gap"] < 1e-4 for row in rows)  # what was sampled is what is learnt from
+    assert rows[0]["kl"] == pytest.approx(0.0, abs=1e-6)  # the policy is still its anchor
+    assert rows[2]["kl"] > 0.0
+    mix = sum(value for key, value in rows[0].items() if key.startswith("mix_"))
+    assert mix == pytest.approx(1.0)
+    summaries = (tmp_path / "run" / "summaries.jsonl").read_text().splitlines()
+    assert len(summaries) == 3 * 2 * 3
+    assert (tmp_path / "run" / "curves.svg").stat().st_size > 10_000
+    from pixelis.policy.checkpoint import load_checkpoint
+
+    loaded = load_checkpoint(str(tmp_path / "run" / "policy"))
+    assert loaded.card.name == "rft"
+    assert loaded.card.training["before"]["seed"] == 0
+    assert {"coherence", "tools", "tokens"} <= set(loaded.card.statistics)
+    assert {name.split(".")[0] for name in loaded.heads} == {"arguments", "visual", "projector", "g_phi", "h_psi"}
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(settings, tmp_path):
+    train_rft(settings(), tmp_path / "whole")
+    calls = {"n": 0}
+    real = rft.save_rft
+
+    def killed(*given):
+        real(*given)
+        calls["n"] += 1
+        if calls["n"] == 2:
+            raise KeyboardInterrupt
+
+    rft.save_rft = killed
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train_rft(settings(), tmp_path / "cut")
+    finally:
+        rft.save_rft = real
+    assert train_rft(settings(), tmp_path / "cut").resumed
+    for name, value in weights(tmp_path / "whole").items():
+        assert torch.equal(value, weights(tmp_path / "cut")[name]), name
+    kept = [(tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("whole", "cut")]
+    curves = [
+        [{k: v for k, v in json.loads(row).items() if "seconds" not in k and k != "cache_hits"} for row in rows]
+        for rows in kept
+    ]
+    assert curves[0] == curves[1]
+
+
+def test_advantages_are_inside_groups_and_only_of_the_best(settings):
+    config = settings(samples=4, group=2)
+    found = advantages_of(np.array([1.0, 0.0, 3.0, 2.0, 5.0, 5.0, 5.0, 5.0]), config)
+    # of the first four the best two are 3 and 2: mean 2.5, spread 0.5; equal rewards teach nothing
+    np.testing.assert_allclose(found, [np.nan, np.nan, 1.0, -1.0, 0.0, 0.0, np.nan, np.nan])
+
+
+def test_a_kl_out_of_bounds_skips_the_update_and_the_controller_hears_of_it(settings, tmp_path):
+    report = train_rft(settings(lr=0.3, kl={"most": 1e-9, "beta": 0.2}), tmp_path / "run")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["skipped"] for row in rows] == [0.0, 1.0, 1.0]  # before the first step the KL is 0
+    assert report.skipped == 2
+    assert report.beta > 0.2
+
+
+def test_a_reward_that_says_nothing_leaves_the_policy_to_its_anchor(settings, tmp_path):
+    silent = {"final": 0.0, "curiosity": 0.0, "coherence": 0.0, "penalty": 0.0}
+    train_rft(settings(reward=silent, updates=1), tmp_path / "run")
+    row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
+    assert row["flat_groups"] == 1.0
+    assert row["gradient"] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        {"prior": "l2"},
+        {"prior": "tv"},
+        {"prior": "cpc"},
+        {"curiosity": 0.0, "coherence": 0.0, "tool_use": 1.0},
+        {"mc_samples": 1},
+    ],
+)
+def test_reward_variants_are_configurations(settings, tmp_path, reward):
+    assert train_rft(settings(reward=reward, updates=1), tmp_path / "run").updates == 1
+
+
+def test_tool_use_that_dies_out_stops_the_run(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(rft, "SETTLED", 0)
+    report = train_rft(settings(least_calls=99.0), tmp_path / "run")
+    assert report.updates == 1
+    assert "tool use has collapsed" in report.stopped
+
+
+def test_a_policy_without_phase_1_is_refused(settings, policy, tmp_path):
+    from pixelis.policy.checkpoint import Card, save_checkpoint
+
+    save_checkpoint(tmp_path / "bare", policy, Card(name="bare"))
+    with pytest.raises(ConfigError, match="train sft"):
+        train_rft(settings(policy=str(tmp_path / "bare")), tmp_path / "run")
+
+
+def test_lora_is_its_own_anchor(settings, tmp_path):
+    report = train_rft(settings(lora={"rank": 4, "alpha": 8}, updates=2, lr=1e-2), tmp_path / "run")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[0]["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert report.updates == 2
+    assert not any("lora" in name for name in weights(tmp_path / "run"))
+
+
+RUNNER = Path(__file__).with_name("run_rft.py")
+
+
+def test_two_processes_come_to_the_same_weights_as_one(settings, tmp_path):
+    config = settings(updates=2)
+    train_rft(config, tmp_path / "one")
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29613"]
+    command += [str(RUNNER), str(tmp_path / "config.json"), str(tmp_path / "two")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for name, value in weights(tmp_path / "one").items():
+        torch.testing.assert_close(value, weights(tmp_path / "two")[name], rtol=0, atol=1e-6)
+
+
+def test_a_run_killed_at_any_moment_goes_on(settings, tmp_path):
+    config = settings(updates=4)
+    train_rft(config, tmp_path / "whole")
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    command = [sys.executable, str(RUNNER), str(tmp_path / "config.json"), str(tmp_path / "killed")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "killed").glob("state-*")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    train_rft(config, tmp_path / "killed")
+    for name, value in weights(tmp_path / "whole").items():
+        assert torch.equal(value, weights(tmp_path / "killed")[name]), name
