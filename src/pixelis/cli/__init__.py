@@ -10,7 +10,22 @@ from typing import Annotated
 
 import typer
 
-from pixelis.cli import ask, bench, cache, data, demo, doctor, evaluate, models, score, tools, trace, train, world
+from pixelis.cli import (
+    ask,
+    bench,
+    cache,
+    data,
+    demo,
+    doctor,
+    evaluate,
+    models,
+    reproduce,
+    score,
+    tools,
+    trace,
+    train,
+    world,
+)  # fmt: skip
 
 app = typer.Typer(
     name="pixelis",
@@ -29,8 +44,9 @@ app.add_typer(cache.app, name="cache", help="The cache of tool results: info, cl
 app.add_typer(score.app, name="score", help="Score files with the evaluators of the field.")
 app.add_typer(world.app, name="world", help="The procedural gym: scenes with exact references.")
 app.add_typer(data.app, name="data", help="Corpora: build, count, de-duplicate, audit; datasets in, Parquet out.")
-app.add_typer(train.app, name="train", help="Train a policy: sft.")
+app.add_typer(train.app, name="train", help="Train a policy: sft, rft.")
 app.command("eval", help="Score a policy on held-out items of the world, or on your own.")(evaluate.evaluate)
+app.add_typer(reproduce.app, name="reproduce", help="Run the paper's claims again on nano: rft.")
 app.command("doctor", help="What is installed, which backends are live, a self-test of each tool.")(doctor.doctor)
 app.add_typer(bench.app, name="bench", help="Measure: CPU seconds beside the paper's latencies and beside peers.")
 app.command("demo", help="Run two given plans, a photograph and a clip, and write their evidence pages.")(demo.demo)

@@ -1,0 +1,81 @@
+"""`pixelis reproduce`: the paper's claims, run again on nano in parts that can be stopped and gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pixelis.cli.terminal import AsJson, print_json, printable, stdout
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _reproduce() -> None:
+    """Verbs below `reproduce`."""
+
+
+@app.command()
+def rft(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="What is compared.")] = Path(
+        "configs/nano/reproduce_rft.yaml"
+    ),
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the runs; what has ended is kept.")] = Path(
+        "runs/reproduce/rft"
+    ),
+    results: Annotated[Path, typer.Option(help="Folder for table.json and the figure.")] = Path("docs/results/rft"),
+    only: Annotated[list[str] | None, typer.Option(help="Only this variant; may be given several times.")] = None,
+    policy: Annotated[str | None, typer.Option(help="π_SFT, in place of the configuration's.")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="The corpus, in place of the configuration's.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Phase 2: variants of the reward, trained alike and asked the same held-out questions."""
+    from pixelis.cli.train import board
+    from pixelis.config import load_config
+    from pixelis.eval.reproduce_rft import ReproduceConfig, reproduce_rft
+
+    changes = {key: value for key, value in (("policy", policy), ("corpus", corpus)) if value is not None}
+    with board(quiet=as_json) as show:
+        found = reproduce_rft(
+            load_config(ReproduceConfig, config, []), out, results, overrides=changes, only=only or (), show=show,
+            say=lambda words: typer.echo(words, err=True),
+        )  # fmt: skip
+    if as_json:
+        print_json(found)
+        return
+    print_table(found["rows"])
+    for name in found["left"]:
+        typer.echo(f"not run yet: {printable(name)}")
+    typer.echo(f"wrote {printable(str(results))}")
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in (
+        "variant",
+        "seeds",
+        "accuracy",
+        "over sft",
+        "p",
+        "calls",
+        "decisive",
+        "RaPR",
+        "RaCPR",
+        "KL P50",
+        "P95",
+    ):
+        table.add_column(heading, justify="left" if heading == "variant" else "right")
+    for row in rows:
+        own, kl = row["accuracy"], row.get("kl", {})
+        table.add_row(
+            row["variant"], str(row["seeds"]), f"{own['mean']:.1f} ({own['low']:.1f}–{own['high']:.1f})",
+            f"{own['over_sft']:+.1f}" if "over_sft" in own else "", f"{own['p']:.3f}" if "p" in own else "",
+            *(f"{row[key]['mean']:.2f}" for key in ("calls", "decisive")),
+            *(f"{row[key]['mean']:.1f}" for key in ("rapr", "racpr")),
+            *(f"{kl[key]:.3f}" if kl else "" for key in ("p50", "p95")),
+        )  # fmt: skip
+    stdout().print(table)

@@ -1,0 +1,249 @@
+"""The claims of phase 2 on nano: variants trained alike, asked the same held-out questions, compared in pairs.
+
+Every part (one training, one evaluation) has a folder of its own and is skipped where it has ended, so that the whole
+can be stopped and gone on with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from pixelis.config import Config, load_config
+from pixelis.equations.embedding import CosineStatistics
+from pixelis.errors import ConfigError
+from pixelis.eval.harness import Scored, from_row
+from pixelis.eval.process import process_scores, task_statistics
+from pixelis.eval.running import evaluate_model
+from pixelis.eval.tasks import tasks_of
+from pixelis.metrics.bootstrap import Interval, bca_interval
+from pixelis.metrics.statistics import paired_permutation_test
+from pixelis.rundir import provenance, write_json
+from pixelis.train.rft import train_rft
+from pixelis.train.rft_config import RftConfig
+from pixelis.train.sft import train_sft
+from pixelis.train.sft_config import SftConfig
+
+Floats = NDArray[np.float64]
+
+
+class Variant(Config):
+    """One way to go on from π_SFT."""
+
+    name: str = Field(pattern="^[a-z0-9-]+$")
+    learn: Literal["nothing", "sft", "rft"] = "rft"
+    """`sft`: the same seconds spent on more of phase 1."""
+    seeds: int = Field(default=1, ge=1)
+    change: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the phase's configuration."""
+
+
+class ReproduceConfig(Config):
+    """What is compared, and on what."""
+
+    rft: Path
+    """The configuration that variants change."""
+    sft: Path
+    """The one of phase 1, for more of it."""
+    updates: int = Field(default=100, ge=1)
+    items: int = Field(default=100, ge=1)
+    """Held-out questions of each family."""
+    statistics_items: int = Field(default=40, ge=1)
+    """Dev questions of each family whose π_SFT chains give E_ext's statistics."""
+    temperature: float = 0.0
+    variants: tuple[Variant, ...]
+
+
+class Part(NamedTuple):
+    """One training and its evaluation."""
+
+    variant: Variant
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.variant.name}-{self.seed}"
+
+
+Say = Callable[[str], None]
+
+
+def parts_of(config: ReproduceConfig, only: Sequence[str]) -> list[Part]:
+    """All seeds of the first kind of variants come before the rest, in the order of the file."""
+    known = {variant.name for variant in config.variants}
+    if unknown := set(only) - known:
+        raise ConfigError(f"no variant {sorted(unknown)[0]!r}: want some of {', '.join(sorted(known))}")
+    return [Part(v, seed) for v in config.variants if not only or v.name in only for seed in range(v.seeds)]
+
+
+def reproduce_rft(
+    config: ReproduceConfig,
+    work: Path,
+    results: Path,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    only: Sequence[str] = (),
+    say: Say = lambda words: None,
+    show: Any = None,
+) -> dict[str, Any]:
+    """Run what is not yet done, then write the table and the figures from everything that is."""
+    base = load_config(RftConfig, config.rft, []).model_copy(update={"updates": config.updates, **(overrides or {})})
+    statistics = external_statistics(config, base, work, say)
+    for part in parts_of(config, only):
+        run(part, config, base, work, say, show)
+    done = [part for part in parts_of(config, ()) if (work / part.name / "eval" / "report.json").exists()]
+    table = compare(done, work, statistics)
+    results.mkdir(parents=True, exist_ok=True)
+    write_json(results / "table.json", provenance(config=config.model_dump(mode="json"), rows=table))
+    draw(done, work, results / "dynamics.svg")
+    return {"rows": table, "left": [p.name for p in parts_of(config, ()) if p not in done]}
+
+
+def run(part: Part, config: ReproduceConfig, base: RftConfig, work: Path, say: Say, show: Any) -> None:
+    """Train and evaluate one part, or go on with it."""
+    folder = work / part.name
+    if (folder / "eval" / "report.json").exists():
+        return
+    say(part.name)
+    policy = base.policy
+    if part.variant.learn == "rft":
+        changed = merged(base.model_dump(mode="json"), {**part.variant.change, "seed": part.seed, "name": part.name})
+        policy = train_rft(
+            RftConfig.model_validate(changed), folder / "train", **({"show": show} if show else {})
+        ).policy
+    elif part.variant.learn == "sft":
+        given = load_config(SftConfig, config.sft, []).model_dump(mode="json")
+        own = {"init": base.policy, "seed": part.seed, "name": part.name, "drill_steps": 0, "corpus": str(base.corpus)}
+        policy = train_sft(
+            SftConfig.model_validate(merged(given, {**own, **part.variant.change})), folder / "train"
+        ).policy
+    evaluate_model(
+        policy, tasks_of([], split="test"), limit=config.items, temperature=config.temperature, seed=part.seed,
+        composite=True, out=folder / "eval",
+    )  # fmt: skip
+
+
+def merged(tree: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with some keys changed, level by level."""
+    out = dict(tree)
+    for key, value in change.items():
+        out[key] = merged(out[key], value) if isinstance(value, Mapping) and isinstance(out.get(key), dict) else value
+    return out
+
+
+def external_statistics(config: ReproduceConfig, base: RftConfig, work: Path, say: Say) -> dict[str, CosineStatistics]:
+    """E_ext's statistics, from dev chains of π_SFT."""
+    folder = work / "statistics"
+    if not (folder / "report.json").exists():
+        say("statistics of E_ext on dev chains of π_SFT")
+        evaluate_model(
+            base.policy, tasks_of([], split="dev"), limit=config.statistics_items, composite=True, out=folder
+        )
+    return task_statistics(rows_of(folder))
+
+
+def rows_of(folder: Path) -> list[Scored]:
+    return [from_row(json.loads(line)) for line in (folder / "items.jsonl").read_text().splitlines()]
+
+
+# --- the table
+
+
+def measures(rows: Sequence[Scored], statistics: Mapping[str, CosineStatistics]) -> dict[str, Floats]:
+    """(n,) of each measure, item by item."""
+    process = process_scores(rows, statistics)
+    return {
+        "accuracy": 100.0 * np.array([row.score for row in rows]),
+        "calls": np.array([float(row.steps) for row in rows]),
+        "decisive": np.array([float(row.process.decisive) for row in rows]),
+        "rapr": 100.0 * process.rapr,
+        "racpr": 100.0 * process.racpr,
+        "qualified": 100.0 * process.qualified,
+    }
+
+
+def compare(done: Sequence[Part], work: Path, statistics: Mapping[str, CosineStatistics]) -> list[dict[str, Any]]:
+    """One row a variant: seeds averaged item by item, BCa intervals over items, paired tests against π_SFT."""
+    variants = list(dict.fromkeys(part.variant.name for part in done))
+    found: dict[str, dict[str, Floats]] = {}
+    spread: dict[str, dict[str, float]] = {}
+    for name in variants:
+        runs = [measures(rows_of(work / p.name / "eval"), statistics) for p in done if p.variant.name == name]
+        found[name] = {key: np.mean([run[key] for run in runs], axis=0) for key in runs[0]}
+        spread[name] = {key: float(np.std([run[key].mean() for run in runs])) for key in runs[0]}
+    base = next((v for v in done if v.variant.learn == "nothing"), None)
+    table = []
+    for name in variants:
+        parts = [part for part in done if part.variant.name == name]
+        row: dict[str, Any] = {"variant": name, "seeds": len(parts), "items": len(found[name]["accuracy"])}
+        for key, values in found[name].items():
+            own = interval(values)
+            row[key] = {"mean": own.point, "low": own.low, "high": own.high, "over_seeds": spread[name][key]}
+            if base is not None and base.variant.name != name:
+                test = paired_permutation_test(
+                    values, found[base.variant.name][key], rng=np.random.default_rng(0), permutations=9999
+                )
+                row[key] |= {"over_sft": test.difference, "p": test.p_value}
+        row |= drift(parts, work)
+        table.append(row)
+    return table
+
+
+def interval(values: Floats) -> Interval:
+    return bca_interval(values, rng=np.random.default_rng(0))
+
+
+def drift(parts: Sequence[Part], work: Path) -> dict[str, Any]:
+    """Token KL over the updates after the first quarter, and how many updates were skipped."""
+    kls: list[float] = []
+    skipped = seconds = 0.0
+    for part in parts:
+        rows = curve(work / part.name / "train")
+        kls += [row["kl"] for row in rows[len(rows) // 4 :] if row.get("kl") is not None]
+        skipped += sum(row.get("skipped", 0.0) for row in rows)
+        seconds += sum(row.get("seconds_rollout", 0.0) + row.get("seconds_update", 0.0) for row in rows)
+    if not kls:
+        return {}
+    low, median, high = np.percentile(kls, [5, 50, 95]).tolist()
+    return {"kl": {"p5": low, "p50": median, "p95": high}, "skipped": skipped, "seconds": seconds}
+
+
+def curve(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [row for row in rows if "reward" in row]
+
+
+# --- the figure
+
+
+def draw(done: Sequence[Part], work: Path, path: Path) -> None:
+    """RaPR and RaCPR, KL and chain length over the updates, one line a variant (the paper's figure of dynamics)."""
+    from matplotlib.figure import Figure
+
+    from pixelis.train.rft_export import smoothed
+
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    axes = figure.subplots(2, 2).ravel()
+    names = [name for name in dict.fromkeys(p.variant.name for p in done) if curve(work / f"{name}-0" / "train")]
+    for k, (key, title) in enumerate(
+        (("rapr", "RaPR, %"), ("racpr", "RaCPR by E_t, %"), ("kl", "token KL to π_SFT"), ("calls", "calls a chain"))
+    ):
+        for name in names:
+            runs = [curve(work / p.name / "train") for p in done if p.variant.name == name]
+            length = min(len(run) for run in runs)
+            values = np.array([[np.nan if row[key] is None else row[key] for row in run[:length]] for run in runs])
+            axes[k].plot(range(1, length + 1), smoothed(np.nanmean(values, axis=0)), label=name, linewidth=1.2)
+        axes[k].set_title(title, fontsize=10, loc="left")
+        axes[k].set_xlabel("update", fontsize=8)
+        axes[k].spines[["top", "right"]].set_visible(False)
+    axes[2].axhspan(0.10, 0.20, color="tab:green", alpha=0.12)
+    if names:
+        axes[0].legend(fontsize=7, frameon=False, ncols=2)
+    figure.savefig(path)
