@@ -9,6 +9,7 @@ from pixelis.equations.reward import (
     final_reward,
     penalty,
     repeated_calls,
+    tool_use,
     variance_shares,
     zscore,
 )
@@ -34,7 +35,7 @@ def test_variance_shares_are_the_covariances_of_the_terms_with_the_sum():
     shares = variance_shares(ccrft_reward([1, -1], [0, 2], [5, 5], [0, 0.3]))
     # R centred is ±0.95, ΣR² = 1.805: 1.9/1.805, −0.38/1.805, 0, 0.285/1.805
     assert shares == pytest.approx(
-        {"final": 1.052632, "curiosity": -0.210526, "coherence": 0.0, "penalty": 0.157895}, abs=1e-6
+        {"final": 1.052632, "curiosity": -0.210526, "coherence": 0.0, "penalty": 0.157895, "tool_use": 0.0}, abs=1e-6
     )
 
 
@@ -43,7 +44,7 @@ def test_with_our_weights_the_answer_holds_nine_tenths_of_the_variance():
     rewards = ccrft_reward(rng.choice([-1, 1], 5000), rng.normal(size=5000), rng.normal(size=5000), np.zeros(5000))
     # 1 / (1 + 0.04 + 0.04) = 0.926 and 0.04 / 1.08 = 0.037
     assert variance_shares(rewards) == pytest.approx(
-        {"final": 0.926, "curiosity": 0.037, "coherence": 0.037, "penalty": 0}, abs=0.02
+        {"final": 0.926, "curiosity": 0.037, "coherence": 0.037, "penalty": 0, "tool_use": 0}, abs=0.02
     )
 
 
@@ -99,7 +100,7 @@ def test_only_a_direct_repetition_counts():
 
 
 def test_lengths_that_differ_are_refused():
-    with pytest.raises(ValueError, match="2 calls and 1 validities"):
+    with pytest.raises(ValueError, match="2 calls, 1 validities"):
         penalty(["A", "B"], [True])
     with pytest.raises(ValueError, match="reward terms differ in shape"):
         ccrft_reward([1], [1, 2], [1], [1])
@@ -108,3 +109,24 @@ def test_lengths_that_differ_are_refused():
 def test_a_final_reward_that_is_not_a_number_is_refused():
     with pytest.raises(ValueError, match="R_final or R_pen"):
         ccrft_reward([NAN], [0], [0], [0])
+
+
+def test_scalers_weigh_the_calls_that_are_wrong():
+    # two wrong calls at 0.3 each, weighed 2 and 0.5; the right one does not count
+    assert penalty(["A", "B", "C"], [False, False, True], scalers=[2.0, 0.5, 9.0]) == pytest.approx(0.75)
+    with pytest.raises(ValueError, match="scalers"):
+        penalty(["A"], [True], scalers=[])
+
+
+def test_tools_earn_a_bonus_where_they_are_rare_and_cost_by_the_call():
+    # one of four uses tools: 0.5 * (0.3 - 0.25) for it, and two calls more than one at 0.05
+    rare = tool_use([[3, 0, 0, 0]])
+    np.testing.assert_allclose(rare, [[0.5 * 0.05 - 0.1, 0.0, 0.0, 0.0]])
+    # where half use them there is no bonus
+    np.testing.assert_allclose(tool_use([[1, 2, 0, 0]]), [[0.0, -0.05, 0.0, 0.0]])
+
+
+def test_a_rival_term_enters_with_its_own_weight():
+    rewards = ccrft_reward([1, -1], [0, 0], [0, 0], [0, 0], [0.5, 0.0], weights=RewardWeights(1, 0, 0, 0, 2.0))
+    np.testing.assert_allclose(rewards.total, [2.0, -1.0])
+    assert sum(variance_shares(rewards).values()) == pytest.approx(1.0)

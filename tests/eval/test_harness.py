@@ -15,6 +15,7 @@ from pixelis.data.corpus_config import CorpusConfig
 from pixelis.data.importers import Wishes, as_items
 from pixelis.errors import ConfigError, PixelisError
 from pixelis.eval.harness import Scored, interval, summed_up
+from pixelis.eval.process import Process
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.tasks import WorldTask, tasks_of
 from pixelis.policy.checkpoint import Card, save_checkpoint
@@ -24,7 +25,8 @@ from pixelis.tools.toolbox import ToolboxConfig, build_tools
 
 
 def row(score: float, *, steps: int = 2, valid: int = 2, answer: str | None = "x") -> Scored:
-    return Scored("search", "id", "t", 1, answer, "x", score, steps, valid, "answered", 10)
+    process = Process((True,) * valid + (False,) * (steps - valid), min(valid, 1), (None,) * steps)
+    return Scored("search", "id", "t", 1, answer, "x", score, steps, valid, "answered", 10, process)
 
 
 def test_the_figures_of_three_items_worked_out_by_hand():
@@ -33,6 +35,8 @@ def test_the_figures_of_three_items_worked_out_by_hand():
     assert found.valid_calls == pytest.approx(50.0)  # 3 of 6 calls
     assert found.answered == pytest.approx(200 / 3)
     assert found.steps == pytest.approx(2.0)
+    assert found.decisive == pytest.approx(2 / 3)
+    assert found.rapr == pytest.approx(100 * (1 + 0.25 + 0) / 3)  # 2 of 2, 1 of 4, and a chain without steps
 
 
 def test_an_interval_of_right_and_wrong_is_exact_and_of_shares_holds_the_mean():

@@ -1,4 +1,4 @@
-"""Phase 2 on a tiny policy, with real tools and rollouts: what it learns from, that it goes on, that it cannot be hurt."""
+"""Phase 2 with real tools and rollouts: what it learns from, that it goes on, that it cannot be hurt."""
 
 import json
 import os

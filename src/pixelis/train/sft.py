@@ -155,6 +155,7 @@ def drill_first(
         losses = teach(config, taught, optimizer, batch, nothing, min(1.0, (state.drilled + 1) / DRILL_RISE), us)
         state.drilled += 1
         watch.tick(sum(len(each) for each in batch))
+        state.drilled_s = watch.seconds
         if state.drilled % config.log_every == 0:
             log.write(state.drilled - config.drill_steps, drill_loss=losses.sft, drill_nats=float(losses.nats.mean()))
             show(watch.now(losses.sft, 1, "drills"))
@@ -274,7 +275,8 @@ def fit_budget(config: SftConfig, state: State, watch: Watch, pool: int, us: Cre
     """Cut the number of epochs once to what the budget of minutes allows; the state keeps it from then on."""
     if config.minutes is None or state.step != FIRST_STEPS:
         return
-    fits = config.minutes * 60 * state.visited / watch.seconds / pool
+    left_s = config.minutes * 60 - state.drilled_s
+    fits = left_s * state.visited / max(watch.seconds - state.drilled_s, 1e-9) / pool
     agreed = us.add(torch.tensor(fits if us.first else 0.0, dtype=torch.float64))
     state.epochs = min(state.epochs, max(float(agreed), state.visited / pool))
     left = max(0, round(state.epochs * pool) - state.visited)

@@ -37,6 +37,8 @@ class State:
     """(pool,) predicted error of each example at its last visit; NaN before the first."""
     drilled: int = 0
     """Drills so far; they come before the first step."""
+    drilled_s: float = 0.0
+    """Seconds until the last of them."""
     step: int = 0
     epoch: int = 0
     """Epochs that have begun."""
