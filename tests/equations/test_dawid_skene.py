@@ -162,3 +162,11 @@ def test_eight_rollouts_take_far_less_than_crowd_kits_quarter_of_a_second():
     for _ in range(10):
         dawid_skene(labels)
     assert (time.process_time() - start) / 10 < 0.010  # about 0.4 ms on a quiet core
+
+
+def test_accuracy_weighs_classes_by_how_often_they_occur():
+    # two annotators always say 0 and one always 1: the truth is 0, so they are right and it is wrong
+    found = dawid_skene([[0, 0, 1]] * 10, n_classes=2)
+    assert found.accuracy[0] > 0.95
+    assert found.accuracy[2] < 0.05
+    np.testing.assert_allclose(found.accuracy, [found.confusion[j].diagonal() @ found.prior for j in range(3)])

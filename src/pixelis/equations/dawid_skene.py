@@ -35,6 +35,14 @@ class DawidSkene(NamedTuple):
         return np.einsum("jcc->jc", self.confusion).mean(axis=1)
 
     @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """(J,) how often an annotator is right on items as they come: the diagonal weighed by the class prior.
+
+        For classes of unlike frequency, where `reliability` would count one that never occurs as half.
+        """
+        return np.einsum("jcc,c->j", self.confusion, self.prior)
+
+    @property
     def labels(self) -> NDArray[np.int64]:
         """(I,) the likeliest class of each item."""
         return self.posterior.argmax(axis=1)

@@ -22,7 +22,7 @@ from pydantic import Field
 from pixelis.config import Config
 from pixelis.equations.behaviour import duplicate_groups, similarities
 from pixelis.equations.calibration import Temperature, vote_calibration
-from pixelis.equations.dawid_skene import rollout_reliability
+from pixelis.equations.dawid_skene import agreement, dawid_skene
 from pixelis.equations.exemplar import Exemplar, choose_exemplar
 from pixelis.equations.visfid import Step, group_fidelity, step_scores
 from pixelis.equations.voting import (
@@ -42,6 +42,8 @@ from pixelis.trace.schema import Trace
 Floats = NDArray[np.float64]
 PLAIN = Temperature(1.0, float("nan"))
 MISSING = -1
+LEAST_QUERIES = 2
+"""With one query EM declares the majority right whatever the annotators are."""
 
 
 class VoteSettings(Config):
@@ -247,14 +249,15 @@ def reliabilities(
     now = labelled(list(zip(tools, answers, strict=True)))
     if window is not None and now:
         names = list(dict.fromkeys([*tools, *(name for row in window.rows for name in row)]))
-        found = rollout_reliability(window.labels(names, now), n_classes=2)
+        labels = window.labels(names, now)
         window.add(now)
-        if found.method == "dawid-skene":
-            own = dict(zip(names, found.values.tolist(), strict=True))
+        if int(((labels != MISSING).sum(axis=1) >= 2).sum()) >= LEAST_QUERIES:
+            right = dawid_skene(labels, n_classes=2).accuracy
+            own = dict(zip(names, right.tolist(), strict=True))
             return np.array([own[name] for name in tools]), "dawid-skene"
     numbers = {a: k for k, a in enumerate(dict.fromkeys(a for a in answers if a is not None))}
-    labels = [[numbers.get(a, MISSING) if a is not None else MISSING for a in answers]]
-    return rollout_reliability(labels, n_classes=max(len(numbers), 1)).values, "agreement"
+    given = [[numbers.get(a, MISSING) if a is not None else MISSING for a in answers]]
+    return agreement(given, n_classes=max(len(numbers), 1)), "agreement"
 
 
 def record_of(decision: Decision) -> dict[str, Any]:
