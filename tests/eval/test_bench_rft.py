@@ -15,6 +15,7 @@ def test_an_update_takes_two_tool_turns_and_learns_from_what_it_sampled(tmp_path
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     step = update()
     assert step.values["calls"] == 2.0
+    assert step.values["rapr"] == 100.0  # the view and the line of text came back, not a failure
     assert step.values["flat_groups"] == 0.0  # views differ, and so do rewards: there is something to learn
     assert step.values["skipped"] == 0.0
     assert step.values["gap"] < 1e-4

@@ -146,7 +146,8 @@ class Views:
         if media.views:
             return Execution(READ, {})
         left = next(self._number) % 50 / 100.0
-        return Execution(LOOK.model_copy(update={"view": VIEW._replace(box=(left, 0.3, left + 0.32, 0.58))}), {})
+        view = VIEW.model_copy(update={"box": (left, 0.3, left + 0.32, 0.58)})
+        return Execution(LOOK.model_copy(update={"view": view}), {})
 
 
 def rows(
@@ -172,19 +173,18 @@ def _rows(nano: NanoConfig, queries: int, samples: int, steps: int, python: Path
     save_checkpoint(folder / "policy", policy, Card(name="bench"))
     update = ours(policy, folder, queries, samples)
     said = update().tokens // (queries * samples)  # the first update does not count
-    taken, theirs, failed = [], list[float](), ""
+    taken, theirs, failed = list[Step](), list[float](), "`make peers` installs TRL"
     if python.exists():
         taken, theirs, failed = in_turns(python, folder / "policy", update, said, queries, samples, steps)
-    else:
-        failed = "`make peers` installs TRL"
     taken = taken or [update() for _ in range(steps)]
     mine = float(np.median([step.total for step in taken]))
     peer = float(np.median(theirs)) if theirs else None
-    spent = {part: float(np.median([s.seconds[part] for s in taken])) for part in taken[0].seconds}
-    parts = ", ".join(f"{part} {seconds:.2f}" for part, seconds in spent.items() if part != "log")
+    median = {part: float(np.median([s.seconds[part] for s in taken])) for part in taken[0].seconds}
+    parts = ", ".join(f"{part} {seconds:.2f}" for part, seconds in median.items() if part != "log")
     beside = f"{peer / mine:.1f} times" if peer else failed
     rest = float(np.median([step.apart for step in taken]))
-    logged = spent["log"] + (entropy := entropy_seconds(taken[0].tokens, len(policy.open_ids)))
+    entropy = entropy_seconds(taken[0].tokens, len(policy.open_ids))
+    logged = median["log"] + entropy
     return [
         BenchRow(
             f"an update of RFT, {queries} queries x {samples}, {TOOL_TURNS} tool turns, {said} tokens sampled and "
