@@ -37,7 +37,7 @@ check: $(STAMP)  ## lint, types, layers, module size
 bench: models peers  ## the quick rows of `pixelis bench`, beside the peers that can be installed here
 	@$(BIN)/pixelis bench
 
-peers: .peers/crowdkit/.installed .peers/imagededup/.installed  ## libraries that a benchmark runs against, each in an environment of its own
+peers: .peers/crowdkit/.installed .peers/imagededup/.installed .peers/trl/.installed  ## libraries that a benchmark runs against, each in an environment of its own
 
 .peers/%/.installed: scripts/peers/%.txt
 	@echo "setting up $* in an environment of its own"

@@ -75,6 +75,14 @@ def sft(as_json: AsJson = False, out: Out = None) -> None:
 
 
 @app.command()
+def rft(as_json: AsJson = False, out: Out = None) -> None:
+    """An update of phase 2 with two tool turns, beside TRL's `GRPOTrainer` with one turn in the same run."""
+    from pixelis.eval import bench_rft
+
+    report({"rft": bench_rft.rows()}, as_json=as_json, out=out)
+
+
+@app.command()
 def memory(
     figure: Annotated[Path | None, typer.Option(help="Also draw memory over chain length, as .svg or .png.")] = None,
     as_json: AsJson = False,
