@@ -28,6 +28,7 @@ from pixelis.data import (
 )
 from pixelis.data.conclusions import conclude
 from pixelis.data.detours import Detours
+from pixelis.data.goals import goal_of, with_goal
 from pixelis.data.importers.files import template
 from pixelis.data.oracle_acts import Hands, nearest_option
 from pixelis.data.oracle_session import Session
@@ -94,7 +95,8 @@ def solve_item(
             f"the oracle does not know the template {item.template!r} of item {item.id}: "
             "a VLM can teach it (teacher.kind: vlm), or its answer alone (teacher.kind: answers)"
         )
-    session = Session(item, media, toolbox, rng, Voice(rng, plain=plain), plain=plain)
+    goal = goal_of(item)
+    session = Session(item, media, toolbox, rng, Voice(rng, plain=plain, goal=goal), plain=plain)
     round_about = detours == 1.0 or (detours > 0.0 and session.chance(detours))
     said = solver(Hands(session, Detours(session, enabled=round_about, by_eye=by_eye)))
     answer = said or computed(session)
@@ -102,6 +104,7 @@ def solve_item(
     final = as_answer(item, answer) if answer else guess(item, rng)
     words = item.options[ord(final) - ord("A")] if item.options else final
     why = conclude(item, session.notes, session.drafts, words, rng=None if plain else rng) if answer else ""
+    why = with_goal(goal, why) if plain else why
     trace = seal_trace(
         id=item.id.replace("/", "-"),
         query=item.question,

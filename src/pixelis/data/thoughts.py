@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy.random import Generator
 
+from pixelis.data.goals import with_goal
 from pixelis.tools.results import ToolResult
 from pixelis.world.programs import field_of
 from pixelis.world.vocabulary import with_article
@@ -120,15 +121,17 @@ BACK: dict[str, tuple[str, ...]] = {
 
 
 class Voice:
-    """Thoughts drawn from one stream of chance; or `plain`, one wording for each, and always after a look back."""
+    """Thoughts drawn from one stream of chance; or `plain`: one wording for each, a look back, and the goal."""
 
-    def __init__(self, rng: Generator, *, plain: bool = False) -> None:
+    def __init__(self, rng: Generator, *, plain: bool = False, goal: str = "") -> None:
         self.rng = rng
         self.plain = plain
+        self.goal = goal if plain else ""
 
     def plan(self, kind: str, what: str = "", last: ToolResult | None = None) -> str:
         """A thought before a call: perhaps a look back, then the plan."""
         said = with_article(self._one_of(PLANS[kind]).format(what=what.removeprefix("the ")))
+        said = with_goal(self.goal, said)
         if last is None or (not self.plain and self.rng.random() > LOOK_BACK):
             return said
         return f"{self.back(last)} {said}"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.random import Generator
 
+from pixelis.data.goals import GOALS, with_goal
 from pixelis.geometry import UnitBox
 from pixelis.policy import script
 from pixelis.policy.ledger import KINDS, Ledger
@@ -28,6 +29,8 @@ from pixelis.train.examples import Example, no_steps, outputs
 from pixelis.world.item import letter
 from pixelis.world.vocabulary import invented
 
+WITH_GOAL = 0.5
+"""Share of drills whose every thought carries a word on from the end of the question, as a plain teacher's does."""
 LETTERS = tuple("aaabcdeeefghiiijklmnooopqrsttuuvwxyz")
 Talk = list[tuple[str, ToolCall, str]]
 """Thought, call, and the words that came back."""
@@ -203,6 +206,11 @@ DRILLS = (
 def drill(rng: Generator, tokens: Tokens, style: Style, optics: Optics) -> Example:
     """One conversation."""
     question, talk, thought, answer = DRILLS[int(rng.integers(len(DRILLS)))](rng)
+    if rng.random() < WITH_GOAL:
+        goal = str(rng.choice(list(GOALS.values()))) if rng.random() < 0.5 else word(rng)
+        question = f"{question} {goal.capitalize()}?"
+        talk = [(with_goal(goal, words), call, said) for words, call, said in talk]
+        thought = with_goal(goal, thought)
     pieces: list[Piece] = [
         Words(f"<|im_start|>system\n{style.system}<|im_end|>\n<|im_start|>user\n", "prompt", control=True),
         Words(question, "prompt"),

@@ -231,7 +231,7 @@ def _after(references: References, parameters: Parameters) -> str:
 
 def _count(brief: Brief) -> Draft:
     made, _ = lecture(brief, whole(brief.rng, 2, 6), varied=True)
-    evidence = [made.film.event("cut", start) for start in made.starts[1:]]
+    evidence = [made.film.event("cut", start - 1, start + 1) for start in made.starts[1:]]  # from frame to frame
     return drafted(made, evidence, {"what": "slides"})
 
 
@@ -239,9 +239,8 @@ def _slides(references: References, parameters: Parameters) -> str:
     """One more than the cuts, each of which must part two titles."""
     parts = 0
     for span in stretches(references, "cut"):
-        before, after = (
-            showing(references, max(s, 0.0), role="title") for s in (span.start_s - 0.2, span.start_s + 0.2)
-        )
+        cut = (span.start_s + span.end_s) / 2
+        before, after = (showing(references, max(s, 0.0), role="title") for s in (cut - 0.2, cut + 0.2))
         parts += [says(r) for r in before] != [says(r) for r in after]
     return str(parts + 1)
 
