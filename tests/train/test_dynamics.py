@@ -72,3 +72,13 @@ def test_standard_features_have_mean_zero_and_spread_one_and_constants_stay_fini
     scale = Standard(2)
     scale.fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     assert scale(torch.tensor([[1.0, 5.0], [3.0, 5.0]])).tolist() == [[-1.0, 0.0], [1.0, 0.0]]
+
+
+def test_the_heads_have_the_papers_sizes():
+    """g_φ: [2d + 6] → 768 → 512; h_ψ: [2d + 6] → 1024 → (d + 1), dropout 0.1 (supp:et_dynamics)."""
+    heads = DynamicsHeads(32)
+    layers = [m for m in heads.g_phi.net if isinstance(m, torch.nn.Linear)]
+    assert [(m.in_features, m.out_features) for m in layers] == [(70, 768), (768, 512)]
+    layers = [m for m in heads.h_psi.net if isinstance(m, torch.nn.Linear)]
+    assert [(m.in_features, m.out_features) for m in layers] == [(70, 1024), (1024, 33)]
+    assert {m.p for m in heads.h_psi.net if isinstance(m, torch.nn.Dropout)} == {0.1}

@@ -1,0 +1,96 @@
+"""The comparison of variants: what is run, what is skipped, and the table from files of scores written by hand."""
+
+import json
+
+import pytest
+
+from pixelis.config import load_config
+from pixelis.errors import ConfigError
+from pixelis.eval import reproduce_rft
+from pixelis.eval.harness import Scored, as_row
+from pixelis.eval.process import Process
+from pixelis.eval.reproduce_rft import Part, ReproduceConfig, Variant, compare, draw, merged, parts_of
+
+FOUR = Process((True,) * 4, 2, (None, 0.6, 0.6, 0.6))
+
+
+def config(tmp_path, *variants):
+    return ReproduceConfig.model_validate(
+        {"rft": tmp_path / "rft.yaml", "sft": tmp_path / "sft.yaml", "variants": variants}
+    )
+
+
+def scored(item, score, steps, process=FOUR):
+    return Scored("search", item, "t", 1, "a", "a", score, steps, steps, "answered", 10, process)
+
+
+def write(folder, rows):
+    (folder / "eval").mkdir(parents=True)
+    (folder / "eval" / "items.jsonl").write_text("".join(json.dumps(as_row(row)) + "\n" for row in rows))
+    (folder / "eval" / "report.json").write_text("{}")
+
+
+def test_parts_are_all_seeds_of_all_variants_and_unknown_names_are_refused(tmp_path):
+    given = config(tmp_path, {"name": "sft", "learn": "nothing"}, {"name": "cc-rft", "seeds": 2})
+    assert [part.name for part in parts_of(given, ())] == ["sft-0", "cc-rft-0", "cc-rft-1"]
+    assert [part.name for part in parts_of(given, ["cc-rft"])] == ["cc-rft-0", "cc-rft-1"]
+    with pytest.raises(ConfigError, match="no variant 'nope'"):
+        parts_of(given, ["nope"])
+
+
+def test_a_variant_changes_single_keys():
+    assert merged({"reward": {"a": 1, "b": 2}, "x": 3}, {"reward": {"b": 5}}) == {"reward": {"a": 1, "b": 5}, "x": 3}
+
+
+def test_a_table_by_hand(tmp_path):
+    write(tmp_path / "sft-0", [scored(str(k), float(k % 2), 6) for k in range(8)])
+    write(tmp_path / "cc-rft-0", [scored(str(k), 1.0, 3) for k in range(8)])
+    write(tmp_path / "cc-rft-1", [scored(str(k), 0.5, 3) for k in range(8)])
+    metrics = tmp_path / "cc-rft-0" / "train"
+    metrics.mkdir()
+    rows = [{"step": k, "reward": 0.0, "kl": k / 100, "calls": 3, "rapr": 1, "racpr": 1} for k in range(1, 21)]
+    (metrics / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = [Part(Variant(name="sft", learn="nothing"), 0)]
+    done += [Part(Variant(name="cc-rft", seeds=2), k) for k in (0, 1)]
+    sft, ours = compare(done, tmp_path, {})
+    assert sft["accuracy"]["mean"] == 50.0
+    assert "p" not in sft["accuracy"]
+    assert ours["seeds"] == 2
+    assert ours["accuracy"]["mean"] == 75.0  # 1.0 and 0.5, averaged item by item
+    assert ours["accuracy"]["over_seeds"] == 25.0
+    assert ours["calls"]["over_sft"] == -3.0
+    # every one of eight pairs falls by 3: two of 2^8 swaps are as extreme
+    assert ours["calls"]["p"] == pytest.approx(2 / 2**8)
+    # KL of updates 6 to 20: the median is 0.13
+    assert ours["kl"]["p50"] == pytest.approx(0.13)
+    draw(done, tmp_path, tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").stat().st_size > 5_000
+
+
+def test_what_has_ended_is_not_run_again(tmp_path, monkeypatch):
+    given = config(tmp_path, {"name": "sft", "learn": "nothing"}, {"name": "cc-rft"})
+    (tmp_path / "rft.yaml").write_text("policy: nowhere\ncorpus: nowhere\n")
+    for name in ("sft-0", "statistics"):
+        write(tmp_path / "work" / name, [scored("0", 1.0, 4)])
+    for file in ("items.jsonl", "report.json"):
+        (tmp_path / "work" / "statistics" / "eval" / file).rename(tmp_path / "work" / "statistics" / file)
+    asked = []
+    monkeypatch.setattr(
+        reproduce_rft,
+        "train_rft",
+        lambda *given, **more: asked.append("train") or (_ for _ in ()).throw(KeyboardInterrupt),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out")
+    assert asked == ["train"]
+    found = reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out", only=["sft"])
+    assert found["left"] == ["cc-rft-0"]
+    assert json.loads((tmp_path / "out" / "table.json").read_text())["rows"][0]["variant"] == "sft"
+
+
+def test_the_configuration_that_ships_is_valid():
+    from pathlib import Path
+
+    root = Path(__file__).resolve().parents[2]
+    given = load_config(ReproduceConfig, root / "configs" / "nano" / "reproduce_rft.yaml", [])
+    assert {"sft", "cc-rft", "rft-base", "pixel-reasoner", "sft-more", "no-control"} <= {v.name for v in given.variants}
