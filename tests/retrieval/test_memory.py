@@ -351,6 +351,15 @@ def test_a_key_of_another_size_or_with_a_nan_is_refused(tmp_path):
         Memory.open(tmp_path / "nothing")
 
 
+def test_the_number_of_cells_is_the_papers_at_its_size():
+    config = IndexConfig()
+    # 4·√N: 4472, 1265, 566, 8; the nearest powers of two by their logarithm
+    assert [config.cells(n) for n in (1_250_000, 100_000, 20_000, 4)] == [4096, 1024, 512, 8]
+    assert config.cells(10_000_000) == 4096
+    assert IndexConfig(n_list=2048).cells(1_250_000) == 2048
+    assert [config.kind_for(n) for n in (19_999, 20_000)] == ["exact", "ivfpq"]
+
+
 def test_the_shipped_sweeps_are_configurations():
     found = {}
     for path in sorted((ROOT / "configs" / "memory").glob("*.yaml")):

@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pixelis.cli.index_files import (
+    kept_mask,
+    key_maker,
+    mask_for,
+    open_to_index,
+    opened_or_new,
+    require_same_encoders,
+    say_recovered,
+    settings_of,
+)
 from pixelis.cli.terminal import AsJson, print_json, printable
 
 if TYPE_CHECKING:
@@ -15,13 +25,10 @@ if TYPE_CHECKING:
     from pixelis.retrieval.collection import Progress
     from pixelis.retrieval.features import FeatureCache
     from pixelis.retrieval.keys import KeyMaker
-    from pixelis.retrieval.mask import EvaluationMask
-    from pixelis.retrieval.memory import Memory, MemoryConfig
+    from pixelis.retrieval.memory import Memory
 
 app = typer.Typer(no_args_is_help=True)
 
-MASK = "mask.zip"
-"""The evaluation mask that a memory was built under, beside its items."""
 BATCH = 32
 """Items that are made durable together while a corpus is read."""
 
@@ -89,7 +96,7 @@ def build(
     with watched() as progress, closing(FeatureCache(cache)) as kept:
         keys = key_maker()
         mask = None if without_mask else mask_for(out, corpus, evaluation or [], kept, progress)
-        with opened_or_new(out, settings, keys, mask) as memory:
+        with opened_or_new(out, settings, keys, mask, corpus) as memory:
             counts = take_in(memory, corpus, keys, kept, keep_traces=keep_traces, limit=limit, progress=progress)
             memory.build_index(progress=progress)
             report_index(memory, counts, as_json=as_json)
@@ -275,99 +282,6 @@ def delete(
         else:
             say_recovered(memory)
             typer.echo(f"row {number} is gone; {len(memory)} items stay")
-
-
-def settings_of(folder: Path, config: Path | None, overrides: list[str]) -> MemoryConfig | None:
-    """None where nothing is said: the memory's own settings hold."""
-    from pixelis.config import load_config
-    from pixelis.retrieval.memory import SETTINGS, MemoryConfig
-
-    if config is None and not overrides:
-        return None
-    own = folder / SETTINGS
-    return load_config(MemoryConfig, config or (own if own.exists() else None), overrides)
-
-
-def open_to_index(folder: Path, settings: MemoryConfig | None) -> Memory:
-    """A memory whose index is about to be made again: what is wrong with the old one does not matter."""
-    from pixelis.retrieval.memory import Memory
-    from pixelis.retrieval.memory_head import read_memory_head
-    from pixelis.retrieval.memory_index_files import forget_index
-
-    read_memory_head(folder)  # before anything is removed
-    forget_index(folder)
-    return Memory.open(folder, settings)
-
-
-def opened_or_new(folder: Path, settings: MemoryConfig | None, keys: KeyMaker, mask: EvaluationMask | None) -> Memory:
-    from pixelis.retrieval.memory import Memory
-    from pixelis.retrieval.memory_head import HEAD
-
-    if (folder / HEAD).exists():
-        memory = Memory.open(folder, settings, mask=mask, rebuild=True)
-        require_same_encoders(memory, keys)
-        say_recovered(memory)
-        return memory
-    memory = Memory.create(
-        folder,
-        text_dimensions=keys.text.dimensions,
-        visual_dimensions=keys.visual.embed([]).shape[1],
-        encoders=keys.fingerprint,
-        config=settings,
-        mask=mask,
-    )
-    if mask is not None:
-        mask.save(folder / MASK)
-    return memory
-
-
-def mask_for(
-    folder: Path, corpus: Path, evaluation: list[Path], cache: FeatureCache, progress: Progress
-) -> EvaluationMask | None:
-    """The memory's own mask where it has one; else of the named media, or of the corpus's evaluation splits."""
-    from pixelis.cli.data_dedup import corpus_items, encoder, media_of
-    from pixelis.data.memories import EVALUATION
-    from pixelis.errors import ConfigError
-    from pixelis.retrieval.mask import EvaluationMask
-    from pixelis.retrieval.memory_head import HEAD
-
-    if (folder / HEAD).exists():
-        if evaluation:
-            raise ConfigError(f"{folder} has its mask already: --evaluation is for a new memory")
-        return kept_mask(folder)
-    if evaluation:
-        items = [item for source in evaluation for item in media_of(source)]
-    else:
-        items = [item for split in EVALUATION for item in corpus_items(corpus, split)]
-    if not items:
-        raise ConfigError(f"{corpus} has no evaluation splits: name the media with --evaluation, or say --without-mask")
-    return EvaluationMask.of(items, encoder(), cache=cache, progress=progress)
-
-
-def kept_mask(folder: Path) -> EvaluationMask | None:
-    from pixelis.retrieval.mask import EvaluationMask
-
-    return EvaluationMask.load(folder / MASK) if (folder / MASK).exists() else None
-
-
-def key_maker() -> KeyMaker:
-    from pixelis.encoders.text import TextEncoder
-    from pixelis.encoders.visual import VisualEncoder
-    from pixelis.retrieval.keys import KeyMaker
-
-    return KeyMaker(TextEncoder(), VisualEncoder())
-
-
-def require_same_encoders(memory: Memory, keys: KeyMaker) -> None:
-    from pixelis.errors import MemoryFileError
-
-    if memory.head.encoders != keys.fingerprint:
-        raise MemoryFileError(f"{memory.folder} was made with other encoders; build it again with those in use")
-
-
-def say_recovered(memory: Memory) -> None:
-    if memory.recovered.bytes:
-        typer.echo(f"an append that was cut off was dropped ({memory.recovered.bytes} bytes)", err=True)
 
 
 def report_index(memory: Memory, counts: dict[str, Any], *, as_json: bool) -> None:

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -104,8 +106,6 @@ class Generator:
 
 def fill(folder: Path, generator: Generator, count: int, config: MemoryConfig, progress: Progress = silent) -> None:
     """A memory of `count` items in one go: its files are written as appends would leave them, without their fsyncs."""
-    import zlib
-
     Memory.create(folder, text_dimensions=TEXT, visual_dimensions=VISUAL, encoders="bench", config=config).close()
     rng = np.random.default_rng(1)
     at = 0
@@ -181,6 +181,7 @@ def build(folder: Path, count: int, config: IndexConfig, progress: Progress = si
     faiss.omp_set_num_threads(1)
     settings = MemoryConfig(index=config, near_duplicate=None)
     if not (folder / "filled").exists():
+        shutil.rmtree(folder, ignore_errors=True)  # what an earlier run did not finish
         fill(folder, Generator(count), count, settings, progress)
         (folder / "filled").touch()
     if not (folder / "built").exists():

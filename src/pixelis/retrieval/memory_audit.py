@@ -96,12 +96,12 @@ def audit_memory(
     for start in range(0, queries, BATCH):
         probes = probing(memory, mask, min(BATCH, queries - start), rng)
         for row in np.unique(found := memory.search_rows(probes, k).rows):
-            item = memory.files.item(int(row)) if row >= 0 else None
-            if item is not None:
-                suspicion.require_clean(int(row), item)
+            hit = memory.files.item(int(row)) if row >= 0 else None
+            if hit is not None:
+                suspicion.require_clean(int(row), hit)
         hits += int((found >= 0).sum())
         progress("probing with random queries", min(queries, start + BATCH), queries)
-    interval = clopper_pearson(0, hits) if hits else (0.0, 1.0)
+    interval = clopper_pearson(0, hits)
     return MemoryAudit(
         items=len(memory),
         deleted=len(memory.files.deleted),
@@ -111,8 +111,8 @@ def audit_memory(
         queries=queries,
         hits=hits,
         masked_hits=0,
-        low=float(interval[0]),
-        high=float(interval[1]),
+        low=interval.low,
+        high=interval.high,
         kind=memory.kind,
     )
 

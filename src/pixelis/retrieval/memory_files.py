@@ -212,15 +212,16 @@ class MemoryFiles:
         self._require_writing()
         if not 0 <= rows <= len(self):
             raise MemoryFileError(f"{self.folder} has {len(self)} rows: it cannot go back to {rows}")
-        going = [kept for row in range(rows, len(self)) if (item := self.item(row)) for kept in item.files]
+        end = self._end
         cut(self._path(ROWS), rows * ROW.itemsize)  # from here on the rest is an append that was cut off
         self._rows = self._rows[:rows].copy()
-        self._map()
-        cut(self._path(ITEMS), self._end)
-        cut(self._path(KEYS), rows * self._row_bytes)
         self.deleted = {row for row in self.deleted if row < rows}
         self._rewrite_deleted()
-        self._remove_files(going)
+        self._map()
+        lines = read_at(self._path(ITEMS), self._end, end - self._end).split(b"\n")[:-1]
+        self._remove_files([kept for line in lines for kept in files_named(line)])  # while their names are there
+        cut(self._path(ITEMS), self._end)
+        cut(self._path(KEYS), rows * self._row_bytes)
 
     def delete(self, row: int) -> None:
         """Erase an item's line, key and files. Its row number is never given to another."""
