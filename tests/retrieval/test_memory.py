@@ -306,6 +306,38 @@ def test_a_deleted_item_is_gone_from_the_disk_with_its_files(tmp_path):
         assert [item.id for _, item in memory.items()] == ["item-9"]
 
 
+@pytest.mark.parametrize("kind", ["ivfpq", "hnsw-text"])
+def test_a_deleted_item_leaves_no_code_in_the_index_file(tmp_path, kind):
+    config = SMALL.model_copy(update={"index": SMALL.index.model_copy(update={"kind": kind})})
+    stored = keys(640)
+    memory = new_memory(tmp_path / "m", config)
+    memory.add(drafts(stored))
+    memory.build_index()
+    memory.delete(77)
+    memory.close()
+    (file,) = (tmp_path / "m").glob("index-*.faiss")
+    index = faiss.read_index(str(file))
+    if kind == "ivfpq":
+        inner = faiss.downcast_index(index.index)
+        inner.make_direct_map(True)
+        blank, other = inner.reconstruct(77), inner.reconstruct(78)
+        cells = faiss.vector_to_array(faiss.downcast_index(inner.quantizer).codes).view(np.float32).reshape(8, 32)
+        first = faiss.vector_to_array(inner.pq.centroids).reshape(8, 256, 4)[:, 0].ravel()
+        # what is left decodes to a cell's centre and the first entry of every code book, and to nothing of its own
+        assert min(np.abs(blank - (cell + first)).max() for cell in cells) < 1e-5
+        assert min(np.abs(other - (cell + first)).max() for cell in cells) > 1e-2
+    else:
+        assert not index.reconstruct(77).any()
+        assert index.reconstruct(78) == pytest.approx(stored[78, :TEXT], abs=1e-2)
+    with Memory.open(tmp_path / "m", config) as again:
+        assert again.kind == kind
+        assert 77 not in [n.row for n in again.search(key(stored[77]), 20)]
+        query = keys(1, seed=5)[0]
+        expected = exact_mix(stored, query, 0.0 if kind == "hnsw-text" else 0.5)
+        expected[77] = -1
+        assert again.search(key(query), 1)[0].row == int(np.argmax(expected))
+
+
 def test_a_damaged_index_is_refused_in_one_line_or_made_again(tmp_path):
     memory, stored = large(tmp_path / "m", 640)
     memory.close()

@@ -94,6 +94,7 @@ class Memory:
             self._sources: Sources | None = None
             self._searcher = self._opened(rebuild, progress)
             self._searcher.follow(self.files.keys)
+            self._erase_codes()
         except BaseException:
             self._lock.release()
             raise
@@ -317,6 +318,8 @@ class Memory:
         """The same for many keys at once, as row numbers."""
         if keys.shape[1] != self.head.dimensions:
             raise MemoryFileError(f"a key of {keys.shape[1]} values; {self.folder} has {self.head.dimensions}")
+        if allowed is not None and len(allowed) != len(self.files):
+            raise MemoryFileError(f"a mask of {len(allowed)} rows; {self.folder} has {len(self.files)}")
         hidden = self.files.deleted.union(without)
         if hidden or allowed is not None:
             rows = np.ones(len(self.files), bool) if allowed is None else np.array(allowed, bool)
@@ -338,6 +341,12 @@ class Memory:
             raise MemoryFileError(f"{self.folder} has no item in row {row}")
         self.files.delete(row)
         self._sources = None
+        self._erase_codes()
+
+    def _erase_codes(self) -> None:
+        """Deleted items leave no code in the index either; a code is a blurred key."""
+        if self.coded is not None and self.files.writing and self.coded.erase(self.files.deleted):
+            self.save_index()
 
     def rollback(self, watermark: int) -> None:
         """Back to a watermark: rows, lines, keys and kept files as they were. What was deleted since stays deleted."""

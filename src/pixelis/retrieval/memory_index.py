@@ -8,7 +8,7 @@ An index is trained once and then only grows, in whole blocks of rows; the rest,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
 import faiss
@@ -177,6 +177,31 @@ class Coded:
         inner.remove_ids(faiss.IDSelectorRange(trained + (rows - trained) // BLOCK * BLOCK, 2**62))
         self.index.ntotal = inner.ntotal
         return True
+
+    def erase(self, rows: Collection[int]) -> bool:
+        """Blank the codes of deleted rows, which tell what a key was like; whether there was anything to blank."""
+        wanted = [row for row in rows if row < len(self)]
+        if not wanted:
+            return False
+        if self.kind == "hnsw-text":
+            size = len(self) * self._text
+            vectors = faiss.rev_swig_ptr(faiss.downcast_index(self.index.storage).get_xb(), size)
+            blank = vectors.reshape(len(self), self._text)
+            changed = bool(blank[wanted].any())
+            blank[wanted] = 0.0
+            return changed
+        inner = faiss.downcast_index(self.index.index) if self._is_rotated else self.index
+        lists, changed = inner.invlists, False
+        zeros = np.zeros(inner.code_size, np.uint8)
+        for cell in range(inner.nlist):
+            count = lists.list_size(cell)
+            ids = faiss.rev_swig_ptr(lists.get_ids(cell), count) if count else np.zeros(0, np.int64)
+            for place in np.flatnonzero(np.isin(ids, wanted)):
+                code = faiss.rev_swig_ptr(lists.get_codes(cell), count * inner.code_size)
+                if code[place * inner.code_size : (place + 1) * inner.code_size].any():
+                    changed = True
+                    lists.update_entry(cell, int(place), int(ids[place]), faiss.swig_ptr(zeros))
+        return changed
 
     @property
     def _is_rotated(self) -> bool:
