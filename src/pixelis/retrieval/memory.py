@@ -172,6 +172,7 @@ class Memory:
             raise MemoryFileError(f"{where} was made of other items; {AGAIN.format(self.folder)}")
 
     def _searching(self, coded: Coded | None) -> Searcher:
+        self.files.read_scattered(coded is not None)
         return Searcher(self.config.index, self.head.text_dimensions, self.head.dimensions, coded)
 
     def _made(self, progress: Progress) -> Coded | None:
@@ -179,6 +180,7 @@ class Memory:
         if kind == "exact" or not len(self.files):
             forget_index(self.folder)
             return None
+        self.files.read_scattered(False)
         coded = train(self.files.keys, self.config.index, self.head.text_dimensions, kind=kind, progress=progress)
         save_index(self.folder, coded, self.config.index, self.files.digest(len(coded)))
         return coded
