@@ -29,6 +29,10 @@ class LeakageError(PixelisError):
     """Evaluation media would reach a place that learns."""
 
 
+class MemoryFileError(PixelisError):
+    """A retrieval memory or its index cannot be written, read, or trusted."""
+
+
 class UndoneError(PixelisError):
     """Something could not be done now, through no fault of its own: another run may do it. Nothing is recorded."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from PIL import Image
 from pixelis.encoders.visual import VisualEncoder
 from pixelis.retrieval.planted import bundled_pictures
 from pixelis.weights import available
+
+sys.path.insert(0, str(Path(__file__).parent))  # `memories`, which several files share
 
 
 @pytest.fixture(scope="session")

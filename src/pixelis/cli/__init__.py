@@ -18,6 +18,7 @@ from pixelis.cli import (
     demo,
     doctor,
     evaluate,
+    index,
     models,
     reproduce,
     score,
@@ -46,6 +47,7 @@ app.add_typer(world.app, name="world", help="The procedural gym: scenes with exa
 app.add_typer(data.app, name="data", help="Corpora: build, count, de-duplicate, audit; datasets in, Parquet out.")
 app.add_typer(train.app, name="train", help="Train a policy: sft, rft.")
 app.command("eval", help="Score a policy on held-out items of the world, or on your own.")(evaluate.evaluate)
+app.add_typer(index.app, name="index", help="The retrieval memory: build, add, search, audit, delete.")
 app.add_typer(reproduce.app, name="reproduce", help="Run the paper's claims again on nano: rft.")
 app.command("doctor", help="What is installed, which backends are live, a self-test of each tool.")(doctor.doctor)
 app.add_typer(bench.app, name="bench", help="Measure: CPU seconds beside the paper's latencies and beside peers.")

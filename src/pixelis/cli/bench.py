@@ -13,6 +13,7 @@ from pixelis.cli.terminal import AsJson, print_json, waiting
 
 if TYPE_CHECKING:
     from pixelis.eval.bench import BenchRow
+    from pixelis.retrieval.collection import Progress
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -122,6 +123,45 @@ def dedup(as_json: AsJson = False, out: Out = None) -> None:
 
 
 @app.command()
+def index(
+    full: Annotated[
+        bool, typer.Option("--full", help="Also 1,250,000 keys, the paper's size: 4.5 GB of disk, about an hour.")
+    ] = False,
+    size: Annotated[
+        list[int] | None, typer.Option(min=1000, help="So many keys instead of 10,000 and 100,000; may be repeated.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings of the memory, such as configs/memory/no-opq.yaml.")
+    ] = None,
+    work: Annotated[Path | None, typer.Option(help="A folder that keeps what was built, for the next run.")] = None,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Search in memories of 10,000 and 100,000 keys, one thread: latency, recall, file size, memory, cold start."""
+    from pixelis.cli.data_dedup import watched
+    from pixelis.config import load_config
+    from pixelis.eval import bench_index
+    from pixelis.retrieval.memory import MemoryConfig
+    from pixelis.rundir import write_json
+
+    settings = load_config(MemoryConfig, config).index
+    sizes = (*(size or bench_index.SIZES), *((bench_index.FULL,) if full else ()))
+    found = []
+
+    def rows(progress: Progress) -> Iterable[BenchRow]:
+        for row, numbers in bench_index.rows(sizes, settings, work=work, progress=progress):
+            found.append({**numbers._asdict(), "settings": settings.model_dump(mode="json")})
+            if out is not None:  # each size as soon as it is known
+                write_json(out.with_suffix(".each.json"), found)
+            yield row
+
+    with watched() as progress:
+        report({"index": rows(progress)}, as_json=as_json, out=out, more={"each": found})
+    if out is not None:
+        out.with_suffix(".each.json").unlink(missing_ok=True)
+
+
+@app.command()
 def trk(
     det: Annotated[Path, typer.Option(help="Detections as MOTChallenge rows.")],
     gt: Annotated[
@@ -182,7 +222,9 @@ def show_scores(title: str, found: dict[str, Any], *, as_json: bool, out: Path |
         write_json(out, content)
 
 
-def report(groups: dict[str, Iterable[BenchRow]], *, as_json: bool, out: Path | None) -> None:
+def report(
+    groups: dict[str, Iterable[BenchRow]], *, as_json: bool, out: Path | None, more: dict[str, Any] | None = None
+) -> None:
     """Measure, print, and write with where the numbers come from."""
     from dataclasses import asdict
 
@@ -198,6 +240,7 @@ def report(groups: dict[str, Iterable[BenchRow]], *, as_json: bool, out: Path | 
             measured[name].append(row)
             typer.echo(f"measured {name}: {row.name}, {seconds(row.ours_cpu_s)}", err=True)
     content = {**provenance(unit="CPU seconds"), "rows": {n: [asdict(r) for r in g] for n, g in measured.items()}}
+    content |= more or {}
     if as_json:
         print_json(content)
         if out is not None:

@@ -26,6 +26,9 @@ class TextEncoder:
         self._tokenizer = Tokenizer.from_file(str(path_of("minilm-tokenizer")))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(TOKENS)
+        self._whole = Tokenizer.from_file(str(path_of("minilm-tokenizer")))  # to cut texts by, however long
+        self._whole.no_padding()
+        self._whole.no_truncation()
         self.fingerprint = fingerprint("minilm")
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -34,6 +37,12 @@ class TextEncoder:
             return np.zeros((0, DIMENSIONS), np.float32)
         means = np.stack([self._mean(text) for text in texts])
         return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+
+    def cut(self, text: str, *, first: int | None = None, last: int | None = None) -> str:
+        """The first or the last so many tokens of a text, as text: a word is never spelled otherwise."""
+        spans = self._whole.encode(text, add_special_tokens=False).offsets
+        kept = spans[:first] if last is None else spans[max(0, len(spans) - last) :]
+        return text[kept[0][0] : kept[-1][1]] if kept else ""
 
     def _mean(self, text: str) -> NDArray[np.float32]:
         # one at a time: the int8 layers scale by the largest value in the batch, so a neighbour would change the vector

@@ -233,7 +233,7 @@ def ours(policy: Policy, out: Path, queries: int, samples: int) -> Callable[[], 
         with spent(seconds, "rewards"):
             rolled = [(one, i, own) for group, i, own in zip(groups, items, media, strict=True) for one in group]
             experience = [lived(one, i, own, policy.tokens) for one, i, own in rolled]
-            laid = parts_of(experience, policy, config.batch_tokens)
+            laid = parts_of([one.ledger for one in experience], policy, config.batch_tokens)
         with spent(seconds, "anchor"):
             parts = [(part, read_anchor(anchor, part, experience)) for part in laid]
         with spent(seconds, "rewards"):

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -136,21 +138,35 @@ class EvaluationMask:
     def __contains__(self, sha256: object) -> bool:
         return sha256 in self._hashes
 
+    @cached_property
+    def digest(self) -> str:
+        """A name for what this mask refuses: items say by it what they were compared with."""
+        facts = {
+            "media": sorted(self._hashes),
+            "encoder": self.encoder,
+            "threshold": self.threshold,
+            "config": self.config.model_dump(mode="json"),
+        }
+        return hashlib.sha256(canonical_json(facts)).hexdigest()
+
     def refuse(self, sha256s: Iterable[str], *, what: str = "an item") -> None:
         """LeakageError where one of these hashes is evaluation media; for items whose media were compared before."""
         for sha256 in sha256s:
             if sha256 in self._hashes:
                 raise LeakageError(f"{what} shows {self._hashes[sha256]}, which is evaluation media; leave it out")
 
-    def refuse_medium(self, medium: Medium, encoder: ImageEncoder, *, what: str = "an item") -> Features:
+    def refuse_medium(
+        self, medium: Medium, encoder: ImageEncoder, *, what: str = "an item", known: Features | None = None
+    ) -> Features:
         """LeakageError where the medium is evaluation media or a changed copy; its features where it may pass.
 
-        A near pair whose evaluation file cannot be opened any more is refused too.
+        A near pair whose evaluation file cannot be opened any more is refused too. `known` are the medium's features
+        where they were computed before.
         """
         self.refuse([medium.sha256], what=what)
         if encoder.fingerprint != self.encoder:
             raise ConfigError("the mask was made with another encoder; make it again with the one in use")
-        features = features_of(medium, encoder)
+        features = known or features_of(medium, encoder)
         one = Collection([Item(what, medium=medium)], [features])
         confirm = Confirmer(one, self.media, self.config, self.threshold)
         near = find_candidates(

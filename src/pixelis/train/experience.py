@@ -117,22 +117,22 @@ class Part(NamedTuple):
     """Sampled tokens of each rollout; they lie together."""
 
 
-def parts_of(experience: Sequence[Lived], policy: Policy, batch_tokens: int) -> list[Part]:
+def parts_of(ledgers: Sequence[Ledger], policy: Policy, batch_tokens: int) -> list[Part]:
     """All rollouts, the shortest first, in parts of at most so many tokens, filling included."""
-    ranked = sorted(range(len(experience)), key=lambda k: (len(experience[k].ledger), k))
+    ranked = sorted(range(len(ledgers)), key=lambda k: (len(ledgers[k]), k))
     groups: list[list[int]] = [[]]
     for k in ranked:
-        if groups[-1] and (len(groups[-1]) + 1) * len(experience[k].ledger) > batch_tokens:
+        if groups[-1] and (len(groups[-1]) + 1) * len(ledgers[k]) > batch_tokens:
             groups.append([])
         groups[-1].append(k)
-    return [part_of(own, experience, policy) for own in groups if own]
+    return [part_of(own, ledgers, policy) for own in groups if own]
 
 
-def part_of(numbers: Sequence[int], experience: Sequence[Lived], policy: Policy) -> Part:
-    batch = policy.batch([experience[k].ledger for k in numbers])
+def part_of(numbers: Sequence[int], ledgers: Sequence[Ledger], policy: Policy) -> Part:
+    batch = policy.batch([ledgers[k] for k in numbers])
     longest, at, ids, logprobs, counts = batch.ids.shape[1], list[int](), list[int](), list[float](), list[int]()
     for row, k in enumerate(numbers):
-        ledger = experience[k].ledger
+        ledger = ledgers[k]
         own = np.flatnonzero(ledger.sampled).tolist()
         at += [row * longest + place - 1 for place in own]
         ids += [ledger.ids[place] for place in own]

@@ -116,7 +116,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
             with frozen(anchor, policy) as fixed:
                 parts = [
                     (part, read_anchor(fixed, part, experience))
-                    for part in parts_of(experience, policy, config.batch_tokens)
+                    for part in parts_of([one.ledger for one in experience], policy, config.batch_tokens)
                 ]
             chains = chains_of(known, parts, experience, media, own, config.reward, us)
             worth = worth_of(chains, known, config.reward, samples=config.samples, seed=seed)

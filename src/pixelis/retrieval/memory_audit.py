@@ -1,0 +1,139 @@
+"""Is anything of evaluation in the memory? Every item is asked, and random queries probe the index itself
+(supp:index_whitelist_dedup, audit procedure: 10,000 queries, no masked hit in the top K, or the build stops).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixelis.errors import ConfigError, LeakageError
+from pixelis.metrics.statistics import clopper_pearson
+from pixelis.retrieval.collection import Progress, silent
+from pixelis.retrieval.keys import Floats, unit, unit_halves
+from pixelis.retrieval.mask import EvaluationMask
+from pixelis.retrieval.memory import Memory
+from pixelis.retrieval.memory_item import MemoryItem
+from pixelis.retrieval.memory_sources import NEAR_HASH
+
+BATCH = 64
+
+
+class MemoryAudit(NamedTuple):
+    """What an audit that was passed has looked at."""
+
+    items: int
+    deleted: int
+    masked_media: int
+    screened: int
+    """Items whose media were compared with this very mask before they came in."""
+    near_hashes: int
+    """Screened items with a pHash within 8 bits of evaluation: the pixels told them apart when they came in."""
+    queries: int
+    hits: int
+    """Rows that the queries returned, each looked at."""
+    masked_hits: int
+    low: float
+    """Of the rate of masked hits among the hits, Clopper–Pearson, 95 %."""
+    high: float
+    kind: str
+    """What was searched: exact, ivfpq or hnsw-text."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self._asdict(), "ok": self.masked_hits == 0}
+
+
+class Suspicion:
+    """What of an item is evaluation media, as far as its hashes tell."""
+
+    def __init__(self, mask: EvaluationMask) -> None:
+        self._mask = mask
+        features = mask.media.features
+        every = [np.array([f.whole], np.uint64) for f in features] + [f.key_hashes for f in features]
+        self._hashes = np.unique(np.concatenate(every)) if every else np.zeros(0, np.uint64)
+
+    def near(self, item: MemoryItem) -> bool:
+        hashes = [int(h, 16) for medium in item.media for h in medium.perceptual]
+        return any((np.bitwise_count(self._hashes ^ np.uint64(h)) <= NEAR_HASH).any() for h in hashes)
+
+    def require_clean(self, row: int, item: MemoryItem) -> bool:
+        """LeakageError for evaluation media, or for a near hash that no comparison of pixels excused; else if near."""
+        self._mask.refuse([medium.sha256 for medium in item.media], what=f"row {row}, {item.id},")
+        near = self.near(item)
+        if near and item.screened != self._mask.digest:
+            raise LeakageError(
+                f"row {row}, {item.id}, looks like evaluation media (pHash) and was never compared with this mask; "
+                "delete it, or build the memory again under the mask"
+            )
+        return near
+
+
+def audit_memory(
+    memory: Memory,
+    mask: EvaluationMask,
+    *,
+    rng: np.random.Generator,
+    queries: int = 10_000,
+    k: int = 8,
+    progress: Progress = silent,
+) -> MemoryAudit:
+    """Looks at every item, then at what random queries return. LeakageError at the first masked hit, naming it."""
+    if queries < 1:
+        raise ConfigError("an audit without queries probes nothing; want at least 1")
+    damaged = next(memory.files.damaged(), None)
+    if damaged is not None:
+        memory.files.item(damaged)  # says which line; else it is the key
+        raise LeakageError(f"{memory.folder}: the key of row {damaged} is damaged: what it was cannot be audited")
+    suspicion = Suspicion(mask)
+    screened = near = 0
+    for number, (row, item) in enumerate(memory.items(), 1):
+        near += suspicion.require_clean(row, item)
+        screened += item.screened == mask.digest
+        progress("asking every item", number, len(memory))
+    hits = 0
+    for start in range(0, queries, BATCH):
+        probes = probing(memory, mask, min(BATCH, queries - start), rng)
+        for row in np.unique(found := memory.search_rows(probes, k).rows):
+            hit = memory.files.item(int(row)) if row >= 0 else None
+            if hit is not None:
+                suspicion.require_clean(int(row), hit)
+        hits += int((found >= 0).sum())
+        progress("probing with random queries", min(queries, start + BATCH), queries)
+    interval = clopper_pearson(0, hits)
+    return MemoryAudit(
+        items=len(memory),
+        deleted=len(memory.files.deleted),
+        masked_media=len(mask),
+        screened=screened,
+        near_hashes=near,
+        queries=queries,
+        hits=hits,
+        masked_hits=0,
+        low=interval.low,
+        high=interval.high,
+        kind=memory.kind,
+    )
+
+
+def probing(memory: Memory, mask: EvaluationMask, count: int, rng: np.random.Generator) -> Floats:
+    """Random directions, keys of the memory pushed aside, and the looks of evaluation media themselves, in thirds."""
+    text, size = memory.head.text_dimensions, memory.head.dimensions
+    probes = unit_halves(rng.standard_normal((count, size)).astype(np.float32), text)
+    if memory.watermark:
+        near = memory.files.keys[rng.integers(0, memory.watermark, len(probes[1::3]))].astype(np.float32)
+        probes[1::3] = unit_halves(near + 0.3 * probes[1::3], text)
+    looks = evaluation_looks(mask, memory.head.visual_dimensions)
+    if len(looks):
+        chosen = looks[rng.integers(0, len(looks), len(probes[2::3]))]
+        probes[2::3, text:] = unit(chosen)
+    return probes
+
+
+def evaluation_looks(mask: EvaluationMask, dimensions: int) -> NDArray[np.float32]:
+    """Embeddings of evaluation frames, where they are of the encoder that made the visual halves."""
+    features = mask.media.features
+    if not features or features[0].embeddings.shape[1] != dimensions:
+        return np.zeros((0, dimensions), np.float32)
+    return np.stack([f.embeddings[0] for f in features]).astype(np.float32)
