@@ -32,13 +32,18 @@ def test_a_small_bench_measures_recall_against_numpy(tmp_path):
     mix = (queries[:, :TEXT] @ stored[:, :TEXT].T + queries[:, TEXT:] @ stored[:, TEXT:].T) / 2
     assert (bench_index.nearest(memory, queries, 8) == np.argsort(-mix, axis=1)[:, :8]).all()
     assert list(memory.files.damaged()) == []  # what `fill` wrote is what appends would have written
-    found = bench_index.measure(tmp_path / "m", 1500, built)
+    found = bench_index.measure(tmp_path / "m", 1500, built, config)
     assert found.kind == "ivfpq"
     assert found.recall_at_8 > 0.97
     assert found.recall_at_8_without_rerank < found.recall_at_8
     assert 0 < found.p50_ms <= found.p95_ms
     assert found.keys_mb == pytest.approx(1500 * 1792 * 2 / 1e6)
     assert found.index_mb > 1500 * 72 / 1e6
+    files = list((tmp_path / "m").glob("index-*.faiss"))
+    bench_index.build(tmp_path / "m", 1500, config.model_copy(update={"n_probe": 2}))  # the same file serves
+    assert list((tmp_path / "m").glob("index-*.faiss")) == files
+    fewer = bench_index.measure(tmp_path / "m", 1500, built, config.model_copy(update={"n_probe": 1, "rerank": 8}))
+    assert fewer.recall_at_8 < found.recall_at_8
 
 
 def test_recall_is_the_share_of_the_exact_neighbours():

@@ -37,6 +37,7 @@ from pixelis.retrieval.keys import Floats, unit, weighted
 from pixelis.retrieval.memory import Memory, MemoryConfig
 from pixelis.retrieval.memory_files import ITEMS, KEYS, ROW, ROWS
 from pixelis.retrieval.memory_index import IndexConfig, chunks
+from pixelis.retrieval.memory_index_files import forget_index
 from pixelis.retrieval.memory_item import MemoryItem
 
 SIZES = (10_000, 100_000)
@@ -187,15 +188,19 @@ def build(folder: Path, count: int, config: IndexConfig, progress: Progress = si
         shutil.rmtree(folder, ignore_errors=True)  # what an earlier run did not finish
         fill(folder, Generator(count), count, settings, progress)
         (folder / "filled").touch()
-    if not (folder / "built").exists():
+    marker = folder / f"built-{zlib.crc32(json.dumps(config.made_from).encode()):08x}"  # of what an index is made from
+    if not marker.exists():
+        for other in folder.glob("built-*"):
+            other.unlink()
+        forget_index(folder)
         start = time.process_time()
         with Memory.open(folder, settings) as memory:
             memory.build_index(progress=progress)
-        (folder / "built").write_text(str(time.process_time() - start))
-    return float((folder / "built").read_text())
+        marker.write_text(str(time.process_time() - start))
+    return float(marker.read_text())
 
 
-def measure(folder: Path, count: int, built_cpu_s: float, progress: Progress = silent) -> Measured:
+def measure(folder: Path, count: int, built_cpu_s: float, config: IndexConfig, progress: Progress = silent) -> Measured:
     """Searches in a memory that `build` has left; in a process that has done nothing else."""
     faiss.omp_set_num_threads(1)
     generator, rng = Generator(count), np.random.default_rng(2)
@@ -203,7 +208,7 @@ def measure(folder: Path, count: int, built_cpu_s: float, progress: Progress = s
     del generator
     drop_from_cache(folder)
     start = time.perf_counter()
-    memory = Memory.reading(folder)
+    memory = Memory.reading(folder, MemoryConfig(index=config, near_duplicate=None))
     opened_s = time.perf_counter() - start
     cold = []
     for query in queries[QUERIES:]:  # nothing of the keys in memory, each time
@@ -244,7 +249,8 @@ def measure_apart(
     with TemporaryDirectory(prefix="pixelis-bench-index-") as temporary:
         folder = (work or Path(temporary)) / f"{count}"
         built = build(folder, count, config, progress)
-        command = [sys.executable, "-m", "pixelis.eval.bench_index", str(folder), str(count), str(built)]
+        given = [str(folder), str(count), str(built), config.model_dump_json()]
+        command = [sys.executable, "-m", "pixelis.eval.bench_index", *given]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
         )
@@ -281,4 +287,5 @@ def rows(
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))._asdict()))
+    settings = IndexConfig.model_validate_json(sys.argv[4])
+    print(json.dumps(measure(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), settings)._asdict()))
