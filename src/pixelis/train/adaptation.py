@@ -80,7 +80,8 @@ class Adaptation:
         """
         if not 0 <= query <= len(self.rows):
             raise TraceError(f"{self.folder} has {len(self.rows)} rows: it cannot go back to {query}")
-        row = self.rows[query - 1] if query else {"updates": 0, "weights": None, "memory": 0}
+        start: dict[str, Any] = {"updates": 0, "weights": None, "memory": 0}
+        row = self.rows[query - 1] if query else start
         self._require_reachable(row["updates"])
         # the ledger first: a process killed after this line opens at this row
         kept = b"".join((json.dumps(each, ensure_ascii=False) + "\n").encode() for each in self.rows[:query])

@@ -20,7 +20,7 @@ import copy
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -42,7 +42,7 @@ from pixelis.equations.ttrl import (
     summary_statistics,
     trace_value,
 )
-from pixelis.errors import LeakageError
+from pixelis.errors import ConfigError, LeakageError
 from pixelis.media import MediaSet
 from pixelis.policy.checkpoint import Loaded, load_checkpoint
 from pixelis.policy.model import Policy
@@ -334,7 +334,7 @@ def open_memory(config: TtrlConfig, out: Path, keys: KeyMaker | None, mask: Eval
 
         shutil.copytree(config.memory, folder, ignore=shutil.ignore_patterns(".lock"))
         return Memory.open(folder, mask=mask)
-    text, visual = (keys.text.dimensions, keys.visual.dimensions) if keys else (1, 1)
+    text, visual = (keys.text.dimensions, keys.visual.embed([]).shape[1]) if keys else (1, 1)
     return Memory.create(
         folder, text_dimensions=text, visual_dimensions=visual, encoders=keys.fingerprint if keys else "none", mask=mask
     )
@@ -366,9 +366,22 @@ def export(config: TtrlConfig, loaded: Loaded, known: Known, home: Adaptation, o
     save_checkpoint(out / "policy", policy, card, kept)
 
 
-def greedy_scores(policy: Policy, toolbox: Toolbox, items: Sequence[Rendered]) -> Iterator[float]:
-    """Scores of a policy on items whose answers are known, greedily."""
-    for made in items:
-        query = Query(made.item.id, made.item.question, MediaSet(made.media), made.item.seed)
-        ((rolled,),) = rollout(policy, toolbox, [query], n=1, seed=0, temperature=0.0)
-        yield made.item.score(rolled.answer) if rolled.answer else 0.0
+def go_back(out: Path, query: int) -> dict[str, Any]:
+    """Take an adaptation back to a row, with its memory and its exported policy."""
+    import yaml
+
+    from pixelis.train.run import RESOLVED
+
+    path = out / RESOLVED
+    if not path.exists():
+        raise ConfigError(f"{out} is no adaptation: it has no {RESOLVED}")
+    config = TtrlConfig.model_validate(yaml.safe_load(path.read_text()))
+    torch.set_num_threads(config.threads)
+    with run_folder(config, out, Crew()):
+        loaded = load_checkpoint(config.policy, device=config.device, dtype=getattr(torch, config.dtype))
+        home = Adaptation(out, config, begin(config, loaded))
+        row = home.revert(query)
+        with closing(Memory.open(out / "memory")) as memory:
+            memory.rollback(row["memory"] if query else base_rows(home, memory))
+        export(config, loaded, known_of(loaded, config.policy), home, out)
+    return row
