@@ -120,9 +120,7 @@ def test_sigkill_twenty_times_and_nothing_acknowledged_is_lost(settings, tmp_pat
     command = [sys.executable, str(RUNNER), str(tmp_path / "config.json"), str(tmp_path / "run"), "5"]
     chance, known = random.Random(0), 0
     for _ in range(20):
-        process = subprocess.Popen(
-            [sys.executable, str(RUNNER), str(tmp_path / "config.json"), str(tmp_path / "run"), "5"]
-        )
+        process = subprocess.Popen(command)
         time.sleep(3.0 + 4.0 * chance.random())
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
