@@ -21,7 +21,7 @@ models: $(STAMP)  ## fetch the pretrained files that can be had here; without np
 	@echo "pretrained files: fetching what is not here yet, at most 350 MB"
 	@$(BIN)/pixelis models pull --missing-ok
 
-demo: models  ## run two given plans, a photograph and a clip, and write their evidence pages
+demo: models  ## ask the shipped policy about pictures, pages and a clip, and write the evidence pages
 	@$(BIN)/pixelis demo
 
 test: models  ## the whole test suite, real parts included

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pixelis.rollout.models import Model
     from pixelis.tools.toolbox import Toolbox
 
+DEFAULT_MODEL = "nano-sft"
+"""Shipped with the package."""
 LONGEST_QUESTION = 4000
 """Characters; a longer one is refused with a sentence."""
 
@@ -21,14 +23,14 @@ def ask(
     media: str | Path | Medium | Sequence[str | Path | Medium],
     question: str,
     *,
-    model: str,
+    model: str = DEFAULT_MODEL,
     samples: int = 1,
     seed: int = 0,
 ) -> Answer:
     """Answer a question about pictures and clips with tools, and show the evidence.
 
-    `model` is a folder that `pixelis train sft` wrote, a hub id, or `openai:URL#name` for a server, whose key is read
-    from the environment variable PIXELIS_API_KEY. Several samples are put to a vote.
+    `model` is a shipped name, a folder that `pixelis train sft` wrote, a hub id, or `openai:URL#name` for a server,
+    whose key is read from the environment variable PIXELIS_API_KEY. Several samples are put to a vote.
     """
     from pixelis.errors import ConfigError
     from pixelis.rollout.answering import ask_model

@@ -187,13 +187,18 @@ def test_doctor_finds_every_tool_live_and_says_with_which_backend():
     assert all(tool["live"] and tool["backend"] for tool in said["tools"].values())
 
 
-def test_the_demo_writes_two_traces_and_two_pages(tmp_path):
+def test_the_demo_asks_the_shipped_policy_and_leaves_the_evidence(tmp_path):
     done = pixelis("demo", "-o", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == [
-        "clip.html", "clip.jsonl", "photograph.html", "photograph.jsonl",
-    ]  # fmt: skip
-    assert "No model chose them" in (tmp_path / "photograph.html").read_text()
+    asked = json.loads((DEMO / "questions.json").read_bytes())
+    assert len(asked) >= 6
+    for number, entry in enumerate(asked, start=1):
+        record = tmp_path / f"{number}-{Path(entry['media']).stem}.jsonl"
+        trace = json.loads(record.read_text().splitlines()[-1])
+        assert trace["query"] == entry["question"]
+        assert trace["origin"] == "policy:nano-sft"
+        assert record.with_suffix(".html").read_text().startswith("<!doctype html>")
+    assert f"of {len(asked)} right" in done.stdout
 
 
 def test_cache_info_and_clear(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pixelis.asking import DEFAULT_MODEL
 from pixelis.cli.terminal import AsJson, Model, escaped, print_json, stdout, waiting
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def ask(
     words: Annotated[
         list[str], typer.Argument(metavar='MEDIA... "QUESTION"', help="Pictures and clips, then the question.")
     ],
-    model: Model,
+    model: Model = DEFAULT_MODEL,
     samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=64, help="Several are put to a vote.")] = 1,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write the evidence page here, and the trace beside it.")

@@ -1,34 +1,86 @@
-"""`pixelis demo`: two given plans on bundled media, from calls to evidence pages."""
+"""`pixelis demo`: the shipped policy answers questions about bundled media, and the evidence is written down."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-PLANS = (("photograph", "astronaut_sign.jpg"), ("clip", "cockatoo.mp4"))
+from pixelis.asking import DEFAULT_MODEL
+from pixelis.cli.terminal import Model, escaped, stdout, waiting
+
+if TYPE_CHECKING:
+    from pixelis.rollout.answering import Answer
+
+ASSETS = Path(__file__).parents[1] / "demo"
+
+
+class Asked(NamedTuple):
+    """One question of the demo and what came of it."""
+
+    media: str
+    question: str
+    right: tuple[str, ...]
+    found: Answer
+    page: Path
+
+    @property
+    def is_right(self) -> bool:
+        said = (self.found.answer or "").casefold()
+        return said in {text.casefold() for text in self.right}
 
 
 def demo(
+    model: Model = DEFAULT_MODEL,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the traces and pages.")] = Path("demo"),
 ) -> None:
-    """Run both plans. The calls are written down in the plans: no model chose them, and the pages say so."""
-    from pixelis.cli import trace
+    """Ask. The policy chooses every call itself; the right answers are known only to the table that is printed."""
+    from pixelis.asking import ask
+    from pixelis.cli.ask import write_evidence
     from pixelis.tools.toolbox import Toolbox
 
     with Toolbox() as toolbox:
         backend = toolbox.tools["SEG"].identity().backend
     if backend == "classical":
         typer.echo("SAM 2 is not here (`pixelis models pull` needs npm): SEG uses classical regions.")
-    assets = Path(__file__).parents[1] / "demo"
-    for plan, medium in PLANS:
-        typer.echo(f"\n{plan}: the plan in {plan}.json on {medium}")
-        record, page = out / f"{plan}.jsonl", out / f"{plan}.html"
-        trace.print_run(trace.record_plan(assets / f"{plan}.json", [assets / medium], record), record)
-        trace.report(record, page)
-    typer.echo(
-        f"\nOpen {out}/photograph.html and {out}/clip.html in a browser. Then try your own picture:\n"
-        "  .venv/bin/pixelis tools run OCR --media PICTURE --html page.html\n"
-        '  .venv/bin/pixelis tools run SEG --media PICTURE --args \'{"target": "the red car"}\' --html seg.html'
+    out.mkdir(parents=True, exist_ok=True)
+    questions: list[dict[str, Any]] = json.loads((ASSETS / "questions.json").read_bytes())
+    rows: list[Asked] = []
+    for number, entry in enumerate(questions, start=1):
+        media = [str(ASSETS / entry["media"])]
+        with waiting(f"{number} of {len(questions)}: {entry['question']}", quiet=False):
+            found = ask(media, entry["question"], model=model)
+            page = write_evidence(found, out / f"{number}-{Path(entry['media']).stem}.html", media)
+        rows.append(Asked(entry["media"], entry["question"], tuple(entry["right"]), found, page))
+    print_table(rows)
+    shown = escaped(str(ASSETS / "coffee.jpg"))
+    stdout().print(
+        f"\nOpen {out}/*.html in a browser: every call with its picture. Then ask about your own:\n"
+        f'  .venv/bin/pixelis ask {shown} "What colour is the cup?" -o evidence.html\n'
+        '  .venv/bin/pixelis ask street.jpg "How many people are there?" --samples 8\n'
+        "What it can and cannot do: src/pixelis/policy/shipped/README.md. `pixelis eval --limit 20` measures it."
     )
+
+
+def print_table(rows: list[Asked]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("", "question", "answer", "right", "sure", "calls", "s", "evidence"):
+        table.add_column(heading, justify="right" if heading in ("sure", "s") else "left")
+    for row in rows:
+        table.add_row(
+            "[green]✓[/]" if row.is_right else "[red]✗[/]",
+            f"{escaped(row.question)} [dim]{escaped(row.media)}[/]",
+            escaped(row.found.answer or f"cannot tell: {row.found.reason}"),
+            escaped(row.right[0]),
+            f"{row.found.confidence:.2f}",
+            " ".join(step.call.tool for step in row.found.trace.steps) or "–",
+            f"{row.found.seconds:.1f}",
+            escaped(row.page.name),
+        )
+    console = stdout()
+    console.print(table)
+    console.print(f"{sum(row.is_right for row in rows)} of {len(rows)} right")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from pixelis.asking import DEFAULT_MODEL
 from pixelis.cli.terminal import AsJson, Model, print_json, stdout
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: Model,
     tasks: Annotated[
         list[str] | None,
         typer.Argument(
@@ -22,6 +22,7 @@ def evaluate(
             help="Families of the world (all six if left out), corpora (corpus/mine, corpus/mine:dev), files of items.",
         ),
     ] = None,
+    model: Model = DEFAULT_MODEL,
     limit: Annotated[int, typer.Option(min=1, help="Items of each task.")] = 200,
     split: Annotated[
         Literal["train", "dev", "dev-cal", "test"],

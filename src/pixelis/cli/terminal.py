@@ -16,8 +16,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="A folder that `pixelis train sft` wrote, a hub id, or a server: openai:URL#name (key: PIXELIS_API_KEY).",
-        show_default=False,
+        help="nano-sft, a folder that `pixelis train sft` wrote, a hub id, or a server: openai:URL#name.",
     ),
 ]
 
