@@ -7,8 +7,8 @@ token KL stays in its corridor; one pass of h_ψ over the new steps.
 How it departs from the paper:
 - g_φ is frozen (it has no loss that does not collapse it; DESIGN). h_ψ alone goes on learning.
 - v_t, x_t and E_t are read off π_SFT, not off the policy that moves (`worth`).
-- Every batch is learnt from once, hence ρ is 1 up to rounding, and the sanitizer holds recomputed log-probabilities
-  against sampled ones in every update.
+- Every batch is learnt from once, under the weights that sampled it, hence ρ is 1; the sanitizer holds recomputed
+  log-probabilities against sampled ones in every update.
 
 A batch that cannot be learnt from (KL out of bounds, a loss that is no number) is skipped and recorded; the controller
 hears of it. All that is drawn depends on the seed and the number of the update, so that a killed run goes on to the
@@ -280,9 +280,8 @@ def improve(
         kl = per_token_kl(logits, anchor.open_logits(anchored.hidden).float())[learnt]
         mask = rows_of(learnt, part.counts)
         given = torch.from_numpy(np.nan_to_num(advantages[list(part.numbers)])).to(own)
-        loss = grpo_loss(
-            rows_of(own, part.counts), rows_of(part.sampled, part.counts), given, mask, clip=config.clip, per=config.per
-        )
+        before = rows_of(own.detach(), part.counts)  # the weights that sampled are these: ρ is 1 without rounding
+        loss = grpo_loss(rows_of(own, part.counts), before, given, mask, clip=config.clip, per=config.per)
         share = float(mask.any(1).sum()) / max(chains, 1) if config.per == "sequence" else len(kl) / max(tokens, 1)
         (loss.policy * share + beta * kl.sum() / max(tokens, 1)).backward()
         with torch.no_grad():
