@@ -108,18 +108,6 @@ def under(made: Rendered, shift: str, *, seed: int) -> Rendered:
     return shifted(made, kind, int(severity or 1), seed=seed) if kind else made
 
 
-def interleaved(tasks: Sequence[Task], limit: int) -> Iterator[Rendered]:
-    """One item of each task in turn, as a stream of mixed queries comes."""
-    streams = [task.items(limit) for task in tasks]
-    while streams:
-        for stream in list(streams):
-            made = next(stream, None)
-            if made is None:
-                streams.remove(stream)
-            else:
-                yield made
-
-
 def tasks_of(names: Sequence[str], *, split: Split, shift: str = "") -> list[Task]:
     """Tasks by name; all six families where none is named. A family comes before a folder of that name: ./search."""
     return [task_of(name, split=split, shift=shift) for name in dict.fromkeys(names or FAMILIES)]
