@@ -159,7 +159,8 @@ RUNNER = Path(__file__).with_name("run_rft.py")
 
 
 def test_two_processes_come_to_the_same_weights_as_one(settings, tmp_path):
-    config = settings(updates=2)
+    # AdamW turns rounding in a gradient near 0 into a share of the rate: at 1e-4 one weight lay 1.06e-6 apart
+    config = settings(updates=2, lr=1e-5)
     train_rft(config, tmp_path / "one")
     (tmp_path / "config.json").write_text(config.model_dump_json())
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29613"]

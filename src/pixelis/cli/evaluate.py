@@ -70,12 +70,12 @@ def print_evaluation(found: Evaluation, out: Path | None) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in (found.model, "score", "95 %", "valid calls", "answered", "calls", "decisive", "RaPR", "items"):
-        table.add_column(heading, justify="left" if heading == found.model else "right")
+    for heading in (found.model, "score", "95 %", "valid calls", "calls", "decisive", "RaPR", "items"):
+        table.add_column(heading, justify="left" if heading == found.model else "right", no_wrap=heading == found.model)
     for row in (*found.tasks, found.overall):
         low, high = row.interval
         figures: tuple[Any, ...] = (
-            f"{row.score:.1f}", f"{low:.1f}–{high:.1f}", f"{row.valid_calls:.1f}", f"{row.answered:.1f}",
+            f"{row.score:.1f}", f"{low:.1f}–{high:.1f}", f"{row.valid_calls:.1f}",
             f"{row.steps:.1f}", f"{row.decisive:.1f}", f"{row.rapr:.1f}", str(row.items),
         )  # fmt: skip
         table.add_row(row.name, *figures)
