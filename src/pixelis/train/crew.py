@@ -85,7 +85,8 @@ def crew(device: str) -> Iterator[Crew]:
         return
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    distributed.init_process_group("nccl" if device == "cuda" else "gloo", timeout=LONGEST_WAIT)
+    # counts and statistics are added up on the CPU, gradients where they are
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=LONGEST_WAIT)
     try:
         yield Crew(distributed.get_rank(), distributed.get_world_size())
     finally:

@@ -51,9 +51,10 @@ from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train.crew import Crew, crew, trained
 from pixelis.train.experience import Anchored, Lived, Part, lived, parts_of, read_anchor
 from pixelis.train.rft_config import RftConfig
-from pixelis.train.rft_export import export, keep_summaries, open_summaries
+from pixelis.train.rft_export import SUMMARIES, export, keep_summaries
 from pixelis.train.rft_state import RftState, due, load_rft, save_rft
-from pixelis.train.run import Log, run_folder
+from pixelis.train.run import Log, drop_rows_after, run_folder
+from pixelis.train.starting import wrap_lora
 from pixelis.train.worth import Chains, Worth, chains_of, known_of, learn_dynamics, worth_of
 
 DEAD = 0.01
@@ -106,7 +107,8 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
         found = load_rft(out, policy, optimizer, known, dynamics)
         state = found or RftState(pid=Pid(beta=config.kl.beta))
         log, saved, began = Log(out, state.step, us), time.monotonic(), time.monotonic() - state.seconds
-        open_summaries(out, state.step, us)
+        if us.first:
+            drop_rows_after(out / SUMMARIES, state.step)
         while state.step < config.updates and not state.stopped:
             start = time.monotonic()
             asked = draw(config, state, pool)
@@ -167,14 +169,7 @@ def begin(config: RftConfig, loaded: Loaded) -> tuple[Policy, Policy | None]:
     """The policy that learns, and π_SFT: a frozen copy, or None where LoRA can be taken off instead."""
     policy = loaded.policy
     if config.lora is not None:
-        from peft import LoraConfig, get_peft_model
-
-        torch.manual_seed(config.seed)
-        own = config.lora
-        settings = LoraConfig(
-            r=own.rank, lora_alpha=own.alpha, lora_dropout=own.dropout, target_modules=list(own.targets)
-        )
-        policy.model = get_peft_model(policy.model, settings)
+        wrap_lora(policy, config.lora, config.seed)
         return policy, None
     return policy, copy.deepcopy(policy).eval().requires_grad_(False)
 
@@ -276,7 +271,7 @@ def improve(
         logits = policy.open_logits(read.hidden.flatten(0, 1)[part.at]).float()  # (n, V')
         own = logits.log_softmax(-1).gather(1, part.targets[:, None])[:, 0]
         gap = max(gap, float((own.detach() - part.sampled).abs().max()) if len(own) else 0.0)
-        learnt = torch.from_numpy(np.repeat(kept[list(part.numbers)], part.counts))
+        learnt = torch.from_numpy(np.repeat(kept[list(part.numbers)], part.counts)).to(own.device)
         kl = per_token_kl(logits, anchor.open_logits(anchored.hidden).float())[learnt]
         mask = rows_of(learnt, part.counts)
         given = torch.from_numpy(np.nan_to_num(advantages[list(part.numbers)])).to(own)

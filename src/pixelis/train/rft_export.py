@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,18 +21,6 @@ from pixelis.train.worth import Chains, Known, Worth
 SUMMARIES = "summaries.jsonl"
 LAST = 20
 """Updates over which the report of a run averages."""
-
-
-def open_summaries(out: Path, step: int, us: Crew) -> None:
-    """Drop the rows of updates that a killed run took after its last state: they are taken again."""
-    path = out / SUMMARIES
-    if not us.first or not path.exists():
-        return
-    rows = path.read_text().splitlines()
-    kept = [row for row in rows if row.endswith("}") and json.loads(row)["step"] <= step]
-    partial = path.with_suffix(f".{os.getpid()}.part")
-    partial.write_text("".join(f"{row}\n" for row in kept))
-    partial.replace(path)
 
 
 def keep_summaries(

@@ -74,6 +74,16 @@ def write_config(config: Config, path: Path) -> None:
     partial.replace(path)
 
 
+def drop_rows_after(path: Path, step: int) -> None:
+    """Take away the rows of steps that a killed run took after its last state: they are taken again."""
+    if not path.exists():
+        return
+    kept = [row for row in path.read_text().splitlines() if row.endswith("}") and json.loads(row)["step"] <= step]
+    partial = path.with_suffix(f".{os.getpid()}.part")
+    partial.write_text("".join(f"{row}\n" for row in kept))
+    partial.replace(path)
+
+
 class Log:
     """metrics.jsonl and TensorBoard: a row for each step that is reported."""
 
@@ -81,12 +91,7 @@ class Log:
         self._path = out / METRICS if us.first else None
         if self._path is None:
             return
-        if self._path.exists():  # rows of steps that a killed run took after its last state: they are taken again
-            rows = self._path.read_text().splitlines()
-            kept = [row for row in rows if row.endswith("}") and json.loads(row)["step"] <= step]
-            partial = self._path.with_suffix(f".{os.getpid()}.part")
-            partial.write_text("".join(f"{row}\n" for row in kept))
-            partial.replace(self._path)
+        drop_rows_after(self._path, step)
         self._file = self._path.open("a")
         self._events = Events(out, first_step=step)
 

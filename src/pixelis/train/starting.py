@@ -22,7 +22,7 @@ from pixelis.train.lessons import Student
 from pixelis.train.optimizers import MuonAdamW
 from pixelis.train.prepared import Prepared, corpus_texts, prepare, tool_schemas
 from pixelis.train.run import Now, Show
-from pixelis.train.sft_config import SftConfig
+from pixelis.train.sft_config import LoraSettings, SftConfig
 
 SORTED_TOGETHER = 16
 """Batches whose examples are sorted by length among themselves: little filling, yet other company every epoch."""
@@ -59,15 +59,17 @@ def begin_policy(config: SftConfig, corpus: Corpus) -> tuple[Policy, Card]:
     if config.checkpoint_activations:
         policy.model.gradient_checkpointing_enable()
     if config.lora is not None:
-        from peft import LoraConfig, get_peft_model
-
-        torch.manual_seed(config.seed)
-        own = config.lora
-        policy.model = get_peft_model(
-            policy.model,
-            LoraConfig(r=own.rank, lora_alpha=own.alpha, lora_dropout=own.dropout, target_modules=list(own.targets)),
-        )
+        wrap_lora(policy, config.lora, config.seed)
     return policy, card
+
+
+def wrap_lora(policy: Policy, own: LoraSettings, seed: int) -> None:
+    """Adapters around the policy's model, in place; they alone are trained."""
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(seed)
+    settings = LoraConfig(r=own.rank, lora_alpha=own.alpha, lora_dropout=own.dropout, target_modules=list(own.targets))
+    policy.model = get_peft_model(policy.model, settings)
 
 
 def examples_of(config: SftConfig, corpus: Corpus, policy: Policy, split: str, us: Crew, show: Show) -> Prepared:
