@@ -6,7 +6,8 @@ import pytest
 
 from pixelis.config import load_config
 from pixelis.errors import ConfigError
-from pixelis.train.dry_run import dry_run
+from pixelis.train.dry_run import dry_run, dry_run_rft
+from pixelis.train.rft_config import RftConfig
 from pixelis.train.sft_config import SftConfig
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -46,3 +47,20 @@ def test_a_model_that_cannot_be_reached_needs_its_shape(corpus, settings):
 @pytest.mark.parametrize("name", ["nano/sft", "nano/base", "qwen3vl-8b/sft"])
 def test_the_configurations_that_ship_are_valid(name):
     assert load_config(SftConfig, CONFIGS / f"{name}.yaml", []).alpha_tool == 0.2
+
+
+def test_phase_2_of_the_8b_is_reckoned_by_its_rollouts(corpus):
+    config = load_config(RftConfig, CONFIGS / "qwen3vl-8b" / "rft.yaml", [f"corpus={corpus.folder}"])
+    plan = dry_run_rft(config)
+    assert plan.parameters == 8_767_123_696
+    assert (plan.what, plan.examples) == ("rollouts", 400 * 64 * 8)
+    # LoRA takes the adapter off for π_SFT: one copy of the weights, two bytes each
+    assert plan.memory.weights == pytest.approx(plan.parameters * 2 / 1e9)
+    # rolled out and read by π_SFT at 2 operations a weight and token each, learnt from at 4
+    assert plan.flops == pytest.approx(8 * plan.parameters * plan.tokens)
+    assert any("not run" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize("name", ["nano/rft", "qwen3vl-8b/rft"])
+def test_the_configurations_of_phase_2_that_ship_are_valid(name):
+    assert load_config(RftConfig, CONFIGS / f"{name}.yaml", []).group == 8

@@ -51,7 +51,7 @@ app.add_typer(index.app, name="index", help="The retrieval memory: build, add, s
 app.add_typer(reproduce.app, name="reproduce", help="Run the paper's claims again on nano: rft.")
 app.command("doctor", help="What is installed, which backends are live, a self-test of each tool.")(doctor.doctor)
 app.add_typer(bench.app, name="bench", help="Measure: CPU seconds beside the paper's latencies and beside peers.")
-app.command("demo", help="Run two given plans, a photograph and a clip, and write their evidence pages.")(demo.demo)
+app.command("demo", help="Ask the shipped policy seven questions and write the evidence pages.")(demo.demo)
 
 
 STOPPED = "stopped; what was finished is kept, and the same command goes on where that is possible"

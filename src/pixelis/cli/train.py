@@ -56,11 +56,7 @@ def sft(
     if dry_run:
         from pixelis.train.dry_run import dry_run as reckon
 
-        plan = reckon(settings)
-        if as_json:
-            print_json({**plan._asdict(), "memory": {**plan.memory._asdict(), "total": plan.memory.total}})
-        else:
-            print_plan(plan, settings)
+        print_plan(reckon(settings), settings, as_json=as_json)
         return
     with bar(quiet=as_json) as show:
         report = train_sft(settings, out, show=show)
@@ -101,11 +97,7 @@ def rft(
     if dry_run:
         from pixelis.train.dry_run import dry_run_rft
 
-        plan = dry_run_rft(settings)
-        if as_json:
-            print_json({**plan._asdict(), "memory": {**plan.memory._asdict(), "total": plan.memory.total}})
-        else:
-            print_plan(plan, settings)
+        print_plan(dry_run_rft(settings), settings, as_json=as_json)
         return
     with board(quiet=as_json) as show:
         report = train_rft(settings, out, show=show)
@@ -214,21 +206,20 @@ def print_report(report: SftReport, held_out: Path | None) -> None:
         typer.echo(f"next: pixelis eval {printable(str(held_out))} -m {printable(report.policy)}")
 
 
-def print_plan(plan: Plan, settings: SftConfig | RftConfig) -> None:
+def print_plan(plan: Plan, settings: SftConfig | RftConfig, *, as_json: bool) -> None:
+    if as_json:
+        print_json({**plan._asdict(), "memory": {**plan.memory._asdict(), "total": plan.memory.total}})
+        return
     device, memory = settings.device_facts, plan.memory
-    heads = "; trained, argument heads included" if hasattr(settings, "epochs") else "; trained"
-    typer.echo(f"parameters       {plan.parameters:,}{heads}: {plan.trained:,}")
+    heads = ", argument heads included" if plan.what == "examples" else ""
+    typer.echo(f"parameters       {plan.parameters:,}; trained{heads}: {plan.trained:,}")
     typer.echo(
         f"memory           {memory.total:.2f} GB on each of {device.count} x {device.name} ({device.memory_gb:g} GB): "
         f"weights {memory.weights:.2f}, gradients {memory.gradients:.2f}, optimizer {memory.optimizer:.2f}, "
         f"activations about {memory.activations:.2f}" + ("" if plan.fits else "; DOES NOT FIT")
     )
-    if isinstance(epochs := getattr(settings, "epochs", None), float):
-        typer.echo(f"examples         {plan.examples:,} of about {plan.tokens_per_example:,.0f} tokens")
-        typer.echo(f"tokens           {plan.tokens:,} in {epochs:g} epochs, {plan.steps:,} steps")
-    else:
-        typer.echo(f"rollouts         {plan.examples:,} of about {plan.tokens_per_example:,.0f} tokens")
-        typer.echo(f"tokens           {plan.tokens:,} in {plan.steps:,} updates")
+    typer.echo(f"{plan.what:<17}{plan.examples:,} of about {plan.tokens_per_example:,.0f} tokens")
+    typer.echo(f"tokens           {plan.tokens:,} in {plan.over}")
     typer.echo(
         f"cost             {plan.flops:.2e} operations, about {plan.hours:.2f} h, about ${plan.cost:,.2f} "
         f"at ${device.per_hour:g} a device and hour"

@@ -49,6 +49,10 @@ class Plan(NamedTuple):
 
     parameters: int
     trained: int
+    what: str
+    """What is counted: `examples` of a corpus, or `rollouts`."""
+    over: str
+    """`3 epochs, 1,200 steps`, or `400 updates`."""
     examples: int
     tokens_per_example: float
     tokens: int
@@ -129,6 +133,8 @@ def dry_run(config: SftConfig) -> Plan:
     return Plan(
         parameters=own,
         trained=trained,
+        what="examples",
+        over=f"{config.epochs:g} epochs, {steps:,} steps",
         examples=examples,
         tokens_per_example=mean,
         tokens=tokens,
@@ -166,7 +172,8 @@ def dry_run_rft(config: RftConfig) -> Plan:
     if config.device == "cuda":
         notes.append("not run: nothing of this has been run on a GPU here")
     return Plan(
-        parameters=own, trained=trained, examples=rollouts, tokens_per_example=mean, tokens=tokens,
+        parameters=own, trained=trained, what="rollouts", over=f"{config.updates:,} updates",
+        examples=rollouts, tokens_per_example=mean, tokens=tokens,
         steps=config.updates, memory=memory, fits=memory.total <= device.memory_gb, flops=flops, hours=hours,
         cost=hours * device.count * device.per_hour, notes=tuple(notes),
     )  # fmt: skip
