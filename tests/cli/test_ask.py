@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from pixelis.asking import ask
+from pixelis.asking import ask, opened
 from pixelis.cli import app
 from pixelis.errors import ConfigError
-from pixelis.policy.checkpoint import Card, save_checkpoint
+from pixelis.media import MediaSet, open_media
+from pixelis.policy.checkpoint import Card, load_checkpoint, save_checkpoint
 from pixelis.policy.nano import NanoConfig, build_nano
 from pixelis.policy.tokens import Tokens, train_tokenizer
-from pixelis.tools.toolbox import ToolboxConfig, build_tools
+from pixelis.rollout.episode import Query
+from pixelis.rollout.models import LocalModel
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +73,40 @@ def test_without_a_picture_or_with_no_such_model_it_says_so(picture: str):
         found = CliRunner().invoke(app, arguments)
         assert isinstance(found.exception, ConfigError)
         assert words in str(found.exception)
+
+
+def test_a_page_that_could_not_be_written_is_refused_before_anything_is_asked(picture: str, tmp_path: Path):
+    notes = tmp_path / "notes.html"
+    notes.write_text("my notes")
+    for out, words in ((notes, "no evidence page"), (tmp_path / "x.jsonl", "want another ending")):
+        found = CliRunner().invoke(app, ["ask", picture, "What?", "-m", "nobody/has-this", "-o", str(out)])
+        assert words in str(found.exception)
+    assert notes.read_text() == "my notes"
+
+
+def test_strict_calls_are_valid_whatever_the_policy_wants_to_write(model: str, picture: str):
+    """A random policy writes no call of its own accord: it is made to open one, and the grammar does the rest."""
+    loaded = load_checkpoint(model).policy
+    loaded.bars[:] = -torch.inf
+    loaded.bars[loaded.open_ids] = 0.0
+    loaded.bars[loaded.tokens.control["<tool_call>"]] = 50.0
+    query = Query("q", "What is there?", MediaSet((open_media(Path(picture)),)), 0)
+    with Toolbox(ToolboxConfig(seg="classical", isolate=False, cache=False)) as toolbox:
+        (group,) = LocalModel(loaded, strict_calls=True).rollout(toolbox, [query], n=4, seed=0)
+        calls = [step.call for rolled in group for step in rolled.trace.steps]
+        schemas = {s["function"]["name"]: s["function"]["parameters"] for s in toolbox.schemas()}
+    assert len(calls) >= 4
+    for call in calls:
+        jsonschema.validate(call.args, schemas[call.tool])
+
+
+def test_a_server_is_not_asked_for_strict_calls(picture: str):
+    with pytest.raises(ConfigError, match="strict calls need weights here"):
+        ask(picture, "What?", model="openai:http://127.0.0.1:9/v1#any", strict_calls=True)
+
+
+def test_a_model_that_was_trained_anew_in_its_folder_is_opened_anew(model: str):
+    first = opened(model)
+    assert opened(model)[0] is first[0]
+    (Path(model) / "config.json").touch()
+    assert opened(model)[0] is not first[0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from pixelis.errors import ConfigError
 from pixelis.media import MediaSet
@@ -60,6 +62,21 @@ def test_a_missing_file_is_one_clear_line(folder: Path, name: str):
     with pytest.raises(ConfigError) as caught:
         load_checkpoint(str(folder))
     assert "\n" not in str(caught.value)
+
+
+def test_a_tensor_that_is_missing_is_named_and_not_filled_at_random(folder: Path):
+    weights = load_file(folder / "model.safetensors")
+    lost = next(name for name in weights if name.endswith("q_proj.weight"))
+    save_file({name: value for name, value in weights.items() if name != lost}, folder / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"1 tensors are missing, the first .*q_proj"):
+        load_checkpoint(str(folder))
+
+
+def test_the_smallest_size_of_pictures_is_the_models_own(folder: Path):
+    path = folder / "preprocessor_config.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"size": {"shortest_edge": 65536, "longest_edge": 16777216}}))
+    assert load_checkpoint(str(folder)).policy.optics.least_pixels == 65536
 
 
 def test_an_unknown_name_lists_what_there_is():

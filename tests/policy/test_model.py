@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
-from pixelis.errors import TraceError
+from pixelis.errors import ConfigError, TraceError
 from pixelis.media import MediaSet
 from pixelis.policy import script
 from pixelis.policy.cache import RowCache
-from pixelis.policy.ledger import Ledger, after, check, check_recomputed, positions
+from pixelis.policy.ledger import Ledger, check, check_recomputed, positions
 from pixelis.policy.model import Policy, Seen, shuffled
 from pixelis.policy.nano import NANO_STYLE
 from pixelis.policy.pictures import patches
@@ -66,7 +68,6 @@ def test_positions_are_those_of_the_model_itself(policy: Policy, ledgers: list[L
         kinds = (ids == policy.tokens.image).long()
         theirs, _ = policy.model.model.get_rope_index(ids, image_grid_thw=grids, mm_token_type_ids=kinds)
         assert np.array_equal(positions(ledger.ids, ledger.places), theirs[:, 0].numpy())
-        assert after(ledger.ids, ledger.places) == int(theirs.max()) + 1
 
 
 @torch.no_grad()
@@ -88,11 +89,11 @@ def test_reading_in_parts_with_the_cache_equals_reading_at_once(policy: Policy, 
     assert (torch.cat(parts, 1) - whole[:, : borders[-1]]).abs().max() < 1e-5
 
 
-def test_a_repeated_and_swapped_row_of_the_cache_keeps_what_it_held():
-    cache = RowCache(1, 3, 1, 2, dtype=torch.float32, device=torch.device("cpu"))
-    cache.begin(slice(0, 1), torch.tensor([2]), 2)
-    cache.update(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2), 0)
-    cache.repeat(0, slice(1, 3))
+def test_a_row_that_was_taken_over_and_swapped_keeps_what_it_held():
+    prompt, cache = (RowCache(1, rows, 1, 2, dtype=torch.float32, device=torch.device("cpu")) for rows in (1, 3))
+    prompt.begin(slice(0, 1), torch.tensor([2]), 2)
+    prompt.update(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2), 0)
+    cache.take(prompt, 0, slice(0, 3))
     cache.begin(slice(2, 3), torch.tensor([1]), 1)
     cache.update(torch.full((1, 1, 1, 2), 5.0), torch.full((1, 1, 1, 2), 5.0), 0)
     cache.swap(0, 2)
@@ -147,6 +148,26 @@ def test_the_sanitizer_finds_a_changed_mask_picture_or_probability(policy: Polic
     del ledger.places[0]
     with pytest.raises(TraceError, match="image tokens where its pictures want"):
         check(ledger, policy.tokens)
+
+
+def test_a_probability_that_is_no_number_is_never_overlooked(policy: Policy, ledgers: list[Ledger]):
+    ledger = copy.deepcopy(ledgers[0])
+    ledger.logprobs[-2:] = [-0.5, -0.5]
+    recomputed = [0.0] * (len(ledger) - 2) + [math.nan, -0.5]
+    with pytest.raises(TraceError, match="nan"):
+        check_recomputed(ledger, recomputed)
+
+
+def test_features_are_tapped_after_the_third_layer_from_the_top(policy: Policy, ledgers: list[Ledger]):
+    batch, kept = policy.batch(ledgers[:1]), list[torch.Tensor]()
+    layer = policy.language.layers[len(policy.language.layers) - 3]
+    handle = layer.register_forward_hook(lambda module, given, out: kept.append(out))
+    with torch.no_grad():
+        tapped = policy(batch).tapped
+    handle.remove()
+    assert torch.equal(tapped, kept[0])
+    with pytest.raises(ConfigError, match="outside"):
+        Policy(policy.model, policy.tokens, policy.style, policy.optics, tap=-9)
 
 
 def test_a_picture_that_two_ledgers_share_is_encoded_once(policy: Policy, media: MediaSet):

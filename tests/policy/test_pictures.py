@@ -9,17 +9,18 @@ from PIL import Image as Pil
 from pixelis.policy.pictures import Optics, fitted, patches, seen
 
 
-@pytest.mark.parametrize("size", [(240, 320), (96, 96), (33, 500), (480, 100)])
-def test_patches_are_those_of_transformers(size: tuple[int, int]):
+@pytest.mark.parametrize("least", [1, 70 * 70])
+@pytest.mark.parametrize("size", [(240, 320), (96, 96), (33, 500), (480, 100), (20, 31)])
+def test_patches_are_those_of_transformers(size: tuple[int, int], least: int):
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     processor = Qwen2VLImageProcessorPil(
         patch_size=8, merge_size=2, temporal_patch_size=2, image_mean=[0.5] * 3, image_std=[0.5] * 3,
-        size={"shortest_edge": 1, "longest_edge": 96 * 96},
+        size={"shortest_edge": least, "longest_edge": 96 * 96},
     )  # fmt: skip
     pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     theirs = processor(Pil.fromarray(pixels), return_tensors="np")
-    optics = Optics(patch=8)
+    optics = Optics(patch=8, least_pixels=least)
     ours = seen("Image_0", pixels, 96 * 96, optics)
     assert theirs["image_grid_thw"].tolist() == [[1, 2 * ours.rows, 2 * ours.columns]]
     assert np.abs(theirs["pixel_values"] - patches(ours, optics)).max() < 1e-6

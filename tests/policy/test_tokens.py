@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pixelis.policy.tokens import SPECIALS, TAGS, Tokens
+from pixelis.policy.tokens import SPECIALS, TAGS, Tokens, train_tokenizer
 
 
 def pieces(tokens: Tokens, text: str, **options: bool) -> list[str]:
@@ -57,3 +57,13 @@ def test_tags_of_our_own_are_one_control_token_each(tokens: Tokens):
 
 def test_nothing_of_a_picture_or_a_turn_can_be_sampled_but_its_end(tokens: Tokens):
     assert set(tokens.banned) == {tokens.control[t] for t in SPECIALS if t != "<|im_end|>"}
+
+
+def test_a_tag_that_only_the_model_knows_is_control_too(schemas):
+    known = train_tokenizer(["Read the red panel."] * 40, schemas, vocabulary=300)
+    known.add_tokens(["<think>"])
+    tokens = Tokens(known)
+    thinking = tokens.control["<think>"]
+    assert thinking not in tokens.encode("is <think> a word?")
+    assert tokens.encode("<think>", control=True) == [thinking]
+    assert tokens.decode(tokens.encode("is <think> a word?")) == "is <think> a word?"

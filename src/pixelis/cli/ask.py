@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pixelis.asking import DEFAULT_MODEL
-from pixelis.cli.terminal import AsJson, Model, escaped, print_json, stdout, waiting
+from pixelis.cli.terminal import AsJson, Model, StrictCalls, escaped, print_json, stdout, waiting
 
 if TYPE_CHECKING:
     from pixelis.rollout.answering import Answer
@@ -24,6 +24,7 @@ def ask(
         Path | None, typer.Option("-o", "--out", help="Write the evidence page here, and the trace beside it.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same samples.")] = 0,
+    strict_calls: StrictCalls = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask. Exit status: 0 answered, 1 it cannot be told (the reason is printed), 2 an error."""
@@ -35,14 +36,31 @@ def ask(
         raise ConfigError(
             'give at least one picture or clip, then the question: pixelis ask photo.jpg "how many cars?"'
         )
+    if out:
+        check_out(out)
     with waiting(f"{model} is looking", quiet=as_json):
-        found = put(media, question, model=model, samples=samples, seed=seed)
-        page = write_evidence(found, out, media) if out else None
+        found = put(media, question, model=model, samples=samples, seed=seed, strict_calls=strict_calls)
     if as_json:
-        print_json(as_object(found, model, page))
+        print_json(as_object(found, model, write_evidence(found, out, media) if out else None))
     else:
-        print_answer(found, page)
+        print_answer(found)  # before anything is written: what was found is not lost with a full disk
+        page = write_evidence(found, out, media) if out else None
+        tail = f"; evidence in {escaped(str(page))}" if page else ""
+        stdout().print(f"[dim]{found.seconds:.1f} s{tail}[/]")
     raise typer.Exit(0 if found.answer is not None else 1)
+
+
+def check_out(out: Path) -> None:
+    """Refuse a page that could not be written, before anything is asked."""
+    from pixelis.cli.trace import check_page
+    from pixelis.errors import ConfigError
+    from pixelis.trace import codec
+
+    record = out.with_suffix(".jsonl")
+    if record == out:
+        raise ConfigError(f"{out}: the trace is written there; want another ending for the page, such as .html")
+    check_page(out)
+    codec.check_target(record)
 
 
 def write_evidence(found: Answer, out: Path, media: list[str]) -> Path:
@@ -78,7 +96,7 @@ def as_object(found: Answer, model: str, page: Path | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def print_answer(found: Answer, page: Path | None) -> None:
+def print_answer(found: Answer) -> None:
     console = stdout()
     for number, step in enumerate(found.trace.steps, start=1):
         given = ", ".join(f"{key}={value}" for key, value in step.call.args.items())
@@ -95,5 +113,3 @@ def print_answer(found: Answer, page: Path | None) -> None:
     if len(found.votes) > 1:
         shown = ", ".join(f"{vote.answer} {vote.share:.0%}" for vote in found.votes[:5])
         console.print(f"[dim]votes: {escaped(shown)}[/]")
-    tail = f"; evidence in {escaped(str(page))}" if page else ""
-    console.print(f"[dim]{found.seconds:.1f} s{tail}[/]")

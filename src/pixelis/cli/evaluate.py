@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pixelis.asking import DEFAULT_MODEL
-from pixelis.cli.terminal import AsJson, Model, print_json, stdout
+from pixelis.cli.terminal import AsJson, Model, StrictCalls, escaped, print_json, stdout
 
 if TYPE_CHECKING:
     from pixelis.eval.harness import Evaluation
@@ -30,6 +30,7 @@ def evaluate(
     ] = "test",
     shift: Annotated[str, typer.Option(help="A shift and its severity, such as noise:3.")] = "",
     without_tools: Annotated[bool, typer.Option("--without-tools", help="Every call gives nothing.")] = False,
+    strict_calls: StrictCalls = False,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="0 is greedy.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     composite: Annotated[
@@ -54,10 +55,10 @@ def evaluate(
     chosen = tasks_of(tasks or [], split=split, shift=shift)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as shown:
-        bar = shown.add_task(f"{model}", total=sum(task.size(limit) for task in chosen))
+        bar = shown.add_task(escaped(model), total=sum(task.size(limit) for task in chosen))
         found = evaluate_model(
             model, chosen, limit=limit, without_tools=without_tools, temperature=temperature, seed=seed,
-            composite=composite, out=out,
+            composite=composite, strict_calls=strict_calls, out=out,
             on_progress=lambda done: shown.update(bar, completed=done),
         )  # fmt: skip
     if as_json:
@@ -70,16 +71,17 @@ def print_evaluation(found: Evaluation, out: Path | None) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in (found.model, "score", "95 %", "valid calls", "calls", "decisive", "RaPR", "items"):
-        table.add_column(heading, justify="left" if heading == found.model else "right", no_wrap=heading == found.model)
+    name = escaped(found.model)
+    for heading in (name, "score", "95 %", "valid calls", "calls", "decisive", "RaPR", "items"):
+        table.add_column(heading, justify="left" if heading == name else "right", no_wrap=heading == name)
     for row in (*found.tasks, found.overall):
         low, high = row.interval
         figures: tuple[Any, ...] = (
             f"{row.score:.1f}", f"{low:.1f}–{high:.1f}", f"{row.valid_calls:.1f}",
             f"{row.steps:.1f}", f"{row.decisive:.1f}", f"{row.rapr:.1f}", str(row.items),
         )  # fmt: skip
-        table.add_row(row.name, *figures)
+        table.add_row(escaped(row.name), *figures)
     console = stdout()
     console.print(table)
-    tail = f"; wrote {out}" if out else ""
+    tail = f"; wrote {escaped(str(out))}" if out else ""
     console.print(f"{found.seconds:.0f} s, {found.cpu_seconds:.0f} CPU s{tail}")

@@ -11,6 +11,12 @@ from typing import Annotated, Any
 import typer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+StrictCalls = Annotated[
+    bool,
+    typer.Option(
+        "--strict-calls", help="Hold every call to its tool's schema while it is written; not behind a server."
+    ),
+]
 Model = Annotated[
     str,
     typer.Option(

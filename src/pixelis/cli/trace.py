@@ -169,9 +169,8 @@ def write_page(page: str, out: Path) -> int:
     from pixelis.trace.artifacts import replacing
 
     content = page.encode()
+    check_page(out)
     try:
-        if out.exists() and (not out.is_file() or not begins_like(out, content)):
-            raise TraceError(f"{out} exists and is no evidence page: nothing was written")
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as file:
             file.write(content)
@@ -180,10 +179,21 @@ def write_page(page: str, out: Path) -> int:
     return len(content)
 
 
-def begins_like(file: Path, content: bytes) -> bool:
+def check_page(out: Path) -> None:
+    """TraceError where a page may not be put: on a folder, or on a file that is none."""
+    from pixelis.errors import TraceError
+
+    try:
+        if out.exists() and (not out.is_file() or not begins_like_a_page(out)):
+            raise TraceError(f"{out} exists and is no evidence page: nothing was written")
+    except OSError as error:
+        raise TraceError(f"{out} cannot be written ({error.strerror})") from error
+
+
+def begins_like_a_page(file: Path) -> bool:
+    """An empty file does too."""
     with file.open("rb") as stream:
-        start = stream.read(15)  # <!doctype html>
-    return content.startswith(start)
+        return b"<!doctype html>".startswith(stream.read(15))
 
 
 def summary(trace: Trace, path: Path) -> dict[str, Any]:

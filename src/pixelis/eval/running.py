@@ -28,6 +28,7 @@ def evaluate_model(
     temperature: float = 0.0,
     seed: int = 0,
     composite: bool = False,
+    strict_calls: bool = False,
     out: Path | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Evaluation:
@@ -38,7 +39,7 @@ def evaluate_model(
     config = ToolboxConfig(seg="classical", isolate=False, workers=2)
     if without_tools:
         config = config.model_copy(update={"disabled": tuple(build_tools(config))})
-    answering = open_model(model)
+    answering = open_model(model, strict_calls=strict_calls)
     encoder = VisualEncoder() if composite else None
     start, before = time.monotonic(), cpu_seconds()
     if out is not None:
@@ -66,7 +67,10 @@ def evaluate_model(
     )
     if out is not None:
         (out / "items.jsonl").write_text("".join(json.dumps(as_row(row)) + "\n" for row in rows))
-        settings = {"limit": limit, "without_tools": without_tools, "temperature": temperature, "seed": seed}
+        settings = {
+            "limit": limit, "without_tools": without_tools, "strict_calls": strict_calls, "temperature": temperature,
+            "seed": seed,
+        }  # fmt: skip
         write_json(out / "report.json", provenance(**settings, report=as_json(found)))
     return found
 

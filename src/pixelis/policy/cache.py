@@ -114,15 +114,8 @@ class RowCache:
             store[b, :, :reach] = kept
         self.lengths[[a, b]] = self.lengths[[b, a]]
 
-    def repeat(self, row: int, to: slice) -> None:
-        """Copy one row to others: a prompt that was read once serves a whole group."""
-        reach = int(self.lengths[row])
-        for store in (*self.keys, *self.values):
-            store[to, :, :reach] = store[row : row + 1, :, :reach]
-        self.lengths[to] = reach
-
     def take(self, other: RowCache, row: int, to: slice) -> None:
-        """The same from another cache, in which the prompt was read."""
+        """Copy a row of another cache, in which a prompt was read once, to all rows of its group."""
         reach = int(other.lengths[row])
         self.reserve(reach)
         for mine, theirs in zip((*self.keys, *self.values), (*other.keys, *other.values), strict=True):

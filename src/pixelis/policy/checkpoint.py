@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field, ValidationError
@@ -76,7 +76,7 @@ def save_checkpoint(folder: Path, policy: Policy, card: Card, heads: Mapping[str
         "temporal_patch_size": optics.temporal,
         "image_mean": list(optics.mean),
         "image_std": list(optics.std),
-        "size": {"shortest_edge": optics.cell**2, "longest_edge": policy.style.image_pixels},
+        "size": {"shortest_edge": optics.least_pixels, "longest_edge": policy.style.image_pixels},
     }
     (fresh / "preprocessor_config.json").write_text(json.dumps(preprocessor, indent=2) + "\n")
     if heads:
@@ -115,8 +115,11 @@ def find_checkpoint(name: str) -> str:
     return name
 
 
-def load_checkpoint(name: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Loaded:
-    """Open a checkpoint by folder, shipped name or hub id; ConfigError in one line for whatever is wrong with it."""
+def load_checkpoint(name: str, *, device: str = "cpu", dtype: torch.dtype | Literal["auto"] = torch.float32) -> Loaded:
+    """Open a checkpoint by folder, shipped name or hub id; ConfigError in one line for whatever is wrong with it.
+
+    `auto` is the precision in which it was saved.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
     from transformers import AutoModelForImageTextToText
@@ -127,13 +130,21 @@ def load_checkpoint(name: str, *, device: str = "cpu", dtype: torch.dtype = torc
     card = read_card(folder) if folder.is_dir() else Card(name=name)
     try:
         tokens = Tokens.open(where)
-        model = AutoModelForImageTextToText.from_pretrained(
-            where, dtype=dtype, use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa"
+        opened: Any = AutoModelForImageTextToText.from_pretrained(
+            where,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            attn_implementation="sdpa",
+            output_loading_info=True,
         )
+        model, loading = opened
         heads = load_file(folder / HEADS) if (folder / HEADS).is_file() else {}
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(f"{name}: the model cannot be opened ({reason})") from error
+    if lost := sorted(loading["missing_keys"]):  # transformers fills them at random and goes on
+        raise ConfigError(f"{name}: {len(lost)} tensors are missing, the first {lost[0]}")
     if model.config.model_type != "qwen3_vl":
         raise ConfigError(f"{name} is a {model.config.model_type}: want the Qwen3-VL architecture (qwen3_vl)")
     policy = Policy(model, tokens, card.style, optics_of(folder, model), tap=card.tap).to(torch.device(device))
@@ -161,6 +172,7 @@ def optics_of(folder: Path, model: Any) -> Optics:
     try:
         content = json.loads(path.read_bytes())
         mean, std = (tuple(float(v) for v in content.get(f"image_{key}", (0.5,) * 3)) for key in ("mean", "std"))
+        least = int(content.get("size", {}).get("shortest_edge", 1))
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: not a preprocessor's configuration ({error})") from error
-    return optics._replace(mean=mean, std=std)  # type: ignore[arg-type]
+    return optics._replace(mean=mean, std=std, least_pixels=least)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ that moment. Pictures lie among the tokens with their grids. `check` refuses a l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -118,8 +119,11 @@ def check_recomputed(ledger: Ledger, recomputed: Sequence[float], *, tolerance: 
     """
     worst, where = 0.0, -1
     for k, (before, now) in enumerate(zip(ledger.logprobs, recomputed, strict=True)):
-        if before is not None and not abs(before - now) <= worst:
-            worst, where = abs(before - now), k
+        gap = 0.0 if before is None else abs(before - now)
+        if not gap <= worst:
+            worst, where = gap, k
+        if math.isnan(gap):
+            break
     if not worst <= tolerance:
         raise TraceError(
             f"token {where} ({ledger.kinds[where]}) was sampled at {ledger.logprobs[where]:.6f} nats and is recomputed "
@@ -146,8 +150,3 @@ def positions(ids: Sequence[int], places: Sequence[Place], start: int = 0) -> ND
         at = grid.stop
     out[:, at:] = next_position + np.arange(len(ids) - at)
     return out
-
-
-def after(ids: Sequence[int], places: Sequence[Place]) -> int:
-    """The position of the token that comes next."""
-    return int(positions([*ids, 0], places)[0, -1])

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pixelis.errors import ConfigError
 from pixelis.policy.cache import RowCache
 from pixelis.policy.ledger import Ledger, positions
 from pixelis.policy.pictures import Optics, Picture, patches
@@ -72,6 +73,8 @@ class Policy(nn.Module):
         self.style = style
         self.optics = optics
         self.tap = tap
+        if not 0 <= self.tapped_layer < len(self.language.layers):
+            raise ConfigError(f"tap {tap} lies outside the {len(self.language.layers)} layers of the model")
         banned = torch.zeros(self._core.config.text_config.vocab_size, dtype=torch.bool)
         banned[list(tokens.banned)] = True
         banned[len(tokens) :] = True  # rows of the embedding that no token has

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from pydantic import Field
 
 from pixelis.config import Config
 from pixelis.policy.copying import begin_copying
@@ -27,7 +28,7 @@ class NanoConfig(Config):
     """The size of nano."""
 
     hidden: int = 128
-    layers: int = 6
+    layers: int = Field(default=6, ge=5)
     """Deepstack feature j is added after layer j, and features are tapped at the third from the top: five or more."""
     heads: int = 4
     kv_heads: int = 2

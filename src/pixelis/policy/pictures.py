@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from PIL import Image as Pil
 
 from pixelis.media import Frame
 
-ROUNDEST = 200
+THINNEST = 200
 """Longest side over the shortest: a thinner picture is widened to this."""
 
 
@@ -27,6 +28,8 @@ class Optics(NamedTuple):
     """Frames in one patch: a still picture is given twice."""
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    least_pixels: int = 1
+    """A smaller picture is enlarged to this."""
 
     @property
     def cell(self) -> int:
@@ -50,21 +53,24 @@ class Picture(NamedTuple):
         return self.rows * self.columns
 
 
-def fitted(width: int, height: int, most_pixels: int, cell: int) -> tuple[int, int]:
+def fitted(width: int, height: int, most_pixels: int, cell: int, least_pixels: int = 1) -> tuple[int, int]:
     """Rows and columns of tokens: the picture's shape as nearly as whole cells allow, within the budget."""
-    width, height = max(width, -(-height // ROUNDEST)), max(height, -(-width // ROUNDEST))
+    width, height = max(width, -(-height // THINNEST)), max(height, -(-width // THINNEST))
     rows, columns = max(round(height / cell), 1), max(round(width / cell), 1)
     if rows * columns * cell * cell > most_pixels:
         shrink = (height * width / most_pixels) ** 0.5
         rows, columns = max(int(height / shrink / cell), 1), max(int(width / shrink / cell), 1)
         cells = max(most_pixels // (cell * cell), 1)
         rows, columns = min(rows, cells), min(columns, cells)  # a strip of one cell's height
+    elif rows * columns * cell * cell < least_pixels:
+        grow = (least_pixels / (height * width)) ** 0.5
+        rows, columns = math.ceil(height * grow / cell), math.ceil(width * grow / cell)
     return rows, columns
 
 
 def seen(name: str, frame: Frame, most_pixels: int, optics: Optics) -> Picture:
     """A frame as the policy will see it."""
-    rows, columns = fitted(frame.shape[1], frame.shape[0], most_pixels, optics.cell)
+    rows, columns = fitted(frame.shape[1], frame.shape[0], most_pixels, optics.cell, optics.least_pixels)
     size = columns * optics.cell, rows * optics.cell
     image = Pil.fromarray(np.asarray(frame))
     scaled = image if image.size == size else image.resize(size, Pil.Resampling.BICUBIC)

@@ -1,6 +1,6 @@
 """A query as the policy reads and writes it: turns of a Qwen-style chat, cut into pieces whose tokens have one kind.
 
-The question comes before the pictures: a small model that reads them first cannot know what to keep (DESIGN, nano).
+The question comes before the pictures: a small model that reads them first cannot know what to keep.
 Words that a person typed or a tool read are never control: their pieces say so, and `Tokens` keeps to it.
 """
 
@@ -32,7 +32,7 @@ TOOLS_FOOT = (
     "When the evidence is there, write the answer as <answer>…</answer>, as short as it can be: the letter where there "
     "are options. If it cannot be told, write <answer>I cannot tell</answer>."
 )
-LEARNT_ARGUMENTS = ("mask", "track")
+UNWRITTEN_ARGUMENTS = ("mask", "track")
 """Arguments that no policy writes: run lengths and lists of boxes."""
 
 
@@ -83,13 +83,18 @@ def opening(question: str, media: MediaSet, style: Style, schemas: Sequence[dict
     if style.tool_schemas:
         listed = "".join("\n" + json.dumps(schema, ensure_ascii=False) for schema in schemas)
         system += f"{TOOLS_HEAD}{listed}{TOOLS_FOOT}"
-    pieces: list[Piece] = [
+    looks = [piece for name in media.names[: len(media.given)] for piece in shown(name, media.source(name), style)]
+    return asked(system, question, looks)
+
+
+def asked(system: str, question: str, looks: Sequence[Piece] = ()) -> list[Piece]:
+    """A system turn, a question with what it is about, and the beginning of the policy's first turn."""
+    return [
         Words(f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n", "prompt", control=True),
         Words(question, "prompt"),
+        *looks,
+        Words("<|im_end|>\n<|im_start|>assistant\n", "prompt", control=True),
     ]
-    for name in media.names[: len(media.given)]:
-        pieces += shown(name, media.source(name), style)
-    return [*pieces, Words("<|im_end|>\n<|im_start|>assistant\n", "prompt", control=True)]
 
 
 def shown(name: str, medium: Medium, style: Style) -> list[Piece]:
@@ -145,15 +150,11 @@ def observed(result: ToolResult, view: str | None, media: MediaSet, style: Style
 
 def told(result: ToolResult, *, step: int) -> list[Piece]:
     """What a call gave back in words, and the beginning of the policy's next turn."""
-    return [
-        Words("\n<|im_start|>user\n<tool_response>\n", "observation", control=True, step=step),
-        Words(result.text or result.error or result.status, "observation", step=step),
-        Words("\n</tool_response><|im_end|>\n<|im_start|>assistant\n", "observation", control=True, step=step),
-    ]
+    return reminded(result.text or result.error or result.status, step=step)
 
 
 def reminded(reason: str, *, step: int) -> list[Piece]:
-    """What a turn without a readable call or answer gets to read."""
+    """What is read instead of a result, such as why a turn was neither a call nor an answer."""
     return [
         Words("\n<|im_start|>user\n<tool_response>\n", "observation", control=True, step=step),
         Words(reason, "observation", step=step),

@@ -18,6 +18,8 @@ from pixelis.policy.template import CHAT_TEMPLATE
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<answer>", "</answer>")
+TAG = re.compile(r"<[^<>\s]+>")
+"""Added tokens of this form are control, also those of a model that has more than ours, such as <think>."""
 NANO_WORDS = 600
 """Frequent words that are one token together with the space before them; all others are spelt the same everywhere."""
 AFTER_A_WORD = re.compile(r"(?<=[A-Za-z0-9]) ([A-Za-z]+)")
@@ -36,7 +38,7 @@ class Tokens:
         missing = [token for token in SPECIALS if token not in added]
         if missing:
             raise ConfigError(f"the tokenizer has no {', '.join(missing)}: want one of the Qwen-VL family")
-        self.control = {token: k for token, k in added.items() if token.startswith(("<|", "</")) or token in TAGS}
+        self.control = {token: k for token, k in added.items() if TAG.fullmatch(token)}
         self.end = added["<|im_end|>"]
         self.pad = added["<|endoftext|>"]
         self.image = added["<|image_pad|>"]
@@ -48,7 +50,7 @@ class Tokens:
     def open(cls, folder: str | Path) -> Tokens:
         from transformers import AutoTokenizer
 
-        return cls(AutoTokenizer.from_pretrained(str(folder)))
+        return cls(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
 
     def __len__(self) -> int:
         return len(self.tokenizer)
@@ -80,7 +82,7 @@ class Tokens:
 
 
 def train_tokenizer(texts: Iterable[str], schemas: Sequence[dict[str, Any]], *, vocabulary: int = 1600) -> Any:
-    """nano's tokenizer: byte-level BPE with one token for each coordinate 0.00 to 1.00 and for each key of a call."""
+    """nano's tokenizer: byte-level BPE with one token for each coordinate and each key of a call."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

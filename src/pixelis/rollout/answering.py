@@ -1,7 +1,7 @@
 """One question about some media: the answer, how sure it is, and the chain of evidence; or that it cannot be told.
 
-Several samples are put to a vote. Chains that looked the same way at the same places are one vote (the near-duplicate
-rule), so that repetition does not win.
+Several samples are put to a vote. Chains of equal calls and answer are one vote, so that repetition does not win;
+phase 3 (`scoring.consensus`) also joins those that nearly agree.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pixelis.errors import ConfigError
-from pixelis.policy.script import LEARNT_ARGUMENTS
+from pixelis.policy.script import UNWRITTEN_ARGUMENTS
 from pixelis.policy.tokens import Tokens
 from pixelis.rollout.acceptor import Blank, Literal, Stack, State, Text, Value, closing, start, step
 from pixelis.rollout.schema_nodes import compiled
@@ -65,7 +65,7 @@ class Trie:
 class CallGrammar:
     """Holds every call to the schema of its tool."""
 
-    def __init__(self, tokens: Tokens, schemas: Sequence[dict[str, Any]], *, omit: Sequence[str] = LEARNT_ARGUMENTS):
+    def __init__(self, tokens: Tokens, schemas: Sequence[dict[str, Any]], *, omit: Sequence[str] = UNWRITTEN_ARGUMENTS):
         """`omit` names arguments that are never written."""
         if OPEN not in tokens.control or CLOSE not in tokens.control:
             raise ConfigError("a grammar needs a tokenizer in which <tool_call> and </tool_call> are tokens")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from pixelis.errors import ConfigError
 from pixelis.policy.chat_server import PREFIX
 from pixelis.rollout.episode import Limits, Query, Rollout
 from pixelis.rollout.remote import open_remote
@@ -36,8 +37,9 @@ class Model(Protocol):
 class LocalModel:
     """Weights in this process."""
 
-    def __init__(self, policy: Policy, name: str = "unnamed") -> None:
-        self.policy, self.name = policy, name
+    def __init__(self, policy: Policy, name: str = "unnamed", *, strict_calls: bool = False) -> None:
+        """With `strict_calls` every call is held to its tool's schema while it is written."""
+        self.policy, self.name, self.strict_calls = policy, name, strict_calls
 
     def rollout(
         self,
@@ -50,20 +52,31 @@ class LocalModel:
         limits: Limits | None = None,
     ) -> list[list[Rollout]]:
         from pixelis.rollout.batch import rollout
+        from pixelis.rollout.grammar import CallGrammar
 
+        grammar = CallGrammar(self.policy.tokens, toolbox.schemas()) if self.strict_calls else None
         return rollout(
-            self.policy, toolbox, queries, n=n, seed=seed, temperature=temperature, limits=limits, name=self.name
-        )
+            self.policy, toolbox, queries, n=n, seed=seed, temperature=temperature, limits=limits, grammar=grammar,
+            name=self.name,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Nothing to let go of."""
 
 
-def open_model(name: str) -> Model:
-    """A model by folder, shipped name, hub id, or `openai:URL#name`."""
+def open_model(name: str, *, strict_calls: bool = False) -> Model:
+    """A model by folder, shipped name, hub id, or `openai:URL#name`.
+
+    Weights go to a GPU where there is one, in the precision in which they were saved; on the CPU in float32.
+    """
     if name.startswith(PREFIX):
+        if strict_calls:
+            raise ConfigError(f"{name}: a server decides itself how calls are decoded; strict calls need weights here")
         return open_remote(name)
+    import torch
+
     from pixelis.policy.checkpoint import load_checkpoint
 
-    loaded = load_checkpoint(name)
-    return LocalModel(loaded.policy, loaded.card.name.strip() or "unnamed")
+    on_gpu = torch.cuda.is_available()
+    loaded = load_checkpoint(name, device="cuda" if on_gpu else "cpu", dtype="auto" if on_gpu else torch.float32)
+    return LocalModel(loaded.policy, loaded.card.name.strip() or "unnamed", strict_calls=strict_calls)

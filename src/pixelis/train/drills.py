@@ -18,7 +18,7 @@ from pixelis.geometry import UnitBox
 from pixelis.policy import script
 from pixelis.policy.ledger import KINDS, Ledger
 from pixelis.policy.pictures import Optics
-from pixelis.policy.script import Piece, Style, Words
+from pixelis.policy.script import Style
 from pixelis.policy.tokens import Tokens
 from pixelis.tools.backends.nanodet import COCO_NAMES
 from pixelis.tools.base import coordinates
@@ -211,11 +211,7 @@ def drill(rng: Generator, tokens: Tokens, style: Style, optics: Optics) -> Examp
         question = f"{question} {goal.capitalize()}?"
         talk = [(with_goal(goal, words), call, said) for words, call, said in talk]
         thought = with_goal(goal, thought)
-    pieces: list[Piece] = [
-        Words(f"<|im_start|>system\n{style.system}<|im_end|>\n<|im_start|>user\n", "prompt", control=True),
-        Words(question, "prompt"),
-        Words("<|im_end|>\n<|im_start|>assistant\n", "prompt", control=True),
-    ]
+    pieces = script.asked(style.system, question)
     for number, (words, call, said) in enumerate(talk, start=1):
         result = ToolResult(tool=call.tool, status="ok", text=said)
         pieces += script.called(words, call, step=number)

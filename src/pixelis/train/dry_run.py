@@ -89,7 +89,7 @@ def network(config: SftConfig, corpus: Corpus) -> Network:
     where = Path(find_checkpoint(config.init))
     if where.is_dir():
         with torch.device("meta"):
-            model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(where))
+            model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(where, trust_remote_code=False))
         tokens = Tokens.open(where)
         style = config.style or read_card(where).style
         return Network(model, style, optics_of(where, model), lambda text: len(tokens.encode(text)))

@@ -1,6 +1,6 @@
 """The end of phase 1: g_φ and h_ψ learn from corpus steps, g_φ is frozen, and its cosines get their statistics.
 
-The paper gives g_φ no loss; here a linear readout of E_t must tell v_{t+1} (DESIGN, "training of g_φ"). Phase 2 goes on
+The paper gives g_φ no loss; here a linear readout of E_t must tell v_{t+1} (docs/paper_map.md). Phase 2 goes on
 with h_ψ alone.
 """
 
@@ -93,8 +93,10 @@ class DynamicsHeads(nn.Module):
 def train_dynamics(
     steps: CorpusSteps, width: int, *, epochs: int, seed: int, lr: float = 5e-4
 ) -> tuple[DynamicsHeads, dict[str, float]]:
-    """Both heads on corpus steps: AdamW, decay 0.01, 128 steps a batch, clip 1.0, all as supp:et_dynamics has them but
-    for the rate, which is ten times the paper's 5e-5: there the heads learn through all of phase 2, here in minutes."""
+    """Both heads on corpus steps: AdamW, decay 0.01, up to 128 steps a batch, clip 1.0, as supp:et_dynamics has it.
+
+    The rate is ten times the paper's 5e-5: there the heads learn through all of phase 2, here in minutes.
+    """
     torch.manual_seed(seed)
     heads = DynamicsHeads(width).to(steps.tool.device)
     heads.fit(steps)
@@ -107,7 +109,7 @@ def train_dynamics(
     heads.train()
     for _ in range(epochs):
         total, last = np.zeros(2), 0
-        for part in np.array_split(rng.permutation(len(steps.chain)), max(1, len(steps.chain) // STEPS_PER_BATCH)):
+        for part in np.array_split(rng.permutation(len(steps.chain)), -(-len(steps.chain) // STEPS_PER_BATCH)):
             at = torch.from_numpy(part).to(steps.tool.device)
             own = CorpusSteps(_at(steps.before, at), _at(steps.after, at), steps.tool[at], steps.valid[at], part, ())
             v_hat, r_hat = heads.h_psi(heads.inputs(own.before, own.tool))

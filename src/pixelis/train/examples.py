@@ -200,7 +200,8 @@ def step_row(
     """The row of one step."""
     look = footprint_weights(result.footprints, places, media)
     found = result.footprints[0] if result.footprints else None
-    region = found if call.tool == "SEG" and isinstance(found, Mask) else None
+    on_source = not str(call.args.get("media", "")).startswith("View")  # footprints never lie in a view's coordinates
+    region = found if call.tool == "SEG" and on_source and isinstance(found, Mask) else None
     return {
         "opens": opens,
         "tool": ACTIONS.index(call.tool) if call.tool in ACTIONS else -1,
@@ -257,9 +258,12 @@ def boxes_of(footprint: Footprint) -> Iterator[UnitBox]:
 
 
 def around(footprints: Sequence[Footprint]) -> UnitBox | None:
-    """The box around all regions; None where there is none."""
+    """The box around all regions, to 10^-2 (supp:et_dynamics); None where there is none."""
     boxes = np.array([box for footprint in footprints for box in boxes_of(footprint)])
-    return (*boxes[:, :2].min(0), *boxes[:, 2:].max(0)) if len(boxes) else None
+    if not len(boxes):
+        return None
+    x0, y0, x1, y1 = (round(float(v), 2) for v in (*boxes[:, :2].min(0), *boxes[:, 2:].max(0)))
+    return x0, y0, x1, y1
 
 
 # --- footprints on the visual tokens (supp:et_dynamics)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
@@ -30,7 +31,7 @@ from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train.examples import ANSWER, COLUMNS, PROMPT, Example, Steps, example_of, picture_at
 from pixelis.weights import cache_dir
 
-VERSION = 2
+VERSION = 3
 """Rises when what is written here changes its meaning."""
 CHUNK = 64
 """Records in one file: the unit of work of a process."""
@@ -69,6 +70,7 @@ def tool_schemas() -> list[dict[str, Any]]:
 def key_of(corpus: Corpus, tokens: Tokens, style: Style, optics: Optics) -> str:
     """Names the content: equal keys, equal bytes."""
     parts = [VERSION, corpus.manifest.corpus, style.model_dump(mode="json"), optics, tokenizer_hash(tokens)]
+    parts += [tool_schemas()] if style.tool_schemas else []  # they stand in the prompt
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -93,7 +95,10 @@ def prepare(
     if not (root / TOKENIZER).exists():
         fresh = root / f".{TOKENIZER}.{os.getpid()}"
         tokens.tokenizer.save_pretrained(fresh)
-        fresh.rename(root / TOKENIZER)
+        try:
+            fresh.rename(root / TOKENIZER)
+        except OSError:  # another run was quicker, with the same content
+            shutil.rmtree(fresh)
     offset, numbers = 0, list[int]()
     for facts in corpus.manifest.shards:
         numbers += range(offset, offset + facts.records) if facts.split == split else ()

@@ -5,7 +5,7 @@ advantages inside each group; one GRPO step with a KL penalty to π_SFT, whose w
 token KL stays in its corridor; one pass of h_ψ over the new steps.
 
 How it departs from the paper:
-- g_φ is frozen (it has no loss that does not collapse it; DESIGN). h_ψ alone goes on learning.
+- g_φ is frozen (it has no loss that does not collapse it). h_ψ alone goes on learning.
 - v_t, x_t and E_t are read off π_SFT, not off the policy that moves (`worth`).
 - Every batch is learnt from once, under the weights that sampled it, hence ρ is 1; the sanitizer holds recomputed
   log-probabilities against sampled ones in every update.

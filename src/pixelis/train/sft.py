@@ -5,9 +5,11 @@ How it departs from the paper:
   they stay targets. The paper does not say how it hides them.
 - "SFT-predicted error" is the nats per token of an example when training last visited it, less the smoothed loss of
   that moment, so that early visits do not look hard. It costs no pass of its own.
-- "Advance" means: bin the pool anew by the errors of now. Where the dev loss went up by more than 5 % the bins stay;
+- "Advance" means: bin the pool anew by the errors of now. Where the smoothed dev loss went up by more than 5 % the
+  bins stay (smoothed at 0.9 over one evaluation an epoch, which a single rise of up to a half passes);
   a corpus without a dev split has no dev loss, and advances every epoch.
 - The learning rate follows the share of examples that were visited, so that any batching has the same schedule.
+- The tags around a call weigh w_act too: they are part of the action.
 - A batch is a number of tokens; its examples have similar lengths, so that little of it is filling.
 - A policy from random weights may begin with drills (`drills`) and learn by Muon (`optimizers`); the paper starts from
   an instruct model, and the defaults know neither.
@@ -213,8 +215,9 @@ def gathered(
     if mine:
         sent[2 + torch.tensor(list(mine), device=nats.device)] = means.double()
     heard = us.add(sent).cpu().numpy()
-    if not np.isfinite(heard[0]):
-        raise PixelisError(f"the loss is {heard[0]}: lower `lr`, or look at the corpus; the state before it is kept")
+    if not np.isfinite(heard[:2]).all():
+        told = " and ".join(f"{loss:g}" for loss in heard[:2])
+        raise PixelisError(f"the losses are {told}: lower `lr`, or look at the corpus; the state before it is kept")
     return Losses(float(heard[0]), float(heard[1]), heard[2:])
 
 
