@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,6 +121,21 @@ def test_muon_wants_whole_matrices(settings):
 def test_a_folder_with_another_run_is_refused(finished, settings):
     with pytest.raises(ConfigError, match="another lr"):
         train_sft(settings(lr=1e-4), finished[0])
+
+
+def test_a_run_does_not_go_on_with_another_corpus_at_the_same_path(settings, tmp_path):
+    plan = {
+        "families": {"search": 1.0}, "difficulties": {1: 1.0}, "splits": {"train": 1.0},
+        "teacher": {"kind": "answers"}, "toolbox": {"isolate": False},
+    }  # fmt: skip
+    config = settings(corpus=str(tmp_path / "corpus"), epochs=1)
+    for n in (2, 3):
+        shutil.rmtree(tmp_path / "corpus", ignore_errors=True)
+        assert build(CorpusConfig.model_validate(plan | {"n": n}), tmp_path / "corpus", workers=1).whole
+        if n == 2:
+            train_sft(config, tmp_path / "run")
+    with pytest.raises(ConfigError, match="holds a run with another corpus"):
+        train_sft(config, tmp_path / "run")
 
 
 def test_base_learns_answers_of_all_records_and_a_few_traces(settings, tmp_path, corpus):

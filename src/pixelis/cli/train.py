@@ -216,7 +216,8 @@ def print_plan(plan: Plan, settings: SftConfig | RftConfig, *, as_json: bool) ->
     typer.echo(
         f"memory           {memory.total:.2f} GB on each of {device.count} x {device.name} ({device.memory_gb:g} GB): "
         f"weights {memory.weights:.2f}, gradients {memory.gradients:.2f}, optimizer {memory.optimizer:.2f}, "
-        f"activations about {memory.activations:.2f}" + ("" if plan.fits else "; DOES NOT FIT")
+        f"copies to compute with {memory.copies:.2f}, activations about {memory.activations:.2f}; "
+        + ("fits" if plan.fits else "DOES NOT FIT")
     )
     typer.echo(f"{plan.what:<17}{plan.examples:,} of about {plan.tokens_per_example:,.0f} tokens")
     typer.echo(f"tokens           {plan.tokens:,} in {plan.over}")

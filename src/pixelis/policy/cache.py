@@ -67,8 +67,9 @@ class RowCache:
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: object) -> tuple[Tensor, Tensor]:
         """Write the new keys and values (B, heads, width, d) of a layer; all that these rows hold comes back."""
         kept_keys, kept_values = self.keys[layer][self._rows], self.values[layer][self._rows]
-        kept_keys.transpose(1, 2)[self._order, self._at] = keys.transpose(1, 2)
-        kept_values.transpose(1, 2)[self._order, self._at] = values.transpose(1, 2)
+        # under autocast values come in half precision, and keys, which a norm has scaled, do not
+        kept_keys.transpose(1, 2)[self._order, self._at] = keys.transpose(1, 2).to(kept_keys.dtype)
+        kept_values.transpose(1, 2)[self._order, self._at] = values.transpose(1, 2).to(kept_values.dtype)
         return kept_keys[:, :, : self._reach], kept_values[:, :, : self._reach]
 
     def begin_one(self, rows: int) -> Tensor | None:

@@ -85,8 +85,8 @@ def save_checkpoint(folder: Path, policy: Policy, card: Card, heads: Mapping[str
     own = card.model_copy(update={"style": policy.style, "tap": policy.tap})
     (fresh / CARD).write_text(json.dumps(own.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n")
     old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
+    if folder.exists():  # where it does not, a save was killed here, and `old` is all there is until the next line
+        shutil.rmtree(old, ignore_errors=True)
         folder.rename(old)
     fresh.rename(folder)
     shutil.rmtree(old, ignore_errors=True)

@@ -207,7 +207,8 @@ def serves(policy: Policy) -> bool:
     linear = [m for m in language.layers.modules() if isinstance(m, nn.Linear)]
     plain = all(type(m) is nn.Linear and m.bias is None for m in linear) and len(linear) == 7 * len(language.layers)
     small = sum(p.numel() for p in language.parameters()) <= FUSED_PARAMETERS
-    single = language.embed_tokens.weight.dtype == torch.float32
+    autocast = torch.is_autocast_enabled(policy.device.type)
+    single = language.embed_tokens.weight.dtype == torch.float32 and not autocast
     return plain and small and single and language.config.hidden_act == "silu"
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
+
+from pixelis.train.precision import gathered_in
 
 T = TypeVar("T")
 LONGEST_WAIT = timedelta(hours=6)
@@ -61,20 +63,24 @@ class Crew(NamedTuple):
         if self.world > 1:
             distributed.barrier()
 
-    def wrap(self, student: Any, *, shard: bool) -> Any:
-        """The student, its gradients averaged over processes: DDP, or FSDP2 where one device cannot hold it all."""
+    def wrap(self, student: Any, *, shard: bool, dtype: torch.dtype) -> Any:
+        """The student, its gradients averaged over processes: DDP, or FSDP2 where one device cannot hold it all.
+
+        It computes in `dtype`: by itself, or in the copies that FSDP2 gathers.
+        """
+        if self.world > 1 and shard:
+            from torch.distributed.fsdp import fully_shard
+
+            core, policy = student.policy, gathered_in(dtype)
+            for block in (*core.vision.blocks, *core.language.layers):
+                fully_shard(block, mp_policy=policy)
+            return fully_shard(student, mp_policy=policy)
+        student.dtype = dtype
         if self.world == 1:
             return student
-        if not shard:
-            from torch.nn.parallel import DistributedDataParallel
+        from torch.nn.parallel import DistributedDataParallel
 
-            return DistributedDataParallel(student, find_unused_parameters=True)  # a share may hold no picture
-        from torch.distributed.fsdp import fully_shard
-
-        core = student.policy
-        for block in (*core.vision.blocks, *core.language.layers):
-            fully_shard(block)
-        return fully_shard(student)
+        return DistributedDataParallel(student, find_unused_parameters=True)  # a share may hold no picture
 
 
 @contextmanager
@@ -98,13 +104,15 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def lay(value: Tensor, into: Tensor) -> None:
-    """Copy a whole tensor into one that may be spread over processes."""
+def lay(read: Callable[[], Tensor], into: Tensor, us: Crew) -> None:
+    """Copy a whole tensor into one that may be spread over processes: then the first one reads it and deals it out."""
     if hasattr(into, "full_tensor"):
         from torch.distributed.tensor import distribute_tensor
 
-        value = distribute_tensor(value.to(into.device), into.device_mesh, into.placements)  # type: ignore[attr-defined]
-    into.copy_(value)
+        given = (read() if us.first else torch.empty(into.shape)).to(into.device, into.dtype)
+        into.copy_(distribute_tensor(given, into.device_mesh, into.placements))  # type: ignore[attr-defined]
+    else:
+        into.copy_(read())
 
 
 def trained(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -112,12 +120,17 @@ def trained(module: nn.Module) -> dict[str, nn.Parameter]:
     return {name: value for name, value in module.named_parameters() if value.requires_grad}
 
 
-def unshard(module: nn.Module) -> None:
-    """Lay whole tensors in place of spread ones, for good: what is saved is in one piece. All processes must ask."""
+def unshard(module: nn.Module, us: Crew) -> None:
+    """Lay whole tensors in place of spread ones, for good: what is saved is in one piece. All processes must ask.
+
+    They come one at a time and stay with the first process, on its CPU; the others keep their shards.
+    """
     for part in module.modules():
         if callable(reshard := getattr(part, "reshard", None)):
             reshard()  # else its hooks would lay the spread tensors back when they are saved
     for part in module.modules():
         for name, value in list(part.named_parameters(recurse=False)):
             if hasattr(value, "full_tensor"):
-                setattr(part, name, nn.Parameter(whole(value.detach()), requires_grad=value.requires_grad))
+                full = whole(value.detach())
+                if us.first:
+                    setattr(part, name, nn.Parameter(full.cpu(), requires_grad=value.requires_grad))

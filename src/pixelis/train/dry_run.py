@@ -29,6 +29,8 @@ LOOKED_AT = 100
 LETTERS_PER_TOKEN = 3.6
 """Of English and JSON, where the tokenizer cannot be reached."""
 GB = 1e9
+MASTER, MOMENTS = 4, 8
+"""Bytes of a trained number, and of its two moments in AdamW: float32 whatever the arithmetic (`precision`)."""
 
 
 class Memory(NamedTuple):
@@ -37,6 +39,8 @@ class Memory(NamedTuple):
     weights: float
     gradients: float
     optimizer: float
+    copies: float
+    """Of weights, to compute with: in bfloat16, or gathered from all devices."""
     activations: float
 
     @property
@@ -60,6 +64,7 @@ class Plan(NamedTuple):
     steps: int
     memory: Memory
     fits: bool
+    """Whether a device holds this, and the whole model while it is opened."""
     flops: float
     hours: float
     cost: float
@@ -119,7 +124,8 @@ def dry_run(config: SftConfig) -> Plan:
     own = sum(value.numel() for value in net.model.parameters())
     trained = (lora_parameters(config, net.model) if config.lora else own) + heads
     steps = int(np.ceil(tokens / (0.95 * config.batch_tokens)))  # a twentieth is filling
-    memory = memory_of(config, net.model, own + heads, trained)
+    frozen = own * wide(config.dtype) if config.lora else 0
+    memory = memory_of(config, net.model, trained, frozen, heads, batches=1 / config.device_facts.count)
     passes = 6.0 if config.lora is None else 4.0  # forward 2, gradient of activations 2, of weights 2
     flops = (passes + 2.0 * config.checkpoint_activations) * own * tokens
     device = config.device_facts
@@ -130,6 +136,8 @@ def dry_run(config: SftConfig) -> Plan:
         notes.append("not run: nothing of this has been run on a GPU here")
     if config.device_facts.count > 1:
         notes.append("not run: more than two processes; two on one machine (gloo) are tested")
+        kept = trained * (MASTER + MOMENTS) / GB
+        notes.append(f"the first process saves {kept:.0f} GB, which it puts together in the memory of its CPU")
     return Plan(
         parameters=own,
         trained=trained,
@@ -140,7 +148,7 @@ def dry_run(config: SftConfig) -> Plan:
         tokens=tokens,
         steps=steps,
         memory=memory,
-        fits=memory.total <= device.memory_gb,
+        fits=max(memory.total, opened(config, own)) <= device.memory_gb,
         flops=flops,
         hours=hours,
         cost=hours * device.count * device.per_hour,
@@ -153,7 +161,7 @@ def dry_run_rft(config: RftConfig) -> Plan:
     shape = SftConfig.model_validate({
         "corpus": config.corpus, "init": config.policy, "lora": config.lora, "batch_tokens": config.batch_tokens,
         "device": config.device, "dtype": config.dtype, "device_facts": config.device_facts,
-        "architecture": config.architecture,
+        "architecture": config.architecture, "checkpoint_activations": config.checkpoint_activations,
     })  # fmt: skip
     corpus = Corpus(config.corpus)
     net = network(shape, corpus)
@@ -162,8 +170,9 @@ def dry_run_rft(config: RftConfig) -> Plan:
     tokens = int(mean * rollouts)
     own = sum(value.numel() for value in net.model.parameters())
     trained = lora_parameters(shape, net.model) if config.lora else own
-    memory = memory_of(shape, net.model, own if config.lora else 2 * own, trained)  # π_SFT lies beside the policy
-    learning = 6.0 if config.lora is None else 4.0
+    frozen = own * (wide(config.dtype) if config.lora else MASTER)  # π_SFT: without its adapters, or a copy beside it
+    memory = memory_of(shape, net.model, trained, frozen, batches=1, networks=2)
+    learning = (6.0 if config.lora is None else 4.0) + 2.0 * config.checkpoint_activations
     flops = (2.0 + 2.0 + learning) * own * tokens  # rolled out, read by π_SFT, learnt from
     device = config.device_facts
     hours = flops / (device.tflops * 1e12 * device.used * device.count) / 3600
@@ -174,29 +183,53 @@ def dry_run_rft(config: RftConfig) -> Plan:
     return Plan(
         parameters=own, trained=trained, what="rollouts", over=f"{config.updates:,} updates",
         examples=rollouts, tokens_per_example=mean, tokens=tokens,
-        steps=config.updates, memory=memory, fits=memory.total <= device.memory_gb, flops=flops, hours=hours,
+        steps=config.updates, memory=memory, fits=max(memory.total, opened(shape, own)) <= device.memory_gb,
+        flops=flops, hours=hours,
         cost=hours * device.count * device.per_hour, notes=tuple(notes),
     )  # fmt: skip
 
 
-def memory_of(config: SftConfig, model: Any, held: int, trained: int) -> Memory:
-    """Gigabytes on one device; weights, gradients and optimizer are spread where the run is sharded."""
-    width = 4 if config.dtype == "float32" else 2
-    spread_over = config.device_facts.count if config.shard else 1
+def memory_of(
+    config: SftConfig, model: Any, trained: int, frozen: int, heads: int = 0, *, batches: float, networks: int = 1
+) -> Memory:
+    """Gigabytes on one device, which reads this share of a batch at once with so many networks; `frozen` are bytes.
+
+    Where the run is sharded everything is spread, but for what is gathered: all that lies outside the blocks, from the
+    forward pass to the backward, the block at work and the one that comes next, and their gradients until they are
+    summed. Otherwise autocast copies what is trained. The rows of the output matrix that may be sampled are a copy too.
+    """
+    width, sharded = wide(config.dtype), config.shard and config.device_facts.count > 1
+    spread_over = config.device_facts.count if sharded else 1
+    seen = width if sharded or config.lora else MASTER  # of the weights and states that the forward pass meets
     text = model.config.text_config
     layers, d, mlp = text.num_hidden_layers, text.hidden_size, text.intermediate_size
-    heads = text.num_attention_heads * text.head_dim
-    per_layer = d if config.checkpoint_activations else 10 * d + 4 * heads + 4 * mlp
-    own_tokens = config.batch_tokens / config.device_facts.count
-    one_layer = (10 * d + 4 * heads + 4 * mlp) * config.checkpoint_activations
-    logits = 0.3 * text.vocab_size * 4 * 4  # three tokens in ten are taught; four copies in float32
-    activations = own_tokens * ((layers * per_layer + one_layer) * width + logits)
+    copies = text.vocab_size * d * (seen + width * (seen != width))
+    if sharded:
+        blocks = (*model.model.visual.blocks, *model.model.language_model.layers)
+        sizes = [sum(value.numel() for value in block.parameters()) for block in blocks]
+        own = sum(value.numel() for value in model.parameters())
+        copies += (own + heads - sum(sizes) + 2 * max(sizes)) * width * (1 if config.lora else 2)
+    elif width != MASTER:
+        copies += trained * width
+    within = 10 * d + 4 * text.num_attention_heads * text.head_dim + 4 * mlp
+    inner = layers * d * seen + within * width if config.checkpoint_activations else layers * within * width
+    logits = 0.3 * text.vocab_size * 4 * 4 * networks  # three tokens in ten are taught; four copies in float32
     return Memory(
-        weights=held * width / spread_over / GB,
-        gradients=trained * width / spread_over / GB,
-        optimizer=2 * trained * width / spread_over / GB,
-        activations=activations / GB,
+        weights=(trained * MASTER + frozen) / spread_over / GB,
+        gradients=trained * MASTER / spread_over / GB,
+        optimizer=trained * MOMENTS / spread_over / GB,
+        copies=copies / GB,
+        activations=batches * config.batch_tokens * (inner + logits) / GB,
     )
+
+
+def opened(config: SftConfig, own: int) -> float:
+    """Gigabytes that a device holds before its model is spread or wrapped."""
+    return own * (wide(config.dtype) if config.lora else MASTER) / GB
+
+
+def wide(dtype: str) -> int:
+    return 4 if dtype == "float32" else 2
 
 
 def lora_parameters(config: SftConfig, model: Any) -> int:

@@ -41,25 +41,38 @@ class CorpusSteps(NamedTuple):
     """Of each trajectory."""
 
 
-def corpus_steps(examples: Sequence[Sequence[Example]], states: Sequence[States]) -> CorpusSteps:
+class Trajectory(NamedTuple):
+    """What the two heads want to know of an example beside its states: no pictures, no tokens."""
+
+    family: str
+    tool: NDArray[np.integer]
+    """(S,) place in 𝒜 of each step."""
+    valid: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, example: Example) -> Trajectory:
+        return cls(example.family, example.steps.tool, example.steps.valid)
+
+
+def corpus_steps(trajectories: Sequence[Trajectory], states: Sequence[States]) -> CorpusSteps:
     """Steps of all trajectories, from the states of their batches."""
     visual, text = torch.cat([s.visual for s in states]), torch.cat([s.text for s in states])
-    listed = [example for batch in examples for example in batch]
     before, chain, at = list[int](), list[int](), 0
-    for number, example in enumerate(listed):
-        before += range(at, at + len(example.steps))
-        chain += [number] * len(example.steps)
-        at += len(example.steps) + 1
+    for number, trajectory in enumerate(trajectories):
+        steps = len(trajectory.tool)
+        before += range(at, at + steps)
+        chain += [number] * steps
+        at += steps + 1
     index = torch.tensor(before, dtype=torch.long, device=visual.device)
-    tool = np.concatenate([example.steps.tool for example in listed]).astype(np.int64)
-    valid = np.concatenate([example.steps.valid for example in listed])
+    tool = np.concatenate([trajectory.tool for trajectory in trajectories]).astype(np.int64)
+    valid = np.concatenate([trajectory.valid for trajectory in trajectories])
     return CorpusSteps(
         States(visual[index], text[index]),
         States(visual[index + 1], text[index + 1]),
         torch.from_numpy(tool).to(visual.device),
         torch.from_numpy(valid).to(visual.device),
         np.array(chain, dtype=np.int64),
-        tuple(example.family for example in listed),
+        tuple(trajectory.family for trajectory in trajectories),
     )
 
 

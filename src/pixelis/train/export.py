@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pixelis.data.store import Corpus
 from pixelis.equations.zscore import mean_and_spread
 from pixelis.policy.checkpoint import Card, save_checkpoint
 from pixelis.rundir import provenance
 from pixelis.train.crew import Crew, unshard
-from pixelis.train.dynamics import coherence_statistics, corpus_steps, tool_scalers, train_dynamics
+from pixelis.train.dynamics import Trajectory, coherence_statistics, corpus_steps, tool_scalers, train_dynamics
 from pixelis.train.evaluating import readings
+from pixelis.train.features import States
 from pixelis.train.lessons import Student
+from pixelis.train.precision import computed_in, round_to
 from pixelis.train.prepared import Prepared
 from pixelis.train.run import Watch
 from pixelis.train.sft_config import SftConfig
@@ -46,11 +48,16 @@ def export(
     student: Student = getattr(taught, "module", taught)
     chains = ([lesson for lesson in pool if lesson.tools] or list(pool))[:MOST_EXAMPLES]
     alone = Crew()  # every process reads everything: sharded weights are gathered, and nobody waits for sums
-    read = list(readings(taught, train, chains, config.batch_tokens, alone, states=True))
+    walked, states, nats, entropies = list[Trajectory](), list[States](), list[Tensor](), list[Tensor]()
+    for examples, _, said in readings(taught, train, chains, config.batch_tokens, alone, states=True):
+        walked += [Trajectory.of(example) for example in examples]  # the examples hold every picture: let them go
+        states += [said.states] if said.states else []
+        nats.append(said.nats.cpu())
+        entropies.append(said.entropy.cpu())
     kept: dict[str, nn.Module] = {"arguments": student.heads}
     losses, statistics = dict[str, float](), dict[str, Any]()
-    if any(len(example.steps) for examples, _, _ in read for example in examples):
-        steps = corpus_steps([examples for examples, _, _ in read], [said.states for _, _, said in read if said.states])
+    if any(len(trajectory.tool) for trajectory in walked):
+        steps = corpus_steps(walked, states)
         heads, losses = train_dynamics(steps, student.policy.width, epochs=config.dynamics_epochs, seed=config.seed)
         families = coherence_statistics(heads, steps, floor=config.least_spread)
         statistics = {
@@ -63,9 +70,9 @@ def export(
             "g_phi": heads.g_phi,
             "h_psi": heads.h_psi,
         }
-    logprobs = mean_and_spread(torch.cat([-said.nats for _, _, said in read]).cpu().numpy())
-    entropies = mean_and_spread(torch.cat([said.entropy for _, _, said in read]).cpu().numpy())
-    statistics = {"tokens": {"logprob": logprobs._asdict(), "entropy": entropies._asdict()}, **statistics}
+    tokens = {"logprob": -torch.cat(nats), "entropy": torch.cat(entropies)}
+    spreads = {name: mean_and_spread(values.numpy())._asdict() for name, values in tokens.items()}
+    statistics = {"tokens": spreads, **statistics}
     parameters = sum(value.numel() for value in student.policy.parameters())
     facts = provenance(
         config=config.model_dump(mode="json"),
@@ -81,11 +88,6 @@ def export(
         init=card.name if config.init != "nano" else "random",
     )
     scores = {"dev_loss": state.dev_losses[-1] if state.dev_losses else None, "dev_losses": state.dev_losses, **losses}
-    unshard(student)
-    policy = student.policy
-    policy.model.tie_weights()  # gathered one by one, tied matrices have come apart
-    if config.lora is not None:
-        policy.model = policy.model.merge_and_unload()
     own = card.model_copy(
         update={
             "name": config.name,
@@ -96,7 +98,13 @@ def export(
             "statistics": statistics,
         }
     )
+    unshard(student, us)
     if us.first:
+        policy = student.policy
+        policy.model.tie_weights()  # gathered one by one, tied matrices have come apart
+        if config.lora is not None:
+            policy.model = policy.model.merge_and_unload()
+        round_to(policy.model, computed_in(config))
         save_checkpoint(out / "policy", policy, own, kept)
     us.wait()
     return {"parameters": parameters, **scores}

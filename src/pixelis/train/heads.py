@@ -55,9 +55,9 @@ class ToolHeads(nn.Module):
 
     def forward(self, state: Tensor, visual: Tensor, confidences: Tensor) -> Arguments:
         """state (D, d) at the opening token, visual (D, d) of the whole pictures so far, confidences (D, 6) so far."""
-        given = torch.cat([state, visual, confidences.to(state.dtype)], dim=1)
+        given = torch.cat([state, visual.to(state.dtype), confidences.to(state.dtype)], dim=1)
         return Arguments(
-            box=self.box(given).sigmoid(),
+            box=self.box(given).float().sigmoid(),
             words=self.text(given).view(-1, WORDS, self.width),
             mask=self.mask(given).view(-1, CELLS, CELLS),
             moments=self.temp(given),

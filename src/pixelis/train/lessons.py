@@ -23,6 +23,7 @@ from pixelis.policy.pictures import Picture
 from pixelis.train.examples import ACTION, Example
 from pixelis.train.features import States, state_features
 from pixelis.train.heads import Arguments, ToolHeads
+from pixelis.train.precision import computing
 
 
 class Lessons(NamedTuple):
@@ -163,9 +164,15 @@ class Student(nn.Module):
         self.heads = heads
         self.w_act = w_act
         self.smoothing = smoothing
+        self.dtype = torch.float32
+        """What it computes in; its losses are float32 in any case."""
 
     def forward(self, given: Lessons, examples: Sequence[Example] | None = None) -> Taught:
         """The losses of a batch; with its `examples` also the states that g_φ and h_ψ read."""
+        with computing(self.policy.device, self.dtype):
+            return self._taught(given, examples)
+
+    def _taught(self, given: Lessons, examples: Sequence[Example] | None) -> Taught:
         policy = self.policy
         read = policy(given.batch)
         states = read.hidden.flatten(0, 1)  # (B·L, d)
@@ -184,11 +191,11 @@ class Student(nn.Module):
 
     def _looked_at(self, read: Read, given: Lessons) -> Tensor:
         """(D, d) the pictures before each call, pooled whole, each with an equal share."""
-        tapped = read.tapped.flatten(0, 1)[given.visual_at]  # (m, d)
+        tapped = read.tapped.flatten(0, 1)[given.visual_at].float()  # (m, d): hundreds are added up
         count = torch.bincount(given.visual_of, minlength=given.looked.shape[1]).clamp(min=1)
-        sums = torch.zeros(given.looked.shape[1], tapped.shape[1], dtype=tapped.dtype, device=tapped.device)
-        pooled = sums.index_add(0, given.visual_of, tapped) / count[:, None].to(tapped.dtype)
-        return given.looked.to(tapped.dtype) @ pooled
+        sums = torch.zeros(given.looked.shape[1], tapped.shape[1], device=tapped.device)
+        pooled = sums.index_add(0, given.visual_of, tapped) / count[:, None].float()
+        return given.looked @ pooled
 
     def _argument_loss(self, said: Arguments, given: Lessons) -> ToolLoss:
         """ℒ_tool; words are spelt out only for the calls that name a phrase, and count by their share of 𝒟."""

@@ -29,6 +29,7 @@ from pixelis.policy.script import Style
 from pixelis.policy.tokens import Tokens
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train.examples import ANSWER, COLUMNS, PROMPT, Example, Steps, example_of, picture_at
+from pixelis.train.state import Sources
 from pixelis.weights import cache_dir
 
 VERSION = 3
@@ -76,6 +77,10 @@ def key_of(corpus: Corpus, tokens: Tokens, style: Style, optics: Optics) -> str:
 
 def tokenizer_hash(tokens: Tokens) -> str:
     return hashlib.sha256(tokens.tokenizer.backend_tokenizer.to_str().encode()).hexdigest()
+
+
+def sources_of(corpus: Corpus, tokens: Tokens) -> Sources:
+    return Sources(corpus=corpus.manifest.corpus, tokenizer=tokenizer_hash(tokens))
 
 
 def prepare(

@@ -50,6 +50,8 @@ from pixelis.rollout.episode import Query
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train.crew import Crew, crew, trained
 from pixelis.train.experience import Anchored, Lived, Part, lived, parts_of, read_anchor
+from pixelis.train.precision import computed_in, computing, held_in
+from pixelis.train.prepared import sources_of
 from pixelis.train.rft_config import RftConfig
 from pixelis.train.rft_export import SUMMARIES, export, keep_summaries
 from pixelis.train.rft_state import RftState, due, load_rft, save_rft
@@ -97,14 +99,15 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
     corpus = Corpus(config.corpus)
     tools = ToolboxConfig(seg="classical", isolate=False, workers=config.workers, cache_path=config.cache_path)
     with crew(config.device) as us, run_folder(config, out, us), Toolbox(tools) as toolbox:
-        loaded = load_checkpoint(config.policy, device=config.device, dtype=getattr(torch, config.dtype))
+        loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
         known, pool = known_of(loaded, config.policy), pool_of(config, corpus)
         policy, anchor = begin(config, loaded)
         optimizer = torch.optim.AdamW(
             trained(policy).values(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
         )
         dynamics = torch.optim.AdamW(known.heads.h_psi.parameters(), lr=config.lr_dynamics, weight_decay=0.01)
-        found = load_rft(out, policy, optimizer, known, dynamics)
+        sources = sources_of(corpus, policy.tokens)
+        found = load_rft(out, sources, policy, optimizer, known, dynamics, us)
         state = found or RftState(pid=Pid(beta=config.kl.beta))
         log, saved, began = Log(out, state.step, us), time.monotonic(), time.monotonic() - state.seconds
         if us.first:
@@ -115,7 +118,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
             seed = config.seed * 1_000_003 + state.step
             experience, media, own = live(config, policy, toolbox, corpus, asked, seed, us)
             rolled = time.monotonic()
-            with frozen(anchor, policy) as fixed:
+            with frozen(anchor, policy) as fixed, computing(policy.device, computed_in(config)):
                 parts = [
                     (part, read_anchor(fixed, part, experience))
                     for part in parts_of([one.ledger for one in experience], policy, config.batch_tokens)
@@ -138,7 +141,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
                 log.write(state.step, **values)
             show(values, state.step, config.updates)
             if state.step == config.updates or state.stopped or due(saved, config.save_minutes, us):
-                save_rft(out, state, policy, optimizer, known, dynamics, us)
+                save_rft(out, state, sources, policy, optimizer, known, dynamics, us)
                 saved = time.monotonic()
         log.close()
         scores = export(config, loaded, policy, known, asdict(state), out, us)
@@ -168,6 +171,8 @@ def pool_of(config: RftConfig, corpus: Corpus) -> list[tuple[int, str]]:
 def begin(config: RftConfig, loaded: Loaded) -> tuple[Policy, Policy | None]:
     """The policy that learns, and π_SFT: a frozen copy, or None where LoRA can be taken off instead."""
     policy = loaded.policy
+    if config.checkpoint_activations:
+        policy.model.gradient_checkpointing_enable()
     if config.lora is not None:
         wrap_lora(policy, config.lora, config.seed)
         return policy, None
@@ -210,10 +215,11 @@ def live(
     records = [corpus[asked[k][0]] for k in mine]
     media = [corpus.media(record) for record in records]
     queries = [Query(r.item.id, r.item.question, m, r.item.seed) for r, m in zip(records, media, strict=True)]
-    groups = rollout(
-        policy, toolbox, queries, n=config.samples, seed=seed, limits=config.limits, temperature=config.temperature,
-        name=config.name,
-    )  # fmt: skip
+    with computing(policy.device, computed_in(config)):  # as the update will read them
+        groups = rollout(
+            policy, toolbox, queries, n=config.samples, seed=seed, limits=config.limits,
+            temperature=config.temperature, name=config.name,
+        )  # fmt: skip
     experience = [
         lived(rolled, record.item, own, policy.tokens)
         for record, own, group in zip(records, media, groups, strict=True)
@@ -267,12 +273,14 @@ def improve(
     sums = torch.zeros(4, dtype=torch.float64)  # KL, entropy, clipped tokens, tokens
     gap = 0.0
     for part, anchored in parts:
-        read = policy(part.batch)
-        logits = policy.open_logits(read.hidden.flatten(0, 1)[part.at]).float()  # (n, V')
+        with computing(policy.device, computed_in(config)):
+            read = policy(part.batch)
+            logits = policy.open_logits(read.hidden.flatten(0, 1)[part.at]).float()  # (n, V')
+            by_anchor = anchor.open_logits(anchored.hidden).float()
         own = logits.log_softmax(-1).gather(1, part.targets[:, None])[:, 0]
         gap = max(gap, float((own.detach() - part.sampled).abs().max()) if len(own) else 0.0)
         learnt = torch.from_numpy(np.repeat(kept[list(part.numbers)], part.counts)).to(own.device)
-        kl = per_token_kl(logits, anchor.open_logits(anchored.hidden).float())[learnt]
+        kl = per_token_kl(logits, by_anchor)[learnt]
         mask = rows_of(learnt, part.counts)
         given = torch.from_numpy(np.nan_to_num(advantages[list(part.numbers)])).to(own)
         before = rows_of(own.detach(), part.counts)  # the weights that sampled are these: ρ is 1 without rounding

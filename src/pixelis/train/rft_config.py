@@ -104,6 +104,9 @@ class RftConfig(Config):
     seed: int = 0
     device: Literal["cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the arithmetic, and of the exported policy; what is trained is held in float32."""
+    checkpoint_activations: bool = False
+    """Keep only what enters each layer and run it again in the backward pass: slower, far less memory."""
     threads: int | None = None
     workers: int = Field(default=2, ge=1)
     """Tools that run at once."""

@@ -14,6 +14,7 @@ from pixelis.policy.model import Policy
 from pixelis.rundir import provenance
 from pixelis.train.crew import Crew
 from pixelis.train.heads import ToolHeads
+from pixelis.train.precision import computed_in, round_to
 from pixelis.train.rft_config import RftConfig
 from pixelis.train.run import METRICS
 from pixelis.train.worth import Chains, Known, Worth
@@ -43,11 +44,12 @@ def export(
     config: RftConfig, loaded: Loaded, policy: Policy, known: Known, state: dict[str, Any], out: Path, us: Crew
 ) -> dict[str, float]:
     """Write the checkpoint that later verbs open, and the figure."""
-    if config.lora is not None:
-        policy.model = policy.model.merge_and_unload()
     if not us.first:
         us.wait()
         return {"accuracy": float("nan"), "calls": float("nan")}
+    if config.lora is not None:
+        policy.model = policy.model.merge_and_unload()
+    round_to(policy.model, computed_in(config))
     rows = [row for row in map(json.loads, (out / METRICS).read_text().splitlines()) if "reward" in row]
     last = rows[-LAST:]
     scores = {

@@ -11,7 +11,7 @@ import torch
 from pixelis.equations.pid import Pid
 from pixelis.policy.model import Policy
 from pixelis.train.crew import Crew
-from pixelis.train.state import lay_tensors, reading, tensors_of, write_folder
+from pixelis.train.state import Sources, lay_tensors, reading, tensors_of, write_folder
 from pixelis.train.worth import Known
 
 
@@ -45,6 +45,7 @@ def due(saved: float, minutes: float, us: Crew) -> bool:
 def save_rft(
     out: Path,
     state: RftState,
+    sources: Sources,
     policy: Policy,
     optimizer: torch.optim.Optimizer,
     known: Known,
@@ -52,18 +53,24 @@ def save_rft(
     us: Crew,
 ) -> None:
     """A new folder of state in place of the older ones."""
-    own, heads = tensors_of(policy, optimizer, "policy."), tensors_of(known.heads.h_psi, dynamics, "h_psi.")
-    write_folder(out, state.step, {**own, **heads}, asdict(state), us)
+    own, heads = tensors_of(policy, optimizer, us, "policy."), tensors_of(known.heads.h_psi, dynamics, us, "h_psi.")
+    write_folder(out, state.step, {**own, **heads}, asdict(state), sources, us)
 
 
 def load_rft(
-    out: Path, policy: Policy, optimizer: torch.optim.Optimizer, known: Known, dynamics: torch.optim.Optimizer
+    out: Path,
+    sources: Sources,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    known: Known,
+    dynamics: torch.optim.Optimizer,
+    us: Crew,
 ) -> RftState | None:
     """The newest state of a run, everything laid into place; None where there is none."""
-    with reading(out) as found:
+    with reading(out, sources) as found:
         if found is None:
             return None
         tensors, facts = found
-        lay_tensors(tensors, policy, optimizer, "policy.")
-        lay_tensors(tensors, known.heads.h_psi, dynamics, "h_psi.")
+        lay_tensors(tensors, policy, optimizer, us, "policy.")
+        lay_tensors(tensors, known.heads.h_psi, dynamics, us, "h_psi.")
         return RftState(**{**facts, "pid": Pid(**facts["pid"])})

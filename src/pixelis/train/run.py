@@ -22,7 +22,8 @@ from pixelis.train.events import Events
 from pixelis.train.state import State
 
 METRICS, RESOLVED, LOCK = "metrics.jsonl", "config.yaml", ".lock"
-MAY_CHANGE = ("threads", "workers", "examples", "log_every", "save_minutes", "device_facts", "architecture")
+MAY_CHANGE = ("threads", "workers", "examples", "log_every", "save_minutes", "device_facts", "architecture",
+              "checkpoint_activations")  # fmt: skip
 """Keys that a run may be resumed with other values of: they do not change what is learnt."""
 
 
@@ -128,7 +129,9 @@ class Watch:
 
     def tick(self, tokens: int) -> None:
         """A step was taken."""
-        self._state.teaching_s += time.monotonic() - self._last
+        now = time.monotonic()
+        self._state.teaching_s += now - self._last
+        self._last = now  # a second step may follow before `again`
         self._state.tokens += tokens
 
     def again(self) -> None:

@@ -41,6 +41,8 @@ from pixelis.train.evaluating import evaluate
 from pixelis.train.examples import Example
 from pixelis.train.export import export
 from pixelis.train.lessons import Lessons, Student, hidden_tokens, lessons
+from pixelis.train.precision import computed_in
+from pixelis.train.prepared import sources_of
 from pixelis.train.run import Log, Show, Watch, run_folder
 from pixelis.train.sft_config import SftConfig
 from pixelis.train.starting import (
@@ -53,7 +55,7 @@ from pixelis.train.starting import (
     pool_of,
     require_pool,
 )
-from pixelis.train.state import State, load_state, save_state
+from pixelis.train.state import Sources, State, load_state, save_state
 
 DRILL_RISE = 20
 """Drills over which the learning rate rises."""
@@ -93,12 +95,13 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
         train, dev = (examples_of(config, corpus, student.policy, split, us, show) for split in ("train", "dev"))
         pool, held_out = pool_of(config, train), pool_of(config, dev)
         require_pool(config, corpus, pool)
-        taught = us.wrap(student, shard=config.shard)
+        taught = us.wrap(student, shard=config.shard, dtype=computed_in(config))
         optimizer = begin_optimizer(config, student)
-        found = load_state(out, student, optimizer)
+        sources = sources_of(corpus, student.policy.tokens)
+        found = load_state(out, sources, student, optimizer, us)
         state = found or State(np.random.default_rng(config.seed), np.full(len(pool), np.nan), epochs=config.epochs)
         log, watch = Log(out, state.step or state.drilled - config.drill_steps, us), Watch(state)
-        drill_first(config, taught, optimizer, state, log, watch, show, out, us)
+        drill_first(config, taught, optimizer, state, sources, log, watch, show, out, us)
         while state.visited < round(state.epochs * len(pool)):
             watch.again()
             if not state.batches:
@@ -116,7 +119,7 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
             if not state.batches and held_out:  # an epoch has ended
                 state.dev_losses.append(evaluate(taught, dev, held_out, config.batch_tokens, state.step, log, us))
             if not state.batches or watch.save_due(config.save_minutes, config.log_every, us):
-                save_state(out, watch.stamp(), student, optimizer, us)
+                save_state(out, watch.stamp(), sources, student, optimizer, us)
         show(watch.now(math.nan, len(pool), "g_φ and h_ψ"))
         scores = export(config, taught, card, corpus, state, train, pool, out, us, watch)
         log.close()
@@ -141,6 +144,7 @@ def drill_first(
     taught: Any,
     optimizer: torch.optim.Optimizer,
     state: State,
+    sources: Sources,
     log: Log,
     watch: Watch,
     show: Show,
@@ -162,7 +166,7 @@ def drill_first(
             log.write(state.drilled - config.drill_steps, drill_loss=losses.sft, drill_nats=float(losses.nats.mean()))
             show(watch.now(losses.sft, 1, "drills"))
         if watch.save_due(config.save_minutes, config.log_every, us):
-            save_state(out, watch.stamp(), student, optimizer, us)
+            save_state(out, watch.stamp(), sources, student, optimizer, us)
 
 
 class Losses(NamedTuple):

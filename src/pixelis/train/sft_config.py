@@ -102,6 +102,7 @@ class SftConfig(Config):
     seed: int = 0
     device: Literal["cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the arithmetic, and of the exported policy; what is trained is held in float32."""
     threads: int | None = None
     """Of each process; torch's own choice where it is not given. One thread gives the same bits every time."""
     checkpoint_activations: bool = False

@@ -20,6 +20,7 @@ from pixelis.train.examples import Example
 from pixelis.train.heads import ToolHeads
 from pixelis.train.lessons import Student
 from pixelis.train.optimizers import MuonAdamW
+from pixelis.train.precision import held_in
 from pixelis.train.prepared import Prepared, corpus_texts, prepare, tool_schemas
 from pixelis.train.run import Now, Show
 from pixelis.train.sft_config import LoraSettings, SftConfig
@@ -53,7 +54,7 @@ def begin_policy(config: SftConfig, corpus: Corpus) -> tuple[Policy, Card]:
         policy = build_nano(config.nano, Tokens(tokenizer), seed=config.seed, style=config.style or NANO_STYLE)
         policy, card = policy.to(config.device), Card(name=config.name)
     else:
-        loaded = load_checkpoint(config.init, device=config.device, dtype=getattr(torch, config.dtype))
+        loaded = load_checkpoint(config.init, device=config.device, dtype=held_in(config))
         policy, card = loaded.policy, loaded.card
         policy.style = config.style or policy.style
     if config.checkpoint_activations:
@@ -64,7 +65,7 @@ def begin_policy(config: SftConfig, corpus: Corpus) -> tuple[Policy, Card]:
 
 
 def wrap_lora(policy: Policy, own: LoraSettings, seed: int) -> None:
-    """Adapters around the policy's model, in place; they alone are trained."""
+    """Adapters around the policy's model, in place; they alone are trained, in float32 whatever the model is in."""
     from peft import LoraConfig, get_peft_model
 
     torch.manual_seed(seed)

@@ -30,7 +30,7 @@ from pixelis.errors import ConfigError
 from pixelis.media import MediaSet
 from pixelis.policy.checkpoint import Loaded
 from pixelis.train.crew import Crew
-from pixelis.train.dynamics import CorpusSteps, DynamicsHeads, corpus_steps
+from pixelis.train.dynamics import CorpusSteps, DynamicsHeads, Trajectory, corpus_steps
 from pixelis.train.experience import Anchored, Lived, Part, arguments_of
 from pixelis.train.features import States
 from pixelis.train.rft_config import RewardSettings
@@ -106,7 +106,8 @@ def chains_of(
 ) -> Chains:
     """What the processes have seen, put together. `numbers` are the places of this one's rollouts in the batch."""
     order = [k for part, _ in parts for k in part.numbers]
-    steps = corpus_steps([[experience[k].example for k in order]], [anchored.states for _, anchored in parts])
+    walked = [Trajectory.of(experience[k].example) for k in order]
+    steps = corpus_steps(walked, [anchored.states for _, anchored in parts])
     each, every = list[list[float]](), list[Tensor]()
     looks = [torch.from_numpy(arguments_of(experience[k], media[k])) for k in order]
     for k in order:
