@@ -87,3 +87,13 @@ def test_phase_2_of_the_8b_is_reckoned_by_its_rollouts(corpus):
 @pytest.mark.parametrize("name", ["nano/rft", "qwen3vl-8b/rft"])
 def test_the_configurations_of_phase_2_that_ship_are_valid(name):
     assert load_config(RftConfig, CONFIGS / f"{name}.yaml", []).group == 8
+
+
+def test_drills_are_counted_and_a_budget_of_minutes_is_told(settings):
+    plain = dry_run(settings(epochs=2))
+    drilled = dry_run(settings(epochs=2, drill_steps=30, minutes=1e-6))
+    assert drilled.tokens == plain.tokens + 30 * settings().batch_tokens
+    assert drilled.steps > plain.steps
+    assert any("30 batches of drills" in note for note in drilled.notes)
+    assert any("epochs are cut" in note for note in drilled.notes)
+    assert not any("drills" in note or "cut" in note for note in plain.notes)

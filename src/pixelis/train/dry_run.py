@@ -119,7 +119,8 @@ def dry_run(config: SftConfig) -> Plan:
         raise ConfigError(f"{config.corpus}: no record of its train split can be learnt from")
     mean = mean_tokens(corpus, net, config.answers_only)
     examples = len(rows) + config.format_traces * config.answers_only
-    tokens = int(mean * examples * config.epochs)
+    drills = config.drill_steps * config.batch_tokens
+    tokens = int(mean * examples * config.epochs) + drills
     heads = sum(value.numel() for value in ToolHeads(net.model.config.text_config.hidden_size).parameters())
     own = sum(value.numel() for value in net.model.parameters())
     trained = (lora_parameters(config, net.model) if config.lora else own) + heads
@@ -132,6 +133,10 @@ def dry_run(config: SftConfig) -> Plan:
     hours = flops / (device.tflops * 1e12 * device.used * device.count) / 3600
     notes = [net.note] if net.note else []
     notes.append("memory, hours and cost are reckoned, not measured")
+    if config.drill_steps:
+        notes.append(f"{config.drill_steps:,} batches of drills come first and are counted among the tokens and steps")
+    if config.minutes is not None and hours * 60 > config.minutes:
+        notes.append(f"epochs are cut to what {config.minutes:g} minutes allow: hours and cost are those of all epochs")
     if config.device == "cuda":
         notes.append("not run: nothing of this has been run on a GPU here")
     if config.device_facts.count > 1:
