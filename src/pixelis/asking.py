@@ -37,6 +37,7 @@ def ask(
     `strict_calls` every call is held to its tool's schema while it is written, which needs weights in this process.
     """
     from pixelis.errors import ConfigError
+    from pixelis.media import Medium, open_media
     from pixelis.rollout.answering import ask_model
 
     if not question.strip():
@@ -44,6 +45,7 @@ def ask(
     if len(question) > LONGEST_QUESTION:
         raise ConfigError(f"the question has {len(question):,} characters; at most {LONGEST_QUESTION:,} are read")
     given = [media] if isinstance(media, str | Path) or not isinstance(media, Sequence) else list(media)
+    given = [each if isinstance(each, Medium) else open_media(Path(each)) for each in given]  # sooner than the model
     answering, toolbox = opened(model, strict_calls=strict_calls)
     return ask_model(answering, toolbox, given, question.strip(), samples=samples, seed=seed)
 

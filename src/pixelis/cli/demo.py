@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pixelis.rollout.answering import Answer
 
 ASSETS = Path(__file__).parents[1] / "demo"
+WIDTHS = {"": 1, "question": 40, "answer": 17, "wanted": 12, "sure": 4}
 
 
 class Asked(NamedTuple):
@@ -54,33 +55,32 @@ def demo(
             found = ask(media, entry["question"], model=model)
             page = write_evidence(found, out / f"{number}-{Path(entry['media']).stem}.html", media)
         rows.append(Asked(entry["media"], entry["question"], tuple(entry["right"]), found, page))
-    print_table(rows)
+        print_row(rows[-1], heading=number == 1)
+    stdout().print(f"{sum(row.is_right for row in rows)} of {len(rows)} right")
     shown = escaped(str(ASSETS / "coffee.jpg"))
     stdout().print(
         f"\nOpen {out}/*.html in a browser: every call with its picture. Then ask about your own:\n"
-        f'  .venv/bin/pixelis ask {shown} "What colour is the cup?" -o evidence.html\n'
+        f'  .venv/bin/pixelis ask {shown} "Is there a dog?" -o evidence.html\n'
         '  .venv/bin/pixelis ask street.jpg "How many people are there?" --samples 8\n'
         "What it can and cannot do: src/pixelis/policy/shipped/README.md. `pixelis eval --limit 20` measures it."
     )
 
 
-def print_table(rows: list[Asked]) -> None:
+def print_row(row: Asked, *, heading: bool) -> None:
+    """One row of the table, as soon as it is known; columns are as wide as a terminal of 80 allows."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("", "question", "answer", "right", "sure", "calls", "s", "evidence"):
-        table.add_column(heading, justify="right" if heading in ("sure", "s") else "left")
-    for row in rows:
-        table.add_row(
-            "[green]✓[/]" if row.is_right else "[red]✗[/]",
-            f"{escaped(row.question)} [dim]{escaped(row.media)}[/]",
-            escaped(row.found.answer or f"cannot tell: {row.found.reason}"),
-            escaped(row.right[0]),
-            f"{row.found.confidence:.2f}",
-            " ".join(step.call.tool for step in row.found.trace.steps) or "–",
-            f"{row.found.seconds:.1f}",
-            escaped(row.page.name),
-        )
-    console = stdout()
-    console.print(table)
-    console.print(f"{sum(row.is_right for row in rows)} of {len(rows)} right")
+    table = Table(box=None, pad_edge=False, show_header=heading, header_style="dim")
+    for name, width in WIDTHS.items():
+        table.add_column(name, width=width, justify="right" if name == "sure" else "left")
+    calls = " ".join(step.call.tool for step in row.found.trace.steps) or "no calls"
+    about = f"{row.media}: {calls}, {row.found.seconds:.1f} s, {row.page}"
+    reason = f"; {row.found.reason}" if row.found.answer is None else ""
+    table.add_row(
+        "[green]✓[/]" if row.is_right else "[red]✗[/]",
+        f"{escaped(row.question)}\n[dim]{escaped(about + reason)}[/]",
+        escaped(row.found.answer or "cannot tell"),
+        escaped(row.right[0]),
+        f"{row.found.confidence:.2f}",
+    )
+    stdout().print(table)

@@ -184,6 +184,8 @@ def check_page(out: Path) -> None:
     from pixelis.errors import TraceError
 
     try:
+        if out.is_dir():
+            raise TraceError(f"{out} is a folder: give the name of a file in it, such as {out / 'evidence.html'}")
         if out.exists() and (not out.is_file() or not begins_like_a_page(out)):
             raise TraceError(f"{out} exists and is no evidence page: nothing was written")
     except OSError as error:

@@ -206,6 +206,10 @@ def print_report(report: SftReport, held_out: Path | None) -> None:
         typer.echo(f"next: pixelis eval {printable(str(held_out))} -m {printable(report.policy)}")
 
 
+def as_time(hours: float) -> str:
+    return f"{hours:,.1f} h" if hours >= 1 else f"{hours * 60:.0f} min" if hours >= 1 / 60 else f"{hours * 3600:.0f} s"
+
+
 def print_plan(plan: Plan, settings: SftConfig | RftConfig, *, as_json: bool) -> None:
     if as_json:
         print_json({**plan._asdict(), "memory": {**plan.memory._asdict(), "total": plan.memory.total}})
@@ -222,8 +226,8 @@ def print_plan(plan: Plan, settings: SftConfig | RftConfig, *, as_json: bool) ->
     typer.echo(f"{plan.what:<17}{plan.examples:,} of about {plan.tokens_per_example:,.0f} tokens")
     typer.echo(f"tokens           {plan.tokens:,} in {plan.over}")
     typer.echo(
-        f"cost             {plan.flops:.2e} operations, about {plan.hours:.2f} h, about ${plan.cost:,.2f} "
-        f"at ${device.per_hour:g} a device and hour"
+        f"cost             {plan.flops:.2e} operations, about {as_time(plan.hours)}"
+        + (f", about ${plan.cost:,.2f} at ${device.per_hour:g} a device and hour" if device.per_hour else "")
     )
     for note in plan.notes:
         typer.echo(f"note             {printable(note)}")

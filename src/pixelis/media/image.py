@@ -127,4 +127,4 @@ def on_ground(rgba: np.ndarray) -> Frame:
 def error_text(error: Exception) -> str:
     """The first line of a decoder's complaint, without the machine's addresses and buffers."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return type(error).__name__ if "<_io." in text or "0x" in text else text
+    return "it begins like none" if "<_io." in text or "0x" in text else text

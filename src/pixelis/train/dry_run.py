@@ -124,7 +124,8 @@ def dry_run(config: SftConfig) -> Plan:
     heads = sum(value.numel() for value in ToolHeads(net.model.config.text_config.hidden_size).parameters())
     own = sum(value.numel() for value in net.model.parameters())
     trained = (lora_parameters(config, net.model) if config.lora else own) + heads
-    steps = int(np.ceil(tokens / (0.95 * config.batch_tokens)))  # a twentieth is filling
+    an_epoch = np.ceil(mean * examples / (0.95 * config.batch_tokens))  # a twentieth is filling
+    steps = int(np.ceil(an_epoch * config.epochs)) + config.drill_steps
     frozen = own * wide(config.dtype) if config.lora else 0
     memory = memory_of(config, net.model, trained, frozen, heads, batches=1 / config.device_facts.count)
     passes = 6.0 if config.lora is None else 4.0  # forward 2, gradient of activations 2, of weights 2
