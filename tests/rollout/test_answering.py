@@ -15,10 +15,14 @@ from pixelis.trace.schema import Draft, seal_trace
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def sample(answer: str | None, sure: float, *, call: str = "red star", ended: Ended = "answered") -> Rollout:
+def sample(
+    answer: str | None, sure: float, *, call: str = "red star", ended: Ended = "answered", found: bool = True
+) -> Rollout:
     step = Draft(
         call=ToolCall(tool="OCR", args={"box": [0.0, 0.0, 0.5, 0.5], "media": call}),
-        result=ToolResult.failed("OCR", "OCR found no text"),
+        result=ToolResult(tool="OCR", status="ok", text="a line")
+        if found
+        else ToolResult.failed("OCR", "OCR found no text"),
     )
     trace = seal_trace(
         query="What?", media=(), origin="policy:test", created_at=NOW, steps=[step], answer=answer,
@@ -30,6 +34,10 @@ def sample(answer: str | None, sure: float, *, call: str = "red star", ended: En
 def test_one_sample_is_the_answer_with_its_own_confidence():
     found = settled([sample("Zorvan", 0.8)], 1.0)
     assert (found.answer, found.confidence, found.reason) == ("Zorvan", pytest.approx(0.8), "")
+
+
+def test_an_answer_for_which_nothing_was_found_is_half_as_sure():
+    assert settled([sample("no", 0.8, found=False)], 1.0).confidence == pytest.approx(0.4)
 
 
 def test_equal_chains_are_one_vote_however_often_they_are_drawn():
@@ -63,6 +71,6 @@ def test_an_unsure_answer_is_not_given():
     ],
 )
 def test_without_an_answer_there_is_a_reason(answer: str | None, ended: Ended, words: str):
-    found = settled([sample(answer, 0.9, ended=ended)], 1.0)
+    found = settled([sample(answer, 0.9, ended=ended, found=False)], 1.0)
     assert found.answer is None
     assert words in found.reason

@@ -28,6 +28,8 @@ LEAST_CONFIDENCE = 0.05
 """An answer that is less sure than this is not given."""
 UNSTATED = 0.5
 """How sure an answer is of which neither the tokens' probabilities are known nor the model says anything."""
+UNSEEN = 0.5
+"""What is left of the confidence of an answer for which no call succeeded: what was not found may still be there."""
 MARGIN = 0.08
 """δ of the vote (tab:risk_coverage): how far the first answer must lie before the second."""
 
@@ -107,7 +109,9 @@ def sureness(trace: Trace) -> float:
         for step, decision in zip(trace.steps, decided, strict=True)
         if decision.decisive and step.result.confidence is not None
     ]
-    return raw_confidence(UNSTATED if trace.answer_confidence is None else trace.answer_confidence, tools)
+    stated = UNSTATED if trace.answer_confidence is None else trace.answer_confidence
+    seen = not trace.steps or any(step.result.ok for step in trace.steps)
+    return raw_confidence(stated, tools) * (1.0 if seen else UNSEEN)
 
 
 def spoken(rolled: Rollout) -> str | None:
