@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pixelis.rollout.answering import Answer
 
 ASSETS = Path(__file__).parents[1] / "demo"
-WIDTHS = {"": 1, "question": 40, "answer": 17, "wanted": 12, "sure": 4}
+WIDTHS = {"": 1, "question": 36, "answer": 16, "wanted": 12, "sure": 4}
 
 
 class Asked(NamedTuple):
