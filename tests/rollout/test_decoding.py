@@ -7,7 +7,7 @@ from pixelis.policy.cache import RowCache
 from pixelis.policy.nano import NanoConfig, build_nano
 from pixelis.rollout import decoding
 from pixelis.rollout.batch import rollout
-from pixelis.rollout.decoding import Decoder, attended, attended_in_common, shared
+from pixelis.rollout.decoding import Decoder, attended, attended_in_common, on_one_thread, shared
 from pixelis.rollout.episode import Limits
 
 
@@ -82,3 +82,12 @@ def test_attention_over_what_a_group_shares_is_attention_over_all_of_it():
     whole = attended(queries, keys, values, bias)
     torch.testing.assert_close(attended_in_common(queries, keys, values, bias, found, 0), whole)
     assert shared([1, 2, 3], common, cache) is None
+
+
+def test_threads_are_as_they_were_after_one_of_them_has_worked_alone():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    with on_one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from pixelis.errors import ConfigError
@@ -13,6 +14,10 @@ from pixelis.trace.running import OffersTools
 
 if TYPE_CHECKING:
     from pixelis.policy.model import Policy
+
+
+FEW = 8
+"""So few sequences of a small policy are decoded on one thread."""
 
 
 class Model(Protocol):
@@ -52,13 +57,16 @@ class LocalModel:
         limits: Limits | None = None,
     ) -> list[list[Rollout]]:
         from pixelis.rollout.batch import rollout
+        from pixelis.rollout.decoding import on_one_thread, serves
         from pixelis.rollout.grammar import CallGrammar
 
         grammar = CallGrammar(self.policy.tokens, toolbox.schemas()) if self.strict_calls else None
-        return rollout(
-            self.policy, toolbox, queries, n=n, seed=seed, temperature=temperature, limits=limits, grammar=grammar,
-            name=self.name,
-        )  # fmt: skip
+        few = n * len(queries) <= FEW and serves(self.policy)
+        with on_one_thread() if few else nullcontext():
+            return rollout(
+                self.policy, toolbox, queries, n=n, seed=seed, temperature=temperature, limits=limits, grammar=grammar,
+                name=self.name,
+            )  # fmt: skip
 
     def close(self) -> None:
         """Nothing to let go of."""
