@@ -139,6 +139,13 @@ def test_tool_use_that_dies_out_stops_the_run(settings, tmp_path, monkeypatch):
     assert "tool use has collapsed" in report.stopped
 
 
+def test_variety_that_dies_out_stops_the_run(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(rft, "SETTLED", 0)
+    report = train_rft(settings(least_entropy=99.0), tmp_path / "run")  # 99 times the entropy of π_SFT
+    assert report.updates == 1
+    assert "variety has collapsed" in report.stopped
+
+
 def test_a_policy_without_phase_1_is_refused(settings, policy, tmp_path):
     from pixelis.policy.checkpoint import Card, save_checkpoint
 

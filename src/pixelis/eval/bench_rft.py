@@ -30,6 +30,7 @@ import torch
 
 from pixelis.equations.embedding import CosineStatistics
 from pixelis.equations.pid import Pid
+from pixelis.equations.zscore import Spread
 from pixelis.eval.bench import BenchRow
 from pixelis.eval.bench_rollout import (
     CALL,
@@ -247,7 +248,7 @@ def ours(policy: Policy, out: Path, queries: int, samples: int) -> Callable[[], 
         with spent(seconds, "log"):
             values = measured(config, state, chains, worth, advantages, done, experience, us)
             values["dynamics_loss"] = surprise
-            react(config, state, values, done)
+            react(config, state, values, done, 1.0)
             state.step += 1
             state.stopped = ""  # random weights come to no answer, and are not to be stopped for it
             keep_summaries(out, state.step, [i.id for i in items], samples, worth, chains, us)
@@ -277,7 +278,12 @@ def random_heads(policy: Policy) -> Known:
     torch.manual_seed(0)
     heads = DynamicsHeads(policy.width).eval().requires_grad_(False)
     heads.h_psi.requires_grad_(True)
-    return Known(heads, {"search": CosineStatistics(0.5, 0.2, 100)}, {})
+    return Known(
+        heads,
+        {"search": CosineStatistics(0.5, 0.2, 100)},
+        {},
+        {"entropy": Spread(1.0, 1.0, 100), "logprob": Spread(-1.0, 1.0, 100)},
+    )
 
 
 def item(number: int) -> Item:

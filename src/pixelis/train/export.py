@@ -40,8 +40,11 @@ def export(
     out: Path,
     us: Crew,
     watch: Watch,
+    temperature: float,
 ) -> dict[str, Any]:
     """Train the last heads, gather the statistics, and write the checkpoint that later verbs open.
+
+    `temperature` has been put into the weights (`tempering`) and is told in the card.
 
     A corpus without calls (answers alone) has no steps: the checkpoint has no g_φ, no h_ψ and no statistics of theirs.
     """
@@ -85,6 +88,7 @@ def export(
         epochs=round(state.epochs, 3),
         examples=len(pool),
         parameters=parameters,
+        temperature=round(temperature, 4),
         init=card.name if config.init != "nano" else "random",
     )
     scores = {"dev_loss": state.dev_losses[-1] if state.dev_losses else None, "dev_losses": state.dev_losses, **losses}

@@ -149,6 +149,8 @@ class Taught(NamedTuple):
     """(n,) the most likely token; empty while training."""
     entropy: Tensor
     """(n,) nats."""
+    logits: Tensor
+    """(n, V'); empty while training."""
     box: Tensor
     """(D, 4) what the box head says."""
     states: States | None = None
@@ -187,7 +189,8 @@ class Student(nn.Module):
             entropy = -(logs.exp() * logs).sum(-1) if not self.training else torch.zeros_like(nats)
             top = targets[:0] if self.training else policy.open_ids[logs.argmax(-1)]
         states = state_features(policy, read, given.batch.ids, examples) if examples is not None else None
-        return Taught(loss, self._argument_loss(said, given), nats, top, entropy, said.box.detach(), states)
+        kept = logits.detach()[:0] if self.training else logits.detach()
+        return Taught(loss, self._argument_loss(said, given), nats, top, entropy, kept, said.box.detach(), states)
 
     def _looked_at(self, read: Read, given: Lessons) -> Tensor:
         """(D, d) the pictures before each call, pooled whole, each with an equal share."""

@@ -133,7 +133,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
                 "dynamics_loss": surprise, "seconds_rollout": rolled - start,
                 "seconds_update": time.monotonic() - rolled, "cache_hits": hit_rate(toolbox),
             }  # fmt: skip
-            react(config, state, values, done)
+            react(config, state, values, done, known.tokens["entropy"].mean)
             state.step += 1
             state.seconds = time.monotonic() - began
             keep_summaries(out, state.step, [item for _, item in asked], config.samples, worth, chains, us)
@@ -314,8 +314,8 @@ def rows_of(flat: Tensor, counts: Sequence[int]) -> Tensor:
     return pad_sequence(list(flat.split(list(counts))), batch_first=True)
 
 
-def react(config: RftConfig, state: RftState, values: dict[str, float], done: Improved) -> None:
-    """The controller hears of the KL; a collapse stops the run."""
+def react(config: RftConfig, state: RftState, values: dict[str, float], done: Improved, usual: float) -> None:
+    """The controller hears of the KL; a collapse stops the run. `usual` is the entropy of π_SFT's tokens."""
     if config.kl.control:
         gains = PAPER if config.kl.gains == "paper" else DEFAULT
         state.pid = pid_step(state.pid, done.kl, target=config.kl.target, gains=gains, one_sided=config.kl.one_sided)
@@ -328,8 +328,9 @@ def react(config: RftConfig, state: RftState, values: dict[str, float], done: Im
         state.shares[name] = ema(state.shares.get(name), values[f"share_{name}"], rho=SMOOTH) or 0.0
     if state.step >= SETTLED and state.calls is not None and state.calls < config.least_calls:
         state.stopped = f"tool use has collapsed: {state.calls:.2f} calls a chain, under {config.least_calls:g}"
-    if state.step >= SETTLED and state.entropy is not None and state.entropy < config.least_entropy:
-        state.stopped = f"variety has collapsed: {state.entropy:.4f} nats a token, under {config.least_entropy:g}"
+    floor = config.least_entropy * usual
+    if state.step >= SETTLED and state.entropy is not None and state.entropy < floor:
+        state.stopped = f"variety has collapsed: {state.entropy:.4f} nats a token, under {floor:.4f}"
 
 
 def measured(

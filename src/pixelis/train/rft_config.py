@@ -98,8 +98,8 @@ class RftConfig(Config):
 
     least_calls: float = Field(default=0.3, ge=0.0)
     """The run stops where the smoothed number of calls in a chain falls under this."""
-    least_entropy: float = Field(default=0.005, ge=0.0)
-    """The same of the nats of a sampled token."""
+    least_entropy: float = Field(default=0.05, ge=0.0)
+    """The same of the entropy of sampled tokens, as a share of what phase 1 measured of π_SFT's."""
 
     seed: int = 0
     device: Literal["cpu", "cuda"] = "cpu"

@@ -56,6 +56,7 @@ from pixelis.train.starting import (
     require_pool,
 )
 from pixelis.train.state import Sources, State, load_state, save_state
+from pixelis.train.tempering import temper
 
 DRILL_RISE = 20
 """Drills over which the learning rate rises."""
@@ -121,7 +122,8 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
             if not state.batches or watch.save_due(config.save_minutes, config.log_every, us):
                 save_state(out, watch.stamp(), sources, student, optimizer, us)
         show(watch.now(math.nan, len(pool), "g_φ and h_ψ"))
-        scores = export(config, taught, card, corpus, state, train, pool, out, us, watch)
+        temperature = temper(taught, dev, held_out, config.batch_tokens, us)
+        scores = export(config, taught, card, corpus, state, train, pool, out, us, watch, temperature)
         log.close()
     return SftReport(
         policy=str(out / "policy"),

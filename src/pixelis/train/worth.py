@@ -26,6 +26,7 @@ from pixelis.equations.curiosity import (
 from pixelis.equations.embedding import ACTIONS, CosineStatistics
 from pixelis.equations.process import adjacent_cosines
 from pixelis.equations.reward import Rewards, RewardWeights, ccrft_reward, final_reward, penalty, tool_use
+from pixelis.equations.zscore import Spread
 from pixelis.errors import ConfigError
 from pixelis.media import MediaSet
 from pixelis.policy.checkpoint import Loaded
@@ -47,6 +48,8 @@ class Known(NamedTuple):
     """By family."""
     scalers: Mapping[str, Mapping[str, float]]
     """By tool: curiosity and penalty."""
+    tokens: Mapping[str, Spread]
+    """Of log-probabilities and entropies of π_SFT's tokens on its corpus."""
 
     def statistics_of(self, family: str) -> CosineStatistics:
         """Of a family, or of all of them where it has none of its own."""
@@ -66,13 +69,14 @@ def known_of(loaded: Loaded, name: str) -> Known:
     found = {key: value for key, value in loaded.heads.items() if key in own}
     wanted = {key for key in own if not key.startswith("readout.")}  # the readout has done its work
     statistics = loaded.card.statistics
-    if not wanted <= set(found) or "coherence" not in statistics:
+    if not wanted <= set(found) or not {"coherence", "tokens"} <= set(statistics):
         raise ConfigError(f"{name} has no g_φ, h_ψ or statistics of phase 1: train it with `pixelis train sft` first")
     heads.load_state_dict({**own, **found})
     heads.eval().requires_grad_(False)
     heads.h_psi.requires_grad_(True)
     cosines = {family: CosineStatistics(**facts) for family, facts in statistics["coherence"].items()}
-    return Known(heads.to(loaded.policy.device), cosines, statistics.get("tools", {}))
+    tokens = {kind: Spread(**facts) for kind, facts in statistics["tokens"].items()}
+    return Known(heads.to(loaded.policy.device), cosines, statistics.get("tools", {}), tokens)
 
 
 class Chains(NamedTuple):
