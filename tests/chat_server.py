@@ -97,6 +97,8 @@ def message(model, body, turn):
     if model == "surrogate":
         return native(turn, [("ANSWER", {"answer": "\udfff7"})])
     name, args = CALLS[turn % 2 if model == "endless" else min(turn, 2)]
+    if model == "stubborn":
+        name, args = "ZOOM", {"box": [0.5, 0.5, 0.5, 0.9]}
     if "response_format" in body or "guided_json" in body:
         return said(json.dumps({"thought": f"turn {turn}", "name": name, "arguments": args}))
     return native(turn, [(name, args)])

@@ -68,6 +68,7 @@ def test_an_unsure_answer_is_not_given():
         ("I cannot tell", "answered", "says that it cannot be told; OCR found no text"),
         (None, "steps", "no answer within 1 calls; OCR found no text"),
         (None, "no_call", "neither a call nor an answer"),
+        (None, "stuck", "one invalid call after another; OCR found no text"),
     ],
 )
 def test_without_an_answer_there_is_a_reason(answer: str | None, ended: Ended, words: str):

@@ -169,6 +169,16 @@ def test_a_tool_that_took_too_long_is_a_step_that_says_so(policy, queries, token
     assert "OCR timeout: no result within 1 s" in tokens.decode(one.ledger.ids)
 
 
+def test_invalid_calls_one_after_another_are_the_end(policy, queries, tokens, helpers):
+    class Refusing(helpers.answering):
+        def run(self, call, media):
+            return Execution(ToolResult.failed("OCR", "box has no area", "invalid"), {})
+
+    says = helpers.says(tokens, READ)
+    [[one]] = rollout(policy, Refusing(), queries[:1], n=1, seed=0, limits=Limits(refusals=2), grammar=says)
+    assert (one.ended, len(one.trace.steps), one.answer) == ("stuck", 2, None)
+
+
 def test_a_call_that_cannot_be_read_is_a_slip_and_the_policy_reads_why(policy, queries, tokens, helpers):
     says = helpers.says(tokens, '<tool_call>{"name": OCR}</tool_call><|im_end|>')
     [[one]] = rollout(policy, helpers.answering(), queries[:1], n=1, seed=0, grammar=says)

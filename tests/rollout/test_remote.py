@@ -117,6 +117,7 @@ def test_a_flood_of_calls_is_cut_and_the_conversation_goes_on(roll):
         ("endless", Limits(total_tokens=40), "tokens", 2),
         ("endless", Limits(seconds=1e-9), "seconds", 1),
         ("prose", None, "no_call", 0),
+        ("stubborn", None, "stuck", 3),  # a box without area, again and again
         ("full", None, "refused", 1),
     ],
 )

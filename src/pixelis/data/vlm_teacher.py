@@ -32,6 +32,7 @@ OUTCOMES: dict[Ended, Outcome] = {
     "tokens": "turns",
     "seconds": "turns",
     "no_call": "prose",
+    "stuck": "turns",
     "refused": "refused",
 }
 

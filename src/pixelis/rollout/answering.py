@@ -128,6 +128,7 @@ def why_not(group: Sequence[Rollout], best: int, answered: bool, confidence: flo
         last = f"; {failed[-1].error or failed[-1].text}" if failed else ""
         return {
             "answered": f"the policy says that it cannot be told{last}",
+            "stuck": f"one invalid call after another{last}",
             "steps": f"no answer within {len(rolled.trace.steps)} calls{last}",
             "tokens": "no answer within the limit of tokens",
             "seconds": "no answer within the limit of time",

@@ -28,8 +28,8 @@ from pixelis.trace.reopening import record_media
 from pixelis.trace.running import RunsCalls
 from pixelis.trace.schema import Draft, Trace, canonical_json, require_shallow, seal_trace
 
-Ended = Literal["answered", "steps", "tokens", "seconds", "no_call", "refused"]
-"""`refused`: a server would not have the conversation any further."""
+Ended = Literal["answered", "steps", "tokens", "seconds", "no_call", "stuck", "refused"]
+"""`stuck`: one invalid call after another. `refused`: a server would not have the conversation any further."""
 REMINDER = "That was neither a call nor an answer. Call one tool, or answer."
 
 
@@ -46,6 +46,8 @@ class Limits(Config):
     """By the clock, from the first token to the last, tools included."""
     reminders: int = Field(default=2, ge=0)
     """How often a turn without a readable call or answer is forgiven."""
+    refusals: int = Field(default=3, ge=1)
+    """Invalid calls one after another, after which nothing better is waited for."""
 
 
 class Query(NamedTuple):
@@ -171,6 +173,14 @@ def with_call(said: Said, outcome: Any) -> Said:
     return said._replace(call=outcome.call)
 
 
+def refused_in_a_row(drafts: Sequence[Draft]) -> int:
+    """How many of the last calls were invalid, one after another."""
+    count = 0
+    while count < len(drafts) and drafts[-1 - count].result.status == "invalid":
+        count += 1
+    return count
+
+
 @dataclass
 class Episode:
     """A trajectory under way."""
@@ -215,6 +225,8 @@ class Episode:
         if self.tokens_left(limits) <= 0:
             return "tokens"
         if said is not None and said.call is not None:
+            if refused_in_a_row(self.drafts) >= limits.refusals:
+                return "stuck"
             return "steps" if len(self.drafts) >= limits.steps else None
         self.slips += 1
         return "no_call" if self.slips > limits.reminders else None

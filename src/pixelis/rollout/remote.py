@@ -97,6 +97,7 @@ def bounds_of(limits: Limits) -> Bounds:
         reply_tokens=limits.turn_tokens,
         steps=limits.steps,
         tokens=limits.total_tokens,
+        refusals=limits.refusals,
         seconds=limits.seconds,
     )
 
