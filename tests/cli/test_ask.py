@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
@@ -49,7 +50,10 @@ def test_a_question_gets_an_answer_or_a_reason_and_its_page(model: str, picture:
     told = json.loads(found.stdout)
     assert found.exit_code == (0 if told["answer"] else 1)
     assert bool(told["answer"]) != bool(told["reason"])
-    assert page.read_text().startswith("<!doctype html>") or "<html" in page.read_text()[:300]
+    shown = html.unescape(page.read_text())
+    assert shown.startswith("<!doctype html>") or "<html" in shown[:300]
+    assert ("I cannot tell" in shown) == bool(told["reason"])
+    assert (told["reason"] or told["answer"]) in shown.replace("<wbr>", "")
     assert page.with_suffix(".jsonl").exists()
 
 

@@ -33,6 +33,7 @@ def test_the_figures_of_three_items_worked_out_by_hand():
     found = summed_up("search", [row(1.0), row(0.0, steps=4, valid=1), row(1.0, steps=0, valid=0, answer=None)])
     assert found.score == pytest.approx(200 / 3)
     assert found.valid_calls == pytest.approx(50.0)  # 3 of 6 calls
+    assert summed_up("t", [row(1.0, steps=0, valid=0)]).valid_calls is None
     assert found.answered == pytest.approx(200 / 3)
     assert found.steps == pytest.approx(2.0)
     assert found.decisive == pytest.approx(2 / 3)

@@ -74,7 +74,8 @@ def write_evidence(found: Answer, out: Path, media: list[str]) -> Path:
     record = out.with_suffix(".jsonl")
     codec.write([found.trace], record, found.blobs)
     thresholds = {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig()).items()}
-    pages.write_page(page_of([exhibit(found.trace, record, [Path(m) for m in media], thresholds)]), out)
+    shown = exhibit(found.trace, record, [Path(m) for m in media], thresholds, withheld=found.reason)
+    pages.write_page(page_of([shown]), out)
     return out
 
 

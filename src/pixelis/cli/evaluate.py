@@ -77,7 +77,7 @@ def print_evaluation(found: Evaluation, out: Path | None) -> None:
     for row in (*found.tasks, found.overall):
         low, high = row.interval
         figures: tuple[Any, ...] = (
-            f"{row.score:.1f}", f"{low:.1f}–{high:.1f}", f"{row.valid_calls:.1f}",
+            f"{row.score:.1f}", f"{low:.1f}–{high:.1f}", "–" if row.valid_calls is None else f"{row.valid_calls:.1f}",
             f"{row.steps:.1f}", f"{row.decisive:.1f}", f"{row.rapr:.1f}", str(row.items),
         )  # fmt: skip
         table.add_row(escaped(row.name), *figures)

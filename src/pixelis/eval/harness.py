@@ -50,7 +50,8 @@ class TaskScore(NamedTuple):
     """Mean, in percent."""
     interval: tuple[float, float]
     """95 %: exact where scores are 0 or 1, else by the bootstrap."""
-    valid_calls: float
+    valid_calls: float | None
+    """In percent; None where no call was made."""
     """Percent of calls that their tool could read."""
     answered: float
     """Percent of items that got an answer."""
@@ -141,7 +142,7 @@ def summed_up(name: str, rows: Sequence[Scored]) -> TaskScore:
         items=len(rows),
         score=100.0 * float(scores.mean()) if len(rows) else 0.0,
         interval=interval(scores),
-        valid_calls=100.0 * sum(row.valid_steps for row in rows) / calls if calls else 100.0,
+        valid_calls=100.0 * sum(row.valid_steps for row in rows) / calls if calls else None,
         answered=100.0 * sum(row.answer is not None for row in rows) / max(len(rows), 1),
         steps=calls / max(len(rows), 1),
         decisive=sum(row.process.decisive for row in rows) / max(len(rows), 1),

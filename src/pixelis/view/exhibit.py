@@ -31,6 +31,8 @@ class Exhibit:
     chain_problem: str | None = None
     decisions: Sequence[Decision] = ()
     file: str = "trace.jsonl"
+    withheld: str = ""
+    """Why the answer was not given to whoever asked; empty where it was."""
 
 
 def exhibit(
@@ -39,6 +41,7 @@ def exhibit(
     media_paths: Sequence[Path] = (),
     thresholds: Mapping[str, float] | None = None,
     blobs: Mapping[str, bytes] | None = None,
+    withheld: str = "",
 ) -> Exhibit:
     """Gather what belongs to a trace. A missing medium or artifact is shown as missing, not raised.
 
@@ -72,4 +75,5 @@ def exhibit(
         chain_problem=chain_problem,
         decisions=decisive_steps(trace, thresholds),
         file=trace_path.name if trace_path else "trace.jsonl",
+        withheld=withheld,
     )
