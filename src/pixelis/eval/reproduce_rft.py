@@ -20,6 +20,7 @@ from pixelis.equations.embedding import CosineStatistics
 from pixelis.errors import ConfigError
 from pixelis.eval.harness import Scored, from_row
 from pixelis.eval.process import process_scores, task_statistics
+from pixelis.eval.rescore_rft import rescored
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.tasks import tasks_of
 from pixelis.metrics.bootstrap import Interval, bca_interval
@@ -57,6 +58,10 @@ class ReproduceConfig(Config):
     statistics_items: int = Field(default=40, ge=1)
     """Dev questions of each family whose π_SFT chains give E_ext's statistics."""
     temperature: float = 0.0
+    own: str = "sft"
+    """The variant that is π_SFT, and"""
+    ours: str = "cc-rft"
+    """the one whose chains are re-scored with other layers and gates."""
     variants: tuple[Variant, ...]
 
 
@@ -102,7 +107,18 @@ def reproduce_rft(
     results.mkdir(parents=True, exist_ok=True)
     write_json(results / "table.json", provenance(config=config.model_dump(mode="json"), rows=table))
     draw(done, work, results / "dynamics.svg")
+    rescore(config, base, work, results, say)
     return {"rows": table, "left": [p.name for p in parts_of(config, ()) if p not in done]}
+
+
+def rescore(config: ReproduceConfig, base: RftConfig, work: Path, results: Path, say: Say) -> None:
+    """Layer and gate, once the chains of π_SFT and of the first full run are there."""
+    own, ours = (work / f"{name}-0" / "eval" for name in (config.own, config.ours))
+    if not all((folder / "report.json").exists() for folder in (own, ours)):
+        return
+    say("layer and gate, by re-scoring saved chains")
+    rows = rescored(base.policy, own, ours, tasks_of([], split="test"), limit=config.items)
+    write_json(results / "rescored.json", provenance(config=config.model_dump(mode="json"), rows=rows))
 
 
 def run(part: Part, config: ReproduceConfig, base: RftConfig, work: Path, say: Say, show: Any) -> None:
