@@ -120,14 +120,19 @@ def trained(module: nn.Module) -> dict[str, nn.Parameter]:
     return {name: value for name, value in module.named_parameters() if value.requires_grad}
 
 
+def reshard(module: nn.Module) -> None:
+    """Let go of what a forward pass gathered: a change of it would be lost, and hooks would lay shards over it."""
+    for part in module.modules():
+        if callable(own := getattr(part, "reshard", None)):
+            own()
+
+
 def unshard(module: nn.Module, us: Crew) -> None:
     """Lay whole tensors in place of spread ones, for good: what is saved is in one piece. All processes must ask.
 
     They come one at a time and stay with the first process, on its CPU; the others keep their shards.
     """
-    for part in module.modules():
-        if callable(reshard := getattr(part, "reshard", None)):
-            reshard()  # else its hooks would lay the spread tensors back when they are saved
+    reshard(module)
     for part in module.modules():
         for name, value in list(part.named_parameters(recurse=False)):
             if hasattr(value, "full_tensor"):

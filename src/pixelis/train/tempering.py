@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pixelis.train.crew import Crew
+from pixelis.train.crew import Crew, reshard
 from pixelis.train.evaluating import readings
 from pixelis.train.lessons import Student
 from pixelis.train.prepared import Prepared
@@ -45,6 +45,7 @@ def temper(taught: Any, dev: Prepared, pool: list[Lesson], batch_tokens: int, us
 def scale_logits(student: Student, temperature: float) -> None:
     """Divide all logits by T; the argument heads, which read the same states, are told the same as before."""
     policy, heads = student.policy, student.heads
+    reshard(student)
     policy.language.norm.weight.div_(temperature)
     for head in (heads.box, heads.text, heads.mask, heads.temp):
         head[0].weight[:, : heads.width].mul_(temperature)
