@@ -48,4 +48,4 @@ def scale_logits(student: Student, temperature: float) -> None:
     reshard(student)
     policy.language.norm.weight.div_(temperature)
     for head in (heads.box, heads.text, heads.mask, heads.temp):
-        head[0].weight[:, : heads.width].mul_(temperature)
+        next(head.parameters())[:, : heads.width].mul_(temperature)  # the weight of its first layer
