@@ -62,3 +62,19 @@ def test_random_weights_do_none_of_this(tokens: Tokens):
 def test_other_shapes_begin_as_well(tokens: Tokens, heads: int, kv_heads: int, hidden: int):
     config = NanoConfig(hidden=hidden, layers=5, heads=heads, kv_heads=kv_heads, head_dim=16, mlp=64)
     assert given_to(attention(tokens, config)[0], 0, 1) > 0.5  # a head of 16 is less sharp
+
+
+def test_a_number_begins_alike_in_all_its_spellings_and_near_numbers_nearly_so(tokens: Tokens):
+    words = build_nano(NanoConfig(), tokens, seed=3).model.model.language_model.embed_tokens.weight.detach()
+    words = words - words.mean(0)  # the part that all tokens share
+
+    def like(a: str, b: str) -> float:
+        (first,), (second,) = tokens.encode(a), tokens.encode(b)
+        return float(torch.cosine_similarity(words[first], words[second], dim=0))
+
+    assert like("0.61, ", " 0.61") > 0.6
+    assert like("0.61]", "0.61") > 0.6
+    apart = {step: [like(f"{k / 100:.2f}, ", f" {(k + step) / 100:.2f}") for k in range(50)] for step in (1, 8, 40)}
+    near, further, far = (sum(found) / 50 for found in apart.values())
+    assert near > further + 0.1
+    assert further > far + 0.1

@@ -67,3 +67,12 @@ def test_a_tag_that_only_the_model_knows_is_control_too(schemas):
     assert thinking not in tokens.encode("is <think> a word?")
     assert tokens.encode("<think>", control=True) == [thinking]
     assert tokens.decode(tokens.encode("is <think> a word?")) == "is <think> a word?"
+
+
+def test_a_box_stands_right_behind_the_last_letters_of_its_line(tokens: Tokens):
+    line = tokens.encode('"Zorvan" at [0.10, 0.20, 0.90, 0.80]; "Zorvan"')
+    between = tokens.encode('" at [')
+    assert len(between) == 1
+    at = line.index(between[0])
+    assert tokens.decode(line[at + 1 : at + 2]) == "0.10, "
+    assert len(tokens.encode('; "')) == 1

@@ -10,6 +10,7 @@ from pixelis.policy.nano import NANO_STYLE
 from pixelis.policy.pictures import Optics
 from pixelis.rollout.episode import read_turn
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+from pixelis.train import drills_pages
 from pixelis.train.drills import DRILLS, drill, drill_batch
 from pixelis.train.sft import train_sft
 
@@ -21,13 +22,12 @@ def test_whatever_a_call_or_an_answer_says_was_given_before(make):
         question, talk, thought, answer = make(rng)
         known = question
         for _, call, said in talk:
-            where = call.args.get("box")
-            if where:
-                assert "[" + ", ".join(f"{v:.2f}" for v in where) + "]" in known
+            for edge in call.args.get("box", ()):
+                assert f"{edge:.2f}" in known or edge in (0.0, 1.0)
             target = call.args.get("target")
             assert target is None or target in question
             known += "\n" + said
-        assert answer in known
+        assert all(part in known for part in answer.split())
         assert answer in thought
 
 
@@ -67,3 +67,27 @@ def test_a_run_that_drills_logs_it_and_goes_on_to_the_corpus(settings, tmp_path)
     assert len(drills) == 4
     assert drills[-1] < drills[0]
     assert any("dev_loss" in row for row in rows)
+
+
+def lines_of(said: str) -> dict[str, list[float]]:
+    """Texts with their boxes, as OCR printed them."""
+    found = re.findall(r'"([^"]+)" at \[([\d., ]+)\]', said)
+    return {text: [float(v) for v in box.split(", ")] for text, box in found}
+
+
+@pytest.mark.parametrize("make", [drills_pages.along_a_row, drills_pages.down_a_column, drills_pages.where_they_cross])
+def test_a_strip_goes_through_what_it_is_about_and_gives_back_what_lies_in_it(make):
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        _, ((_, _, page), (thought, call, told)), _, answer = make(rng)
+        lines, strip, (x0, y0, x1, y1) = lines_of(page), lines_of(told), call.args["box"]
+        assert answer in strip
+        assert all(lines[text] == box for text, box in strip.items())
+        for text, box in lines_of(thought).items():
+            assert lines[text] == box
+            across = make is drills_pages.along_a_row or (
+                make is drills_pages.where_they_cross and text == min(lines_of(thought), key=lambda t: lines[t][0])
+            )
+            assert (box[1], box[3]) == (y0, y1) if across else (box[0], box[2]) == (x0, x1)
+        middles = [((b[0] + b[2]) / 2, (b[1] + b[3]) / 2) for b in strip.values()]
+        assert all(x0 - 0.02 <= x <= x1 + 0.02 and y0 - 0.02 <= y <= y1 + 0.02 for x, y in middles)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from pixelis.data.conclusions_pictures import Wordings, part, plain
 from pixelis.data.conclusions_seen import Chain, enumerated, two
 from pixelis.geometry import Track
+from pixelis.tools.base import coordinates
 from pixelis.world.programs import aspect, heading, stretches
 
 ONE_EVENT_S = 0.5
@@ -41,10 +43,16 @@ def direction(c: Chain) -> Wordings:
     if track is None:
         return plain(c)
     (x0, x1), (y0, y1) = ends(track, 0), ends(track, 1)
-    if heading(x1 - x0, (y1 - y0) * aspect(c.item.parameters)) != c.words:
+    if printed_way(c, track) == c.words or heading(x1 - x0, (y1 - y0) * aspect(c.item.parameters)) != c.words:
         return f"The {target} goes {c.words}.", f"It moves {c.words}."
     x, y = way(track, 0), way(track, 1)
     return f"x {x}, y {y}: {c.words}.", f"From x {x} and y {y}, so {c.words}."
+
+
+def printed_way(c: Chain, track: Track) -> str:
+    """Where TRK said that it goes, in the words of an answer."""
+    said = told_of(c, track)
+    return str(said["direction"]).replace("-", " ") if said else ""
 
 
 def tracks(c: Chain) -> list[tuple[str, Track]] | None:
@@ -59,7 +67,10 @@ def mover(c: Chain) -> Wordings:
     spread = {p: [abs(b - a) for a, b in (ends(t, 0), ends(t, 1))] for p, t in found}
     axis = 0 if spread[c.words][0] >= spread[c.words][1] else 1
     listed = ", ".join(f"{p} {way(t, axis)}" for p, t in found)
-    name = "xy"[axis]
+    name, ways = "xy"[axis], [printed_way(c, t) for _, t in found]
+    if all(ways) and [p for (p, _), to in zip(found, ways, strict=True) if to != "still"] == [c.words]:
+        brief = ", ".join(f"{p} {to}" for (p, _), to in zip(found, ways, strict=True))
+        return f"{brief}: the {c.words} moves.", f"{brief}. Only the {c.words} moves."
     return f"{name}: {listed}; the {c.words} moves.", f"{name} of each: {listed}. Only the {c.words} moves."
 
 
@@ -77,23 +88,23 @@ def fastest(c: Chain) -> Wordings:
         low, high = sorted(ends(t, 0))
         parts.append(f"{p} {two(high)} - {two(low)} = {two(far[p])}")
     listed = ", ".join(parts)
-    return f"{listed}: {most} is the {c.words}.", f"x: {listed}; {most} is the {c.words}."
+    return f"{listed}; {most} {two(best)}, the {c.words}.", f"x: {listed}; {most} is the {c.words}."
 
 
 def which_clip(c: Chain) -> Wordings:
     target, wanted = c.asked("target"), c.asked("way")
     found = [followed(c, target, f"Video_{k}") for k in (0, 1)]
     axis = 0 if wanted in ("left", "right") else 1
-    said = []
+    said, brief = list[str](), list[str]()
     for k, track in enumerate(found):
         if track is None:
             return plain(c)
         first, last = ends(track, axis)
         goes = (("left", "right"), ("up", "down"))[axis][last > first]
-        still = abs(last - first) < 0.05
-        said.append(f"Video_{k} {'xy'[axis]} {way(track, axis)}, {'still' if still else goes}")
-    listed = "; ".join(said)
-    return f"{listed}: {c.words}.", f"{listed}. {wanted.capitalize()} in {c.words}."
+        goes = "still" if abs(last - first) < 0.05 else goes
+        said.append(f"Video_{k} {'xy'[axis]} {way(track, axis)}, {goes}")
+        brief.append(f"Video_{k} {goes}")
+    return f"{', '.join(brief)}: {c.words}.", f"{'; '.join(said)}: {c.words}."
 
 
 def leaver(c: Chain) -> Wordings:
@@ -112,10 +123,16 @@ def leaver(c: Chain) -> Wordings:
 
 def seen_until(c: Chain, track: Track) -> float | None:
     """The last second that TRK printed for this track."""
+    said = told_of(c, track)
+    return float(said["last_s"]) if said else None
+
+
+def told_of(c: Chain, track: Track) -> dict[str, Any] | None:
+    """What TRK printed about this track."""
     for draft in c.drafts:
         for seen in draft.result.footprints if draft.call.tool == "TRK" else ():
             if isinstance(seen, Track) and (seen.frames[-1], seen.boxes[-1]) == (track.frames[-1], track.boxes[-1]):
-                return float(draft.result.output["tracks"][0]["last_s"])
+                return dict(draft.result.output["tracks"][0])
     return None
 
 
@@ -128,7 +145,8 @@ def order(c: Chain) -> Wordings:
     if not all(found for _, found in starts):
         return plain(c)
     listed = ", ".join(f"{p} {two(found[0].start_s)} s" for p, found in starts)
-    return f"{listed}: the {c.words} is {which}.", f"{listed}; {which} comes the {c.words}."
+    at = next(two(found[0].start_s) for p, found in starts if p == c.words)
+    return f"{listed}; {which} at {at} s, the {c.words}.", f"{listed}; {which} comes the {c.words}."
 
 
 def times(c: Chain) -> Wordings:
@@ -153,10 +171,10 @@ def where_when(c: Chain) -> Wordings:
         x0, y0, x1, y1 = (round(v, 2) for v in track.boxes[-1])
         x, y = (x0 + x1) / 2, (y0 + y1) / 2
         if part(x, y) == c.words:
-            here = f"({two(x)}, {two(y)})"
+            here = coordinates((x0, y0, x1, y1))
             return (
-                f"The {other} appears{when}; the {target} is then about {here}: {c.words}.",
-                f"About {here} then: {c.words}.",
+                f"The {other} appears{when}; the {target} is then at {here}: {c.words}.",
+                f"At {here} then: {c.words}.",
             )
     return f"The {other} appears{when}; the {target} is {c.words} then.", f"Then the {target} is {c.words}."
 

@@ -54,6 +54,7 @@ def cell(c: Chain) -> Wordings:
         return plain(c)
     y, x = places(c, (row, 1), (column, 0))
     return (
+        f"There stands {c.words}.",
         f"{names[0]}{y}, {names[1]}{x}: {c.words}.",
         f"Row {names[0]}{y}, column {names[1]}{x}; there stands {c.words}.",
     )
@@ -69,7 +70,9 @@ def best_row(c: Chain) -> Wordings:
 
 def best_label(c: Chain) -> Wordings:
     labels = sorted(spans(c.notes, role="label"), key=lambda r: box_of(r)[0])
-    return best(c, [(says(r), says(above(c, says(r)))) for r in labels])
+    under = f"Under {says(above(c, c.words))} stands {c.words}." if line_of(c, c.words, "label") else ""
+    others = best(c, [(says(r), says(above(c, says(r)))) for r in labels])
+    return (under, *others) if under else others
 
 
 def best(c: Chain, values: list[tuple[str, str]]) -> Wordings:
@@ -91,7 +94,11 @@ def value_over(c: Chain) -> Wordings:
     if label is None:
         return plain(c)
     x, over = places(c, (label, 0), (above(c, name), 0))
-    return f"{name}{x} has {c.words}{over} above it.", f"Over {name}{x} stands {c.words}{over}."
+    return (
+        f"Over {name} stands {c.words}.",
+        f"{name}{x} has {c.words}{over} above it.",
+        f"Over {name}{x} stands {c.words}{over}.",
+    )
 
 
 def difference(c: Chain) -> Wordings:
@@ -113,7 +120,11 @@ def on_column(c: Chain) -> Wordings:
         return plain(c)
     value = min(values, key=lambda r: abs(centre(box_of(r))[0] - centre(box_of(column))[0]))
     x, over = places(c, (column, 0), (value, 0))
-    return f"The {target}{x} has {c.words}{over}.", f"Over the {target}{x} stands {c.words}{over}."
+    return (
+        f"Over the {target} stands {c.words}.",
+        f"The {target}{x} has {c.words}{over}.",
+        f"Over the {target}{x} stands {c.words}{over}.",
+    )
 
 
 def percentage(c: Chain) -> Wordings:
@@ -122,7 +133,11 @@ def percentage(c: Chain) -> Wordings:
     if label is None:
         return plain(c)
     y, here = places(c, (label, 1), (beside(c, label, "value"), 1))
-    return f"{name}{y} has {c.words}{here}.", f"In the row of {name}{y} stands {c.words}{here}."
+    return (
+        f"Beside {name} stands {c.words}.",
+        f"{name}{y} has {c.words}{here}.",
+        f"In the row of {name}{y} stands {c.words}{here}.",
+    )
 
 
 def legend(c: Chain) -> Wordings:
@@ -130,7 +145,11 @@ def legend(c: Chain) -> Wordings:
     if key is None:
         return plain(c)
     y, here = places(c, (key, 1), (beside(c, key, "label"), 1))
-    return f"The {colour} key{y} is {c.words}{here}.", f"Beside the {colour} key{y} stands {c.words}{here}."
+    return (
+        f"Beside the {colour} key stands {c.words}.",
+        f"The {colour} key{y} is {c.words}{here}.",
+        f"Beside the {colour} key{y} stands {c.words}{here}.",
+    )
 
 
 # --- notices

@@ -1,4 +1,4 @@
-"""What a question wants to know, in a word or two.
+"""What a question wants to know, in a few words, with the name on a page that it is about.
 
 A plain teacher says it in every thought. A small policy then has to understand the question once, and from there on
 carries the word from one thought to the next, instead of going back to the question before each step.
@@ -14,21 +14,21 @@ GOALS = {
     "search.relation": "relation", "search.field": "part", "search.pair_presence": "picture",
     "choice.present": "present", "choice.absent": "absent", "choice.extreme": "extreme", "choice.size": "size",
     "choice.count": "number", "choice.colour": "figure", "choice.panel": "text", "choice.neighbour": "neighbour",
-    "choice.pattern": "pattern", "choice.pair_more": "more",
-    "motion.direction": "direction", "motion.mover": "mover", "motion.fastest": "speed", "motion.pair": "clip",
-    "motion.order": "order", "motion.times": "times", "motion.leaver": "leaver", "motion.where_when": "place then",
-    "motion.turns": "last colour", "motion.passing": "passing text",
-    "document.cell": "cell", "document.row_most": "row", "document.column_value": "value",
-    "document.most_label": "column", "document.difference": "difference", "document.colour_value": "coloured value",
-    "document.month_value": "value", "document.peak": "peak", "document.share": "share", "document.legend": "legend",
-    "document.field": "entry", "document.pair_field": "entry", "document.pair_more": "seats",
-    "lecture.title_when": "title then", "lecture.value_when": "value then", "lecture.task": "task",
-    "lecture.pointed": "line beside", "lecture.value_on": "value there", "lecture.sum": "sum",
-    "lecture.change": "change", "lecture.next": "next slide", "lecture.count": "slides",
+    "choice.pattern": "pattern", "choice.pair_more": "more", "motion.direction": "direction", "motion.mover": "mover",
+    "motion.fastest": "speed", "motion.pair": "clip", "motion.order": "order", "motion.times": "times",
+    "motion.leaver": "leaver", "motion.where_when": "place then", "motion.turns": "last colour",
+    "motion.passing": "passing text", "document.cell": "{column} of {row}",
+    "document.row_most": "row of {most} {column}", "document.column_value": "value of {label}",
+    "document.most_label": "{most} column", "document.difference": "difference of {a} and {b}",
+    "document.colour_value": "coloured value", "document.month_value": "value of {label}",
+    "document.peak": "{most} month", "document.share": "share of {label}", "document.legend": "legend",
+    "document.field": "{key}", "document.pair_field": "{key}", "document.pair_more": "seats",
+    "lecture.title_when": "title then", "lecture.value_when": "{key} then", "lecture.task": "task",
+    "lecture.pointed": "line beside", "lecture.value_on": "{key} there", "lecture.sum": "{a} plus {b}",
+    "lecture.change": "change of {key}", "lecture.next": "next slide", "lecture.count": "slides",
     "space.count": "count", "space.pair_count": "count in all", "space.together": "count together",
     "space.ratio": "ratio", "space.share": "area", "space.distance": "distance", "space.width": "width",
-    "space.order": "sorting",
-    "coco.count": "count", "coco.side": "side", "coco.largest": "largest",
+    "space.order": "sorting", "coco.count": "count", "coco.side": "side", "coco.largest": "largest",
     "photo.count": "count", "photo.count_in": "count", "photo.where": "place", "photo.colour": "colour",
     "photo.there": "there", "photo.larger": "larger", "photo.side": "side", "photo.which_picture": "picture",
     "ocr.largest": "largest text", "ocr.at": "text here", "text.all": "all text", "text.title": "title",
@@ -41,7 +41,7 @@ def goal_of(item: Item) -> str:
     if item.template == "photo.missing":  # asked like others, about a thing that is not there
         asked = item.question.casefold()
         return "colour" if "colo" in asked else "place" if "where" in asked else ""
-    return GOALS.get(item.template, "")
+    return GOALS.get(item.template, "").format_map(item.parameters)
 
 
 def with_goal(goal: str, words: str) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 
 from pixelis.data import oracle_pages as pages
 from pixelis.data.oracle_acts import SURE_READING, Hands
-from pixelis.data.oracle_session import Found, Line, around, grown
+from pixelis.data.oracle_session import Found, Line, Seen, around, as_read, grown
+from pixelis.geometry import UnitBox
 from pixelis.metrics.overlap import box_iou
+from pixelis.tools.base import coordinates
 
 ASKED = ("row", "column", "label", "a", "b")
 """Parameters that are names on the page."""
@@ -63,11 +65,58 @@ def page(
                 better = closely(h, line, f'"{line.text}"', None)
                 kept = pages.renamed(better, line.text) if line.text in names else better
                 roles[role] = [kept if other is line else other for other in roles[role]]
+        if s.plain:
+            look_along(h, roles, region)
         for role, members in roles.items():
             for line in members:
                 s.note_line(line, role=role)
 
     return solve
+
+
+def look_along(h: Hands, roles: Roles, region: list[Found] | None) -> None:
+    """Read once more only what stands in a row or a column with what was asked for: then the answer is all there is.
+
+    Where lines stand to each other is hard to tell from their boxes for a small policy, and easy to see in the picture.
+    """
+    s = h.s
+    asked = {key: str(s.item.parameters[key]) for key in ASKED if key in s.item.parameters}
+    found = {key: line for key, name in asked.items() if (line := named_line(roles, name)) is not None}
+    if s.item.template == "document.cell" and len(found) == 2:
+        row, column = (as_read(found[key].span.box_unit) for key in ("row", "column"))
+        both = f"{printed(found['row'])} and {printed(found['column'])}"
+        cite(h, s.call("OCR", "cross", both, box=[column[0], row[1], column[2], row[3]]))
+    elif s.item.template in ("document.share", "document.column_value", "document.month_value", "document.difference"):
+        for line in found.values():
+            read_along(h, printed(line), line.span.box_unit, across=s.item.template == "document.share")
+    elif s.item.template in ("document.peak", "document.most_label"):
+        for _, line in extremes(h, roles):
+            read_along(h, printed(line), line.span.box_unit, across=False)
+    elif region:
+        target = chosen_region(h, region, roles)
+        what = f"{target.phrase.partition(' ')[0]} {coordinates(as_read(target.mask.box_unit or target.box))}"
+        read_along(h, what, target.mask.box_unit or target.box, across=s.item.template == "document.legend")
+
+
+def named_line(roles: Roles, name: str) -> Line | None:
+    return next((line for members in roles.values() for line in members if line.text == name), None)
+
+
+def printed(line: Line) -> str:
+    return f'"{line.text}" at {coordinates(as_read(line.span.box_unit))}'
+
+
+def read_along(h: Hands, what: str, box: UnitBox, *, across: bool) -> None:
+    """The strip of the page through a box, from side to side or from top to bottom."""
+    x0, y0, x1, y1 = as_read(box)
+    strip = [0.0, y0, 1.0, y1] if across else [x0, 0.0, x1, 1.0]
+    cite(h, h.s.call("OCR", "along" if across else "down", what, box=strip))
+
+
+def cite(h: Hands, seen: Seen) -> None:
+    """The answer rests on this step."""
+    if seen.ok:
+        h.s.cited.add(seen.step)
 
 
 def fill_gaps(h: Hands, lines: list[Line], roles: Roles) -> bool:
@@ -111,12 +160,14 @@ def coloured(h: Hands) -> list[Found] | None:
 
 def note_smallest(h: Hands, found: list[Found], roles: Roles) -> None:
     """The column itself; in a pie, the square beside a name rather than the slice."""
-    if not found:
-        return
-    target = max(found, key=lambda f: f.mask.area)
+    if found:
+        h.s.note_region(chosen_region(h, found, roles))
+
+
+def chosen_region(h: Hands, found: list[Found], roles: Roles) -> Found:
     if h.s.item.template == "document.legend":
-        target = min(found, key=lambda f: min((gap(f, line) for line in roles["label"]), default=1.0))
-    h.s.note_region(target)
+        return min(found, key=lambda f: min((gap(f, line) for line in roles["label"]), default=1.0))
+    return max(found, key=lambda f: f.mask.area)
 
 
 def gap(found: Found, line: Line) -> float:

@@ -122,9 +122,9 @@ def where_when(h: Hands) -> str | None:
         return None
     seconds = w.shown(spans[0]) if s.plain else (spans[0].start_s + spans[0].end_s) / 2
     frame = w.frame_at(seconds)
-    if s.prefers(0.8):
+    if not s.plain and s.prefers(0.8):
         begin = w.start(target)
-        until = frame if s.plain else min(frame + 4, w.last_frame())
+        until = min(frame + 4, w.last_frame())
         track = w.follow(begin, end=until, pieces=w.pieces(1, 3)) if begin else None
         box = track.at(frame) if track else None
         if box is not None:

@@ -62,6 +62,17 @@ PLANS: dict[str, tuple[str, ...]] = {
         "Read it once more to be sure.", "Check the spelling.", "Read that part again, alone.",
         "One more reading of this spot.", "Is that right? Read again.", "Confirm the {what}.",
     ),
+    "along": (
+        "Along the row of {what}.", "What stands in the row of {what}?", "Read the row of {what}.",
+        "Only the row of {what}.", "To the right of {what}.", "The row of {what}, alone.",
+    ),
+    "down": (
+        "Down the column of {what}.", "What stands over {what}?", "Read the column of {what}.",
+        "Only the column of {what}.", "Straight up from {what}.", "The column of {what}, alone.",
+    ),
+    "cross": (
+        "Where they cross: {what}.", "Read where {what} meet.", "The cell of {what}.", "At the crossing of {what}.",
+    ),
     "measure": (
         "What is the {what}?", "Measure the {what}.", "Let me check the {what}.", "I need its {what}.",
         "Now its {what}.", "Ask for the {what}.",

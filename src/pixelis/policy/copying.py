@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pixelis.policy.tokens import Tokens
+
 BACK = 3
 """Frequencies of the rotary embedding, from the fastest, by which a head looks a fixed number of tokens back."""
 SHARP = 2.0
@@ -59,6 +61,37 @@ def begin_copying(model: Any, generator: torch.Generator) -> None:
             lay_rows(second.k_proj, shared, spread(holds, slow, size))
             lay_rows(second.v_proj, shared, everything)
             lay_columns(second.o_proj, shared * group, everything.T * (LOUD * scale / width**0.5))
+
+
+ALIKE = 0.8
+"""How much of a coordinate's embedding is the number itself; the rest tells its tokens apart."""
+WAVES = 6
+"""Waves over 0 to 1 by which near numbers are alike and far ones are not."""
+
+
+def share_numbers(model: Any, tokens: Tokens, generator: torch.Generator) -> None:
+    """Tokens of one number begin alike, whatever sign or space stands beside it, and near numbers begin alike too.
+
+    A box has `0.61, ` and a sentence ` 0.61`. Were they strangers, carrying a number from one to the other would be a
+    dictionary to learn by heart, and so would be which of two numbers is larger.
+    """
+    words = model.model.language_model.embed_tokens.weight
+    width, scale = words.shape[1], float(words.detach().norm(dim=1).mean())
+    directions = torch.randn(2 * WAVES, width, generator=generator)
+    with torch.no_grad():
+        for k in range(101):
+            value, text = k / 100, f"{k / 100:.2f}"
+            spellings = (text, f"{text}, ", f"{text}]", f" {text}")
+            ids = [found[0] for text in spellings if len(found := tokens.encode(text)) == 1]
+            phase = torch.pi * value * torch.arange(1, WAVES + 1)
+            ordered = unit(torch.cat([phase.cos(), phase.sin()]) @ directions)
+            number = unit(ordered + unit(torch.randn(width, generator=generator)))
+            for token in ids:
+                words[token] = scale * (ALIKE**0.5 * number + (1 - ALIKE) ** 0.5 * unit(words[token].clone()))
+
+
+def unit(vector: Tensor) -> Tensor:
+    return vector / vector.norm()
 
 
 def spread(rows: Tensor, places: Tensor, size: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 
 from pixelis.config import Config
-from pixelis.policy.copying import begin_copying
+from pixelis.policy.copying import begin_copying, share_numbers
 from pixelis.policy.model import Policy
 from pixelis.policy.pictures import Optics
 from pixelis.policy.script import Style
@@ -89,5 +89,7 @@ def build_nano(config: NanoConfig, tokens: Tokens, *, seed: int, style: Style = 
     model = Qwen3VLForConditionalGeneration(whole)
     torch.set_rng_state(before)
     if config.copies:
-        begin_copying(model, torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        share_numbers(model, tokens, generator)
+        begin_copying(model, generator)
     return Policy(model, tokens, style, Optics(patch=config.patch))

@@ -24,9 +24,11 @@ NANO_WORDS = 600
 """Frequent words that are one token together with the space before them; all others are spelt the same everywhere."""
 AFTER_A_WORD = re.compile(r"(?<=[A-Za-z0-9]) ([A-Za-z]+)")
 OFTEN = 30
-REST = r"[A-Za-z]+| ?[0-9]| ?[^\sA-Za-z0-9] ?| |\n|\s"
-"""Single digits and signs take the spaces beside them. Before any other word a space stands alone, so that a rare
-word has the same tokens wherever it is copied."""
+REST = r"[A-Za-z]+|[0-9]| ?[^\sA-Za-z0-9] ?| |\n|\s"
+"""Signs take the spaces beside them. Before numbers and words a space stands alone, so that a rare one has the same
+tokens wherever it is copied."""
+LISTED = ('" at [', '; "')
+"""Between a line's text and its box, and between lines: a box stands right behind the last letters of its line."""
 
 
 class Tokens:
@@ -108,7 +110,8 @@ def train_tokenizer(texts: Iterable[str], schemas: Sequence[dict[str, Any]], *, 
     shapes = ("{}, ", "{}]", " {}")
     inside = [AddedToken(shape.format(f"{k / 100:.2f}"), normalized=False) for k in range(101) for shape in shapes]
     pieces = [AddedToken(text, normalized=False) for text in json_pieces(schemas)]
-    tokenizer.add_tokens([*coordinates, *inside, *pieces])
+    listed = [AddedToken(text, normalized=False) for text in LISTED]
+    tokenizer.add_tokens([*coordinates, *inside, *pieces, *listed])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 

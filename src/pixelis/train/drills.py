@@ -8,78 +8,30 @@ corpus has, so that they cannot be learnt by heart. The form is that of real con
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 
 import numpy as np
 from numpy.random import Generator
 
 from pixelis.data.goals import GOALS, with_goal
-from pixelis.geometry import UnitBox
 from pixelis.policy import script
 from pixelis.policy.ledger import KINDS, Ledger
 from pixelis.policy.pictures import Optics
 from pixelis.policy.script import Style
 from pixelis.policy.tokens import Tokens
-from pixelis.tools.backends.nanodet import COCO_NAMES
 from pixelis.tools.base import coordinates
-from pixelis.tools.colours import COLOURS
 from pixelis.tools.results import ToolCall, ToolResult
-from pixelis.tools.shapes import SHAPES
+from pixelis.train import drills_pages
+from pixelis.train.drills_words import Drill, Talk, box, number, phrase, region, several, thing, word
 from pixelis.train.examples import Example, no_steps, outputs
 from pixelis.world.item import letter
-from pixelis.world.vocabulary import invented
 
+SLOT = re.compile(r"\{\w+\}")
 WITH_GOAL = 0.5
 """Share of drills whose every thought carries a word on from the end of the question, as a plain teacher's does."""
-LETTERS = tuple("aaabcdeeefghiiijklmnooopqrsttuuvwxyz")
-Talk = list[tuple[str, ToolCall, str]]
-"""Thought, call, and the words that came back."""
 
 
-def thing(rng: Generator) -> str:
-    """A coloured figure."""
-    return f"{rng.choice(COLOURS)} {rng.choice(SHAPES[:-1])}"
-
-
-def phrase(rng: Generator) -> str:
-    """Something to look for."""
-    kind = rng.random()
-    if kind < 0.5:
-        return thing(rng)
-    return str(rng.choice(COCO_NAMES)) if kind < 0.7 else word(rng)
-
-
-def word(rng: Generator) -> str:
-    """A word that no list holds; half of them of any letters, so that every piece of the tokenizer is copied."""
-    if rng.random() < 0.5:
-        return invented(rng)
-    letters = "".join(rng.choice(LETTERS, size=int(rng.integers(3, 10))))
-    return letters if rng.random() < 0.3 else letters.capitalize()
-
-
-def several(rng: Generator, low: int, high: int, make: Callable[[Generator], str] = phrase) -> list[str]:
-    """Different things."""
-    wanted, found = int(rng.integers(low, high + 1)), dict[str, None]()
-    while len(found) < wanted:
-        found[make(rng)] = None
-    return list(found)
-
-
-def box(rng: Generator) -> UnitBox:
-    x, y = rng.uniform(0.0, 0.85, 2).tolist()
-    w, h = rng.uniform(0.05, 0.4, 2).tolist()
-    return round(x, 2), round(y, 2), round(min(x + w, 1.0), 2), round(min(y + h, 1.0), 2)
-
-
-def region(name: str, where: UnitBox, rng: Generator) -> str:
-    return f"{name} {coordinates(where)} area {rng.uniform(0, 0.4):.2f} score {rng.uniform(0.3, 1):.2f}"
-
-
-def number(rng: Generator) -> str:
-    return str(int(10 ** rng.uniform(0, 3)))
-
-
-def read_a_thing(rng: Generator) -> tuple[str, Talk, str, str]:
+def read_a_thing(rng: Generator) -> Drill:
     """Find it, look closer at the box that came back, read."""
     things = several(rng, 1, 3)
     asked, said, where = str(rng.choice(things)), word(rng), box(rng)
@@ -96,7 +48,7 @@ def read_a_thing(rng: Generator) -> tuple[str, Talk, str, str]:
     return f"What does the {asked} say?{others}", talk, f"It says {said}.", said
 
 
-def one_of_many_lines(rng: Generator) -> tuple[str, Talk, str, str]:
+def one_of_many_lines(rng: Generator) -> Drill:
     """Among the lines of a page: the box of one, and what another one says."""
     names = several(rng, 2, 6, word)
     values = [number(rng) if rng.random() < 0.6 else word(rng) for _ in names]
@@ -110,7 +62,7 @@ def one_of_many_lines(rng: Generator) -> tuple[str, Talk, str, str]:
     return f'What stands after "{names[k]}"?', talk, f"{names[k]}: {values[k]}.", values[k]
 
 
-def find_each(rng: Generator) -> tuple[str, Talk, str, str]:
+def find_each(rng: Generator) -> Drill:
     """Several things of the question, one after the other, and which of them lies furthest to one side."""
     things = several(rng, 2, 3)
     places = [box(rng) for _ in things]
@@ -125,21 +77,22 @@ def find_each(rng: Generator) -> tuple[str, Talk, str, str]:
     return f"Which is {side}: {', '.join(things)}?", talk, f"Left edges: {listed}; {side} is the {answer}.", answer
 
 
-def one_of_many_regions(rng: Generator) -> tuple[str, Talk, str, str]:
+def one_of_many_regions(rng: Generator) -> Drill:
     """Several regions in one result: how many, and the box of one."""
     count, name = int(rng.integers(1, 7)), phrase(rng)
     places = [box(rng) for _ in range(count)]
     listed = "; ".join(region(name, where, rng) for where in places)
+    told = listed if count == 1 else f"{count} regions: {listed}"
     k = int(rng.integers(count))
     order = ("first", "second", "third", "fourth", "fifth", "sixth")[k]
     talk: Talk = [
-        (f"Find the {name}.", ToolCall(tool="SEG", args={"target": name}), f"{count} regions: {listed}"),
+        (f"Find the {name}.", ToolCall(tool="SEG", args={"target": name}), told),
         (f"The {order} one.", ToolCall(tool="PROP", args={"box": list(places[k]), "attributes": ["colour"]}), "seen"),
     ]
     return f"How many {name}s are there?", talk, f"Found {count}.", str(count)
 
 
-def one_by_one(rng: Generator) -> tuple[str, Talk, str, str]:
+def one_by_one(rng: Generator) -> Drill:
     """Options in turn, until one is there; what was not found is not looked for again."""
     things = several(rng, 3, 4, thing)
     k = int(rng.integers(len(things)))
@@ -152,7 +105,7 @@ def one_by_one(rng: Generator) -> tuple[str, Talk, str, str]:
     return f"Which of these is there? Options: {listed}", talk, f"The {things[k]} is there: {letter(k)}.", letter(k)
 
 
-def at_a_moment(rng: Generator) -> tuple[str, Talk, str, str]:
+def at_a_moment(rng: Generator) -> Drill:
     """A stretch of time, then something at one of its ends."""
     name, line = thing(rng), word(rng)
     start = 0.25 * int(rng.integers(0, 56))
@@ -172,7 +125,7 @@ def at_a_moment(rng: Generator) -> tuple[str, Talk, str, str]:
     return f"What is written in the {which} moment of the {name}?", talk, f"At {at:.2f} s it says {line}.", line
 
 
-def followed(rng: Generator) -> tuple[str, Talk, str, str]:
+def followed(rng: Generator) -> Drill:
     """Things found and followed in turn; which of them goes which way."""
     things = several(rng, 1, 3, thing)
     talk, ways = list[tuple[str, ToolCall, str]](), list[str]()
@@ -189,7 +142,7 @@ def followed(rng: Generator) -> tuple[str, Talk, str, str]:
     return f"Which way does the {things[k]} go? Follow {', '.join(things)}.", talk, f"{listed}.", ways[k]
 
 
-def copied(rng: Generator) -> tuple[str, Talk, str, str]:
+def copied(rng: Generator) -> Drill:
     """Several words of any letters, said again in order: nothing but copying."""
     words = several(rng, 2, 8, word)
     said = " ".join(words)
@@ -200,6 +153,7 @@ def copied(rng: Generator) -> tuple[str, Talk, str, str]:
 WAYS = ("left", "right", "up", "down", "up-left", "up-right", "down-left", "down-right", "still")
 DRILLS = (
     read_a_thing, one_of_many_lines, find_each, one_of_many_regions, one_by_one, at_a_moment, followed, copied,
+    *drills_pages.DRILLS,
 )  # fmt: skip
 
 
@@ -207,15 +161,16 @@ def drill(rng: Generator, tokens: Tokens, style: Style, optics: Optics) -> Examp
     """One conversation."""
     question, talk, thought, answer = DRILLS[int(rng.integers(len(DRILLS)))](rng)
     if rng.random() < WITH_GOAL:
-        goal = str(rng.choice(list(GOALS.values()))) if rng.random() < 0.5 else word(rng)
+        goal = SLOT.sub(lambda found: word(rng), str(rng.choice(list(GOALS.values()))))
+        goal = goal if rng.random() < 0.7 else word(rng)
         question = f"{question} {goal.capitalize()}?"
         talk = [(with_goal(goal, words), call, said) for words, call, said in talk]
         thought = with_goal(goal, thought)
     pieces = script.asked(style.system, question)
-    for number, (words, call, said) in enumerate(talk, start=1):
+    for step, (words, call, said) in enumerate(talk, start=1):
         result = ToolResult(tool=call.tool, status="ok", text=said)
-        pieces += script.called(words, call, step=number)
-        pieces += script.told(result, step=number)
+        pieces += script.called(words, call, step=step)
+        pieces += script.told(result, step=step)
     pieces += script.answered(thought, answer, step=len(talk) + 1)
     ledger = Ledger()
     ledger.give(pieces, tokens, optics)

@@ -1,0 +1,64 @@
+"""What drills are made of: invented words, boxes, regions and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from numpy.random import Generator
+
+from pixelis.geometry import UnitBox
+from pixelis.tools.backends.nanodet import COCO_NAMES
+from pixelis.tools.base import coordinates
+from pixelis.tools.colours import COLOURS
+from pixelis.tools.results import ToolCall
+from pixelis.tools.shapes import SHAPES
+from pixelis.world.vocabulary import invented
+
+LETTERS = tuple("aaabcdeeefghiiijklmnooopqrsttuuvwxyz")
+Talk = list[tuple[str, ToolCall, str]]
+"""Thought, call, and the words that came back."""
+Drill = tuple[str, Talk, str, str]
+"""Question, conversation, last thought, answer."""
+
+
+def thing(rng: Generator) -> str:
+    """A coloured figure."""
+    return f"{rng.choice(COLOURS)} {rng.choice(SHAPES[:-1])}"
+
+
+def phrase(rng: Generator) -> str:
+    """Something to look for."""
+    kind = rng.random()
+    if kind < 0.5:
+        return thing(rng)
+    return str(rng.choice(COCO_NAMES)) if kind < 0.7 else word(rng)
+
+
+def word(rng: Generator) -> str:
+    """A word that no list holds; half of them of any letters, so that every piece of the tokenizer is copied."""
+    if rng.random() < 0.5:
+        return invented(rng)
+    letters = "".join(rng.choice(LETTERS, size=int(rng.integers(3, 10))))
+    return letters if rng.random() < 0.3 else letters.capitalize()
+
+
+def several(rng: Generator, low: int, high: int, make: Callable[[Generator], str] = phrase) -> list[str]:
+    """Different things."""
+    wanted, found = int(rng.integers(low, high + 1)), dict[str, None]()
+    while len(found) < wanted:
+        found[make(rng)] = None
+    return list(found)
+
+
+def box(rng: Generator) -> UnitBox:
+    x, y = rng.uniform(0.0, 0.85, 2).tolist()
+    w, h = rng.uniform(0.05, 0.4, 2).tolist()
+    return round(x, 2), round(y, 2), round(min(x + w, 1.0), 2), round(min(y + h, 1.0), 2)
+
+
+def region(name: str, where: UnitBox, rng: Generator) -> str:
+    return f"{name} {coordinates(where)} area {rng.uniform(0, 0.4):.2f} score {rng.uniform(0.3, 1):.2f}"
+
+
+def number(rng: Generator) -> str:
+    return str(int(10 ** rng.uniform(0, 3)))
