@@ -7,6 +7,7 @@ from typing import Any
 
 from pixelis.data.conclusions_pictures import Wordings, part, plain
 from pixelis.data.conclusions_seen import Chain, enumerated, two
+from pixelis.data.tallies import tally
 from pixelis.geometry import Track
 from pixelis.tools.base import coordinates
 from pixelis.world.programs import aspect, heading, stretches
@@ -117,6 +118,9 @@ def leaver(c: Chain) -> Wordings:
     until = [(p, seen_until(c, t)) for p, t in found]
     if any(seconds is None for _, seconds in until):
         return gone
+    seen = None if c.lettered else tally(c.item, c.drafts)
+    if seen is not None and [name for name, _ in seen.first] == [c.words]:
+        return (f"{seen.now}; lost is the {c.words}.",)
     listed = ", ".join(f"{p} to {two(seconds or 0.0)} s" for p, seconds in until)
     return f"Seen: {listed}; the {c.words} leaves.", f"{listed}: the {c.words} is gone first."
 

@@ -7,6 +7,7 @@ from math import hypot
 
 from pixelis.data.conclusions_seen import Chain, Reading, equals, two
 from pixelis.data.oracle_session import noun_of
+from pixelis.data.tallies import SIDES, tally
 from pixelis.world import Reference
 from pixelis.world.programs import aspect, counted, nearest, number, regions, says, spans, value_of
 from pixelis.world.programs import box_of as source_box
@@ -14,7 +15,6 @@ from pixelis.world.programs import box_of as source_box
 Wordings = tuple[str, ...]
 LONGEST = 37
 """Words of a sentence; beyond, computations of single numbers are left out."""
-SIDES = {"leftmost": 0, "topmost": 1, "rightmost": 2, "bottommost": 3}
 FILLED = {"square": 1.0, "rectangle": 1.0, "circle": 0.79, "hexagon": 0.75, "diamond": 0.5}
 """How much of its upright box a figure fills, as people know it."""
 
@@ -142,6 +142,9 @@ def extreme(c: Chain) -> Wordings:
         return plain(c)
     side = SIDES[most]
     readings = [(o, c.edge(n, side)) for o, n in zip(c.item.options, notes, strict=True)]
+    seen = None if c.lettered else tally(c.item, c.drafts)
+    if seen is not None and len(seen.first) == len(readings) and seen.first[0][0] == c.words:
+        return (f"{seen.now}; {most} is the {seen.so_far(1)}.",)
     return ranked(c, "xyxy"[side], readings, most, smallest=side < 2)
 
 
@@ -187,6 +190,9 @@ def row(c: Chain) -> Wordings:
     ordered = sorted(readings, key=lambda r: r[1].value)
     if ", ".join(p for p, _ in ordered) != c.words:
         return (f"From {c.asked('way')}: {c.words}.",)
+    seen = None if c.lettered else tally(c.item, c.drafts)
+    if seen is not None and ", ".join(name for name, _ in seen.first) == c.words:
+        return (f"{seen.now}; in order {seen.so_far()}.",)
     return compared(c, "xy"[not across], readings, f"in order {', '.join(r.short for _, r in ordered)}")
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from numpy.random import Generator
 
+from pixelis.data.tallies import look_back
 from pixelis.data.thoughts import Voice
 from pixelis.geometry import Mask, TextSpan, UnitBox
 from pixelis.media import MediaSet, ViewRecipe
@@ -115,7 +116,8 @@ class Session:
         if known is not None:
             return known
         call = ToolCall(tool=tool, args=args)
-        thought = self.voice.plan(plan, what, self.last)
+        noted = look_back(self.item, self.drafts) if self.plain else ""
+        thought = self.voice.plan(plan, what, self.last, noted=noted)
         execution = self.toolbox.run(call, self.media)
         result = execution.result.model_copy(update={"seconds": 0.0})
         self.blobs.update(execution.blobs)

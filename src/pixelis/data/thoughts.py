@@ -139,13 +139,13 @@ class Voice:
         self.plain = plain
         self.goal = goal if plain else ""
 
-    def plan(self, kind: str, what: str = "", last: ToolResult | None = None) -> str:
-        """A thought before a call: perhaps a look back, then the plan."""
+    def plan(self, kind: str, what: str = "", last: ToolResult | None = None, *, noted: str = "") -> str:
+        """A thought before a call: perhaps a look back (`noted`, where there is something to note), then the plan."""
         said = with_article(self._one_of(PLANS[kind]).format(what=what.removeprefix("the ")))
         said = with_goal(self.goal, said)
         if last is None or (not self.plain and self.rng.random() > LOOK_BACK):
             return said
-        return f"{self.back(last)} {said}"
+        return f"{noted or self.back(last)} {said}"
 
     def back(self, last: ToolResult) -> str:
         """What the last call gave, in a few words."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from pixelis.data.goals import GOALS, with_goal
+from pixelis.data.tallies import SIDES
 from pixelis.policy import script
 from pixelis.policy.ledger import KINDS, Ledger
 from pixelis.policy.pictures import Optics
@@ -63,18 +64,28 @@ def one_of_many_lines(rng: Generator) -> Drill:
 
 
 def find_each(rng: Generator) -> Drill:
-    """Several things of the question, one after the other, and which of them lies furthest to one side."""
-    things = several(rng, 2, 3)
-    places = [box(rng) for _ in things]
-    side, pick = [("leftmost", min), ("rightmost", max)][int(rng.integers(2))]
-    best = pick(range(len(things)), key=lambda k: places[k][0])
-    talk: Talk = [
-        (f"Where is the {name}?", ToolCall(tool="SEG", args={"target": name}), region(name, where, rng))
-        for name, where in zip(things, places, strict=True)
-    ]
-    listed = ", ".join(f"{name} {where[0]:.2f}" for name, where in zip(things, places, strict=True))
-    answer = things[best]
-    return f"Which is {side}: {', '.join(things)}?", talk, f"Left edges: {listed}; {side} is the {answer}.", answer
+    """Several things of the question, one after the other: which lies furthest to one side, or their order."""
+    things = several(rng, 2, 4, thing if rng.random() < 0.7 else phrase)
+    side = int(rng.integers(4))
+    most = 1 if rng.random() < 0.6 else len(things)
+    talk, seen, noted = list[tuple[str, ToolCall, str]](), list[tuple[str, float]](), ""
+    for name in things:
+        where = box(rng)
+        talk.append(
+            (f"{noted}Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), region(name, where, rng))
+        )
+        seen = sorted([*seen, (name, where[side])], key=lambda pair: pair[1], reverse=side > 1)
+        now, first = f"{'XYXY'[side]} {where[side]:.2f}", ", ".join(f"{n} {v:.2f}" for n, v in seen[:most])
+        noted = f"{now}, so far {first}. "
+    if most == 1:
+        last = f"{now}; {tuple(SIDES)[side]} is the {first}."
+        return f"Which is {tuple(SIDES)[side]}: {', '.join(things)}?", talk, last, seen[0][0]
+    return (
+        f"Sort {', '.join(things)}: {tuple(SIDES)[side]} first.",
+        talk,
+        f"{now}; in order {first}.",
+        ", ".join(n for n, _ in seen),
+    )
 
 
 def one_of_many_regions(rng: Generator) -> Drill:
@@ -102,7 +113,7 @@ def one_by_one(rng: Generator) -> Drill:
         said = region(name, box(rng), rng) if i == k else f"SEG failed: SEG found nothing that fits '{name}'"
         back = "Nothing fits. " if i else ""
         talk.append((f"{back}Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), said))
-    return f"Which of these is there? Options: {listed}", talk, f"The {things[k]} is there: {letter(k)}.", letter(k)
+    return f"Which of these is there? Options: {listed}", talk, f"The {things[k]} is there.", things[k]
 
 
 def at_a_moment(rng: Generator) -> Drill:
