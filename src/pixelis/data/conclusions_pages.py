@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from pixelis.data.conclusions_pictures import Wordings, plain
 from pixelis.data.conclusions_seen import Chain, two
+from pixelis.data.sums import worked
 from pixelis.world import Reference
-from pixelis.world.programs import box_of, centre, line, nearest, says, spans, stretches, value_of
+from pixelis.world.programs import box_of, centre, line, nearest, number, says, spans, stretches, value_of
+
+SUM = re.compile(r"(\d+) ?([+-]) ?(\d+)")
 
 # --- tables and charts
 
@@ -104,12 +108,17 @@ def value_over(c: Chain) -> Wordings:
 def difference(c: Chain) -> Wordings:
     names = c.asked("a"), c.asked("b")
     a, b = (says(above(c, name)) for name in names)
-    sum_up = minus(value_of(a), value_of(b), c.words)
-    return f"{names[0]} {a}, {names[1]} {b}: {sum_up}.", f"{a} for {names[0]} and {b} for {names[1]}; {sum_up}."
+    sum_up = reckoned(c, value_of(a), "-", value_of(b))
+    return f"{names[0]} {a}, {names[1]} {b}; {sum_up}.", f"{a} for {names[0]} and {b} for {names[1]}; {sum_up}."
 
 
-def minus(a: float, b: float, answer: str) -> str:
-    return f"{a:g} - {b:g} = {answer}"
+def reckoned(c: Chain, a: float, sign: str, b: float) -> str:
+    """A sum with its result; digit by digit for a plain teacher, where both are whole and the result is the answer."""
+    result = a + b if sign == "+" else a - b
+    on_paper = a.is_integer() and b.is_integer() and min(a, b, result) >= 0
+    if c.lettered or not on_paper or number(result) != c.words:
+        return f"{a:g} {sign} {b:g} = {c.words}"
+    return worked(int(a), sign, int(b))
 
 
 def on_column(c: Chain) -> Wordings:
@@ -208,7 +217,11 @@ def task(c: Chain) -> Wordings:
     lines = taken(c)
     if not lines:
         return plain(c)
-    return f"{says(lines[0])} = {c.words}.", f"The task is {says(lines[0])} = {c.words}."
+    said = says(lines[0])
+    sum_up = SUM.fullmatch(said)
+    if sum_up and not c.lettered:
+        return (f"{reckoned(c, float(sum_up[1]), sum_up[2], float(sum_up[3]))}.",)
+    return f"{said} = {c.words}.", f"The task is {said} = {c.words}."
 
 
 def pointed(c: Chain) -> Wordings:
@@ -233,8 +246,8 @@ def total(c: Chain) -> Wordings:
     if len(found) != 2:
         return plain(c)
     a, b = found
-    sum_up = f"{a:g} + {b:g} = {c.words}"
-    return f"{c.asked('a')} {a:g}, {c.asked('b')} {b:g}: {sum_up}.", f"On {c.asked('title')}: {sum_up}."
+    sum_up = reckoned(c, a, "+", b)
+    return f"{c.asked('a')} {a:g}, {c.asked('b')} {b:g}; {sum_up}.", f"On {c.asked('title')}: {sum_up}."
 
 
 def change(c: Chain) -> Wordings:
@@ -242,10 +255,10 @@ def change(c: Chain) -> Wordings:
     if len(found) != 2:
         return plain(c)
     a, b = found
-    sum_up = minus(max(a, b), min(a, b), c.words)
+    sum_up = reckoned(c, max(a, b), "-", min(a, b))
     key = c.asked("key")
     return (
-        f"{key} is {a:g} on {c.asked('a')}, {b:g} on {c.asked('b')}: {sum_up}.",
+        f"{key} is {a:g} on {c.asked('a')}, {b:g} on {c.asked('b')}; {sum_up}.",
         f"{c.asked('a')} {a:g}, {c.asked('b')} {b:g}; {sum_up}.",
     )
 

@@ -130,6 +130,9 @@ def relation(c: Chain) -> Wordings:
     name = "xy"[axis]
     if (a.value < b.value) != (c.words in ("left", "above")) or a.value == b.value:
         return plain(c)
+    if not c.lettered and all(c.on_frame(note) for note in pair):
+        (ax, bx), (ay, by) = ([c.edge(note, k).short for note in pair] for k in (0, 1))
+        return (f"X {bx} against {ax}, y {by} against {ay}: {c.words}.",)
     first, second = c.asked("a"), c.asked("b")
     less = "less" if a.value < b.value else "more"
     facts = f"The {first} is at {name} {a.text}, the {second} at {b.text}"
@@ -142,10 +145,7 @@ def extreme(c: Chain) -> Wordings:
         return plain(c)
     side = SIDES[most]
     readings = [(o, c.edge(n, side)) for o, n in zip(c.item.options, notes, strict=True)]
-    seen = None if c.lettered else tally(c.item, c.drafts)
-    if seen is not None and len(seen.first) == len(readings) and seen.first[0][0] == c.words:
-        return (f"{seen.now}; {most} is the {seen.so_far(1)}.",)
-    return ranked(c, "xyxy"[side], readings, most, smallest=side < 2)
+    return first_of(c, most) or ranked(c, "xyxy"[side], readings, most, smallest=side < 2)
 
 
 def size(c: Chain) -> Wordings:
@@ -153,7 +153,15 @@ def size(c: Chain) -> Wordings:
     if notes is None:
         return plain(c)
     readings = [(o, c.width(n)) for o, n in zip(c.item.options, notes, strict=True)]
-    return ranked(c, "Widths", readings, most, smallest=most == "smallest")
+    return first_of(c, most) or ranked(c, "Widths", readings, most, smallest=most == "smallest")
+
+
+def first_of(c: Chain, most: str) -> Wordings:
+    """What a plain teacher has kept count of; nothing where it has not, or not of all."""
+    seen = None if c.lettered else tally(c.item, c.drafts)
+    if seen is None or len(seen.first) != len(c.item.options) or seen.first[0][0] != c.words:
+        return ()
+    return (f"{seen.now}; {most} is the {seen.so_far(1)}.",)
 
 
 def ranked(c: Chain, what: str, readings: Sequence[tuple[str, Reading]], most: str, *, smallest: bool) -> Wordings:

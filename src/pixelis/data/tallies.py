@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pixelis.geometry import Track
+from pixelis.geometry import Track, UnitBox
 from pixelis.trace.schema import Draft
 from pixelis.world import Item
 
-SIDES = {"leftmost": 0, "topmost": 1, "rightmost": 2, "bottommost": 3}
+SIDES = {"leftmost": 0, "topmost": 1, "rightmost": 2, "bottommost": 3, "smallest": 4, "largest": 5}
+"""Which number decides: an edge of the box, or its width."""
+NAMES = ("X", "Y", "X", "Y", "Width", "Width")
+LARGEST = (2, 3, 5)
+"""Where the largest number comes first."""
+FIRST = {"left to right": "leftmost", "top to bottom": "topmost"}
 
 
 class Tally(NamedTuple):
@@ -39,37 +44,48 @@ def look_back(item: Item, drafts: Sequence[Draft]) -> str:
     found = tally(item, drafts)
     if found is None:
         return ""
+    if item.template == "search.relation":
+        return f"{found.now}."
     if item.template == "motion.leaver":
         lost = ", ".join(name for name, _ in found.first)
         return f"{found.now}, lost so far: {lost}." if lost else f"{found.now}."
-    return f"{found.now}, so far {found.so_far(1 if item.template == 'choice.extreme' else None)}."
+    return f"{found.now}, so far {found.so_far(None if item.template == 'space.order' else 1)}."
 
 
 def places(item: Item, drafts: Sequence[Draft]) -> Tally | None:
-    """Edges of the things that were found one by one on the picture."""
-    if item.template == "choice.extreme":
-        side = SIDES[str(item.parameters["most"])]
-    else:
-        side = 0 if item.parameters["way"] == "left to right" else 1
+    """Edges or widths of the things that were found one by one on the picture."""
+    side = SIDES[str(item.parameters["most"] if "most" in item.parameters else FIRST[str(item.parameters["way"])])]
     found = dict[str, float]()
-    last = None
+    box = None
     for draft in drafts:
-        last = edge(draft, side)
-        if last is not None:
-            found[str(draft.call.args["target"])] = last
-    if last is None:
+        box = one_box(draft)
+        if box is not None:
+            found[str(draft.call.args["target"])] = measured(box, side)
+    if box is None:
         return None
-    ordered = sorted(found.items(), key=lambda pair: pair[1], reverse=side > 1)
-    return Tally(f"{'XYXY'[side]} {last:.2f}", tuple(ordered))
+    ordered = sorted(found.items(), key=lambda pair: pair[1], reverse=side in LARGEST)
+    return Tally(f"{NAMES[side]} {measured(box, side):.2f}", tuple(ordered))
 
 
-def edge(draft: Draft, side: int) -> float | None:
-    """Of the one region that SEG found on the picture itself."""
+def corners(item: Item, drafts: Sequence[Draft]) -> Tally | None:
+    """Left and upper edge of what was found last."""
+    box = one_box(drafts[-1])
+    return None if box is None else Tally(f"X {box[0]:.2f}, y {box[1]:.2f}", ())
+
+
+def one_box(draft: Draft) -> UnitBox | None:
+    """Of the one region that SEG found on the picture itself, as printed."""
     call, result = draft.call, draft.result
     if call.tool != "SEG" or not result.ok or str(call.args.get("media", "")).startswith("View"):
         return None
     regions = result.output["regions"]
-    return round(float(regions[0]["box"][side]), 2) if len(regions) == 1 else None
+    x0, y0, x1, y1 = (round(float(v), 2) for v in regions[0]["box"])
+    return (x0, y0, x1, y1) if len(regions) == 1 else None
+
+
+def measured(box: UnitBox, side: int) -> float:
+    """An edge, or the width."""
+    return box[side] if side < 4 else round(box[2] - box[0], 2)
 
 
 def losses(item: Item, drafts: Sequence[Draft]) -> Tally | None:
@@ -92,4 +108,7 @@ def losses(item: Item, drafts: Sequence[Draft]) -> Tally | None:
     return Tally("To the end" if name not in lost else f"To {last:.2f} s", tuple(lost.items()))
 
 
-COUNTS = {"choice.extreme": places, "space.order": places, "motion.leaver": losses}
+COUNTS = {
+    "choice.extreme": places, "choice.size": places, "space.order": places, "search.relation": corners,
+    "motion.leaver": losses,
+}  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from pixelis.data.goals import GOALS, with_goal
-from pixelis.data.tallies import SIDES
+from pixelis.data.tallies import LARGEST, NAMES, SIDES, measured
 from pixelis.policy import script
 from pixelis.policy.ledger import KINDS, Ledger
 from pixelis.policy.pictures import Optics
@@ -66,7 +66,7 @@ def one_of_many_lines(rng: Generator) -> Drill:
 def find_each(rng: Generator) -> Drill:
     """Several things of the question, one after the other: which lies furthest to one side, or their order."""
     things = several(rng, 2, 4, thing if rng.random() < 0.7 else phrase)
-    side = int(rng.integers(4))
+    side = int(rng.integers(6))
     most = 1 if rng.random() < 0.6 else len(things)
     talk, seen, noted = list[tuple[str, ToolCall, str]](), list[tuple[str, float]](), ""
     for name in things:
@@ -74,8 +74,9 @@ def find_each(rng: Generator) -> Drill:
         talk.append(
             (f"{noted}Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), region(name, where, rng))
         )
-        seen = sorted([*seen, (name, where[side])], key=lambda pair: pair[1], reverse=side > 1)
-        now, first = f"{'XYXY'[side]} {where[side]:.2f}", ", ".join(f"{n} {v:.2f}" for n, v in seen[:most])
+        value = measured(where, side)
+        seen = sorted([*seen, (name, value)], key=lambda pair: pair[1], reverse=side in LARGEST)
+        now, first = f"{NAMES[side]} {value:.2f}", ", ".join(f"{n} {v:.2f}" for n, v in seen[:most])
         noted = f"{now}, so far {first}. "
     if most == 1:
         last = f"{now}; {tuple(SIDES)[side]} is the {first}."
@@ -86,6 +87,24 @@ def find_each(rng: Generator) -> Drill:
         f"{now}; in order {first}.",
         ", ".join(n for n, _ in seen),
     )
+
+
+def beside(rng: Generator) -> Drill:
+    """Two things, and on which side of one the other lies."""
+    names, places = several(rng, 2, 2, thing), [box(rng), box(rng)]
+    (ax, ay, *_), (bx, by, *_) = places
+    across, down = ax - bx, ay - by
+    way = ("left", "right")[across > 0] if abs(across) >= abs(down) else ("above", "below")[down > 0]
+    talk: Talk = [
+        (
+            f"{noted}Let me find the {name}.",
+            ToolCall(tool="SEG", args={"target": name}),
+            region(name, where, rng),
+        )
+        for name, where, noted in zip(names, places, ("", f"X {ax:.2f}, y {ay:.2f}. "), strict=True)
+    ]
+    last = f"X {bx:.2f} against {ax:.2f}, y {by:.2f} against {ay:.2f}: {way}."
+    return f"Seen from the {names[1]}, where is the {names[0]}: left, right, above or below?", talk, last, way
 
 
 def one_of_many_regions(rng: Generator) -> Drill:
@@ -163,7 +182,8 @@ def copied(rng: Generator) -> Drill:
 
 WAYS = ("left", "right", "up", "down", "up-left", "up-right", "down-left", "down-right", "still")
 DRILLS = (
-    read_a_thing, one_of_many_lines, find_each, one_of_many_regions, one_by_one, at_a_moment, followed, copied,
+    read_a_thing, one_of_many_lines, find_each, find_each, beside, one_of_many_regions, one_by_one, at_a_moment,
+    followed, copied,
     *drills_pages.DRILLS,
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from numpy.random import Generator
 
+from pixelis.data.sums import worked
 from pixelis.geometry import UnitBox
 from pixelis.tools.base import coordinates
 from pixelis.tools.results import ToolCall
@@ -122,4 +123,16 @@ def shouted(rng: Generator) -> str:
     return word(rng).upper() if kind < 0.3 else number(rng) if kind > 0.85 else word(rng)
 
 
-DRILLS = (along_a_row, down_a_column, where_they_cross, all_lines)
+def sums(rng: Generator) -> Drill:
+    """Tasks on a page, worked out one after another."""
+    tasks = list[tuple[int, str, int]]()
+    for _ in range(int(rng.integers(1, 6))):
+        a, b = (int(v) for v in rng.integers(10, 100 if rng.random() < 0.8 else 400, 2))
+        tasks.append((a, "+", b) if rng.random() < 0.5 else (max(a, b), "-", min(a, b)))
+    page = [line_at(f"{a} {sign} {b}", 0.4, 0.1 + 0.15 * k, rng) for k, (a, sign, b) in enumerate(tasks)]
+    results = [str(a + b if sign == "+" else a - b) for a, sign, b in tasks]
+    written = "; ".join(worked(*task) for task in tasks)
+    return "Solve what is written.", [read(page)], f"{written}.", ", ".join(results)
+
+
+DRILLS = (along_a_row, down_a_column, where_they_cross, all_lines, sums, sums)

@@ -1,0 +1,30 @@
+"""Sums written out digit by digit, as on paper: a small policy knows what two digits give, and no more than that."""
+
+from __future__ import annotations
+
+
+def worked(a: int, sign: str, b: int) -> str:
+    """`36 + 58: 6 + 8 = 14, 3 + 5 + 1 = 9, so 94`; for `-` a is not the smaller one."""
+    steps = list[str]()
+    carry = 0
+    left, right = digits(a, b)
+    for x, y in zip(left, right, strict=True):
+        carried = f" {sign} 1" if carry else ""
+        if sign == "+":
+            total = x + y + carry
+            steps.append(f"{x} + {y}{carried} = {total}")
+            carry = total // 10
+        else:
+            lent = x - y - carry < 0
+            top = x + 10 * lent
+            steps.append(f"{top} - {y}{carried} = {top - y - carry}")
+            carry = int(lent)
+    result = a + b if sign == "+" else a - b
+    return f"{a} {sign} {b}: {', '.join(steps)}, so {result}"
+
+
+def digits(a: int, b: int) -> tuple[list[int], list[int]]:
+    """Both numbers from their last digit on, equally long."""
+    wide = max(len(str(a)), len(str(b)))
+    left, right = ([int(d) for d in reversed(str(n).rjust(wide, "0"))] for n in (a, b))
+    return left, right
