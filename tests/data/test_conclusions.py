@@ -71,7 +71,7 @@ def test_a_difference_is_written_out():
         (words("Grove", 0.5, 0.9), label), (words("257", 0.5, 0.4), value),
     ]  # fmt: skip
     found = said(question("document.difference", a="Basin", b="Grove"), "155", *page)
-    assert "Basin 412, Grove 257: 412 - 257 = 155." in found
+    assert "Basin 412, Grove 257; 412 - 257 = 155." in found
     assert all("412 - 257 = 155" in sentence for sentence in found)
 
 
@@ -120,7 +120,7 @@ def test_the_order_in_time_is_told_by_the_times_in_the_order_of_the_question():
     item = question("motion.order", things=("blue star", "cyan square", "pink star"), which="first")
     spans = [span("pink star", 1.25), span("blue star", 8.75), span("cyan square", 5.0)]
     found = said(item, "pink star", *spans)
-    assert "Blue star 8.75 s, cyan square 5.00 s, pink star 1.25 s: the pink star is first." in found
+    assert "Blue star 8.75 s, cyan square 5.00 s, pink star 1.25 s; first at 1.25 s, the pink star." in found
 
 
 def test_a_width_is_measured_against_the_scale_bar():

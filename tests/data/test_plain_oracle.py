@@ -79,3 +79,38 @@ def test_a_moment_is_one_that_was_printed(toolbox, family):
                     copied += 1
             known += f"{step.call.tool} {step.result.text}\n"
     assert copied >= 3
+
+
+def made_of(family, template):
+    """The first items of a template."""
+    found = [generate(family, seed=seed, difficulty=1) for seed in range(80)]
+    return [made for made in found if made.item.template == template]
+
+
+def test_a_choice_is_answered_by_its_words(toolbox):
+    made = made_of("choice", "choice.panel")[0]
+    solved = solve_item(made, toolbox, rng=np.random.default_rng(0), detours=False, plain=True)
+    assert solved.answer in made.item.options
+    assert made.item.score(solved.answer) == 1.0
+    assert "option" not in solved.trace.answer_thought
+    assert solved.answer in solved.trace.answer_thought
+
+
+@pytest.mark.parametrize(
+    ("template", "across"), [("document.share", True), ("document.column_value", False), ("document.cell", None)]
+)
+def test_a_page_is_read_once_more_only_where_the_answer_stands(toolbox, template, across):
+    right = 0
+    for made in made_of("document", template)[:2]:
+        trace = solve_item(made, toolbox, rng=np.random.default_rng(0), detours=False, by_eye=0.0, plain=True).trace
+        x0, y0, x1, y1 = trace.steps[-1].call.args["box"]
+        assert trace.steps[-1].call.tool == "OCR"
+        assert across is None or ((x0, x1) if across else (y0, y1)) == (0.0, 1.0)
+        right += made.item.score(trace.answer or "") == 1.0 and (trace.answer or "") in trace.steps[-1].result.text
+    assert right >= 1
+
+
+def test_a_goal_names_what_on_the_page_it_is_about(toolbox):
+    made = made_of("document", "document.column_value")[0]
+    trace = solve_item(made, toolbox, rng=np.random.default_rng(0), detours=False, by_eye=0.0, plain=True).trace
+    assert all(f"Goal: value of {made.item.parameters['label']}." in step.thought for step in trace.steps)

@@ -11,7 +11,7 @@ from pixelis.policy.pictures import Optics
 from pixelis.rollout.episode import read_turn
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train import drills_pages
-from pixelis.train.drills import DRILLS, drill, drill_batch
+from pixelis.train.drills import DRILLS, drill, drill_batch, find_each
 from pixelis.train.sft import train_sft
 
 
@@ -27,18 +27,28 @@ def test_whatever_a_call_or_an_answer_says_was_given_before(make):
             target = call.args.get("target")
             assert target is None or target in question
             known += "\n" + said
-        assert all(part in known for part in answer.split())
-        assert answer in thought
+        if make is drills_pages.sums:
+            continue  # a result is new, and the thought works it out
+        assert all(part in known and part in thought for part in answer.replace(",", " ").split())
 
 
 def test_the_side_that_is_asked_for_is_the_one_that_is_answered():
     rng = np.random.default_rng(2)
     for _ in range(50):
-        question, talk, thought, answer = DRILLS[2](rng)
-        edges = {call.args["target"]: float(re.search(r"\[([\d.]+)", said)[1]) for _, call, said in talk}
-        best = (min if "leftmost" in question else max)(edges.values())
-        assert edges[answer] == best
-        assert thought.endswith(f"is the {answer}.")
+        question, talk, thought, answer = find_each(rng)
+        boxes = {call.args["target"]: boxes_of(said)[0] for _, call, said in talk}
+        side = re.search(r"(left|top|right|bottom|small|larg)(?:most|est)", question)[1]
+        value = {
+            "left": lambda b: b[0], "top": lambda b: b[1], "right": lambda b: -b[2], "bottom": lambda b: -b[3],
+            "small": lambda b: round(b[2] - b[0], 2), "larg": lambda b: -round(b[2] - b[0], 2),
+        }[side]  # fmt: skip
+        ordered = sorted(boxes, key=lambda name: value(boxes[name]))
+        assert answer == (", ".join(ordered) if question.startswith("Sort") else ordered[0])
+        assert re.search(rf"(is the|in order) {ordered[0]} [\d.]+", thought)
+
+
+def boxes_of(said: str) -> list[list[float]]:
+    return [[float(v) for v in box.split(", ")] for box in re.findall(r"\[([\d., ]+)\]", said)]
 
 
 def test_their_tokens_are_turns_that_a_rollout_can_read(tokens):

@@ -72,6 +72,7 @@ PLANS: dict[str, tuple[str, ...]] = {
     ),
     "cross": (
         "Where they cross: {what}.", "Read where {what} meet.", "The cell of {what}.", "At the crossing of {what}.",
+        "Read the cell of {what}.",
     ),
     "measure": (
         "What is the {what}?", "Measure the {what}.", "Let me check the {what}.", "I need its {what}.",

@@ -1,0 +1,125 @@
+"""What a plain teacher keeps count of: by hand, in the order in which the calls are made."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pixelis.data.conclusions import conclude
+from pixelis.data.tallies import look_back
+from pixelis.geometry import Mask, Track
+from pixelis.tools.results import ToolCall, ToolResult
+from pixelis.trace.schema import Draft
+from pixelis.world import Item, Reference
+from pixelis.world.item import MediumFacts
+
+
+def question(template: str, options: tuple[str, ...] = (), **parameters: Any) -> Item:
+    return Item(
+        id="x/1", family=template.partition(".")[0], template=template, difficulty=1, seed=1, stem="?",  # type: ignore[arg-type]
+        options=options, answer="A", answers=("A",), scoring="choice" if options else "exact",
+        media=(MediumFacts(name="Image_0", sha256="0" * 64, width=100, height=100),), parameters=parameters,
+    )  # fmt: skip
+
+
+def outlined(phrase: str, *box: int, **args: Any) -> Draft:
+    """SEG found one region; the box is in hundredths."""
+    cells = np.zeros((100, 100), dtype=bool)
+    cells[box[1] : box[3], box[0] : box[2]] = True
+    mask = Mask.from_array(cells, media="Image_0", label=phrase)
+    result = ToolResult(
+        tool="SEG", status="ok", output={"regions": [{"box": [v / 100 for v in box], "score": 1.0}]}, footprints=(mask,)
+    )
+    return Draft(call=ToolCall(tool="SEG", args={"target": phrase, **args}), result=result)
+
+
+def missed(phrase: str) -> Draft:
+    return Draft(call=ToolCall(tool="SEG", args={"target": phrase}), result=ToolResult.failed("SEG", "nothing"))
+
+
+def followed(phrase: str, last_frame: int) -> Draft:
+    seen = Track(media="Video_0", label=phrase, track_id=0, frames=(0, last_frame), boxes=((0.1, 0.1, 0.2, 0.2),) * 2)
+    output = {"tracks": [{"last_s": last_frame / 4, "direction": "left"}]}
+    result = ToolResult(tool="TRK", status="ok", output=output, footprints=(seen,))
+    return Draft(call=ToolCall(tool="TRK", args={"box": [0.1, 0.1, 0.2, 0.2]}), result=result)
+
+
+def concluded(item: Item, words: str, drafts: list[Draft]) -> str:
+    """As a plain teacher ends, with everything noted that was found."""
+    notes = [
+        Reference(name=f"seen_{k}", footprint=seen)
+        for k, seen in enumerate(f for draft in drafts for f in draft.result.footprints)
+    ]
+    return conclude(item, notes, drafts, words, rng=None)
+
+
+def test_the_first_so_far_is_the_smallest_or_the_largest_edge_that_is_asked_for():
+    names = ("red star", "blue ring", "pink square")
+    drafts = [
+        outlined(names[0], 40, 30, 60, 50),
+        outlined(names[1], 10, 20, 30, 90),
+        outlined(names[2], 70, 25, 80, 35),
+    ]
+    item = question("choice.extreme", names, most="topmost")
+    assert [look_back(item, drafts[:k]) for k in (1, 2, 3)] == [
+        "Y 0.30, so far red star 0.30.", "Y 0.20, so far blue ring 0.20.", "Y 0.25, so far blue ring 0.20.",
+    ]  # fmt: skip
+    assert concluded(item, "blue ring", drafts) == "Y 0.25; topmost is the blue ring 0.20."
+    item = question("choice.extreme", names, most="rightmost")
+    assert look_back(item, drafts) == "X 0.80, so far pink square 0.80."
+
+
+def test_sizes_are_widths_of_boxes():
+    names = ("red star", "blue ring")
+    drafts = [outlined(names[0], 40, 30, 52, 50), outlined(names[1], 10, 20, 18, 90)]
+    item = question("choice.size", names, most="smallest")
+    assert look_back(item, drafts) == "Width 0.08, so far blue ring 0.08."
+    assert concluded(item, "blue ring", drafts) == "Width 0.08; smallest is the blue ring 0.08."
+
+
+def test_an_order_grows_by_one_with_every_call():
+    names = ("red star", "blue ring", "pink square")
+    drafts = [
+        outlined(names[0], 40, 30, 60, 50),
+        outlined(names[1], 10, 20, 30, 90),
+        outlined(names[2], 30, 25, 38, 35),
+    ]
+    item = question("space.order", things=names, way="left to right")
+    assert look_back(item, drafts[:2]) == "X 0.10, so far blue ring 0.10, red star 0.40."
+    words = "blue ring, pink square, red star"
+    assert concluded(item, words, drafts) == "X 0.30; in order blue ring 0.10, pink square 0.30, red star 0.40."
+
+
+def test_two_things_are_held_against_each_other_along_both_axes():
+    drafts = [outlined("red star", 39, 75, 42, 79), outlined("blue ring", 42, 20, 46, 25)]
+    item = question("search.relation", a="red star", b="blue ring")
+    assert look_back(item, drafts[:1]) == "X 0.39, y 0.75."
+    assert concluded(item, "below", drafts) == "X 0.42 against 0.39, y 0.20 against 0.75: below."
+
+
+def test_who_is_lost_before_the_end_is_kept_by_name():
+    names = ("red star", "blue ring")
+    drafts = [
+        *(outlined(names[0], 10, 10, 20, 20), followed(names[0], 24)),
+        *(outlined(names[1], 10, 10, 20, 20), followed(names[1], 43)),
+    ]
+    item = question("motion.leaver", things=names, frames=44)
+    assert look_back(item, drafts[:2]) == "To 6.00 s, lost so far: red star."
+    assert look_back(item, drafts) == "To the end, lost so far: red star."
+    assert look_back(item, drafts[2:]) == "To the end."
+    assert concluded(item, "red star", drafts) == "To the end; lost is the red star."
+
+
+@pytest.mark.parametrize(
+    "last",
+    [missed("blue ring"), outlined("blue ring", 1, 2, 3, 4, media="View_0")],
+    ids=["nothing found", "found on a view, whose coordinates are others"],
+)
+def test_what_cannot_be_counted_is_not(last):
+    item = question("choice.extreme", ("red star", "blue ring"), most="topmost")
+    assert look_back(item, [outlined("red star", 40, 30, 60, 50), last]) == ""
+
+
+def test_other_questions_are_not_counted():
+    assert look_back(question("search.shape", target="red star"), [outlined("red star", 1, 2, 3, 4)]) == ""
+    assert look_back(question("choice.extreme", ("red star",), most="topmost"), []) == ""
