@@ -192,8 +192,10 @@ def test_lora_trains_adapters_and_exports_whole_weights(settings, finished, tmp_
     before = load_file(Path(finished[1].policy) / "model.safetensors")
     after = load_file(Path(report.policy) / "model.safetensors")
     changed = {name.split(".")[-2] for name in before if not torch.equal(before[name], after[name])}
-    assert changed <= {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
-    assert changed
+    assert changed - {"norm"} <= {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    assert changed - {"norm"}
+    scaled = before["model.language_model.norm.weight"] / after["model.language_model.norm.weight"]
+    torch.testing.assert_close(scaled, torch.full_like(scaled, loaded.card.training["temperature"]), rtol=1e-3, atol=0)
 
 
 def test_after_the_warm_up_no_easy_example_is_drawn(settings):

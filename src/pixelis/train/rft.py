@@ -103,7 +103,12 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
         known, pool = known_of(loaded, config.policy), pool_of(config, corpus)
         policy, anchor = begin(config, loaded)
         optimizer = torch.optim.AdamW(
-            trained(policy).values(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
+            trained(policy).values(),
+            lr=config.lr,
+            betas=config.betas,
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+            fused=True,
         )
         dynamics = torch.optim.AdamW(known.heads.h_psi.parameters(), lr=config.lr_dynamics, weight_decay=0.01)
         sources = sources_of(corpus, policy.tokens)

@@ -82,6 +82,8 @@ class RftConfig(Config):
     lr: float = Field(default=1e-6, gt=0.0)
     """Ours; the paper gives none."""
     betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = Field(default=1e-8, gt=0.0)
+    """Of AdamW. Larger, a weight whose gradient is nothing but rounding stays where it is."""
     weight_decay: float = 0.0
     clip: float = Field(default=0.2, gt=0.0)
     """ε of GRPO."""
