@@ -18,15 +18,6 @@ from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.trace.schema import Trace
 from pixelis.world import FAMILIES, Item, Reference, templates
 from pixelis.world import generate as generated
-from pixelis.world.item import MediumFacts
-
-
-def question(template: str, options: tuple[str, ...] = (), **parameters: Any) -> Item:
-    return Item(
-        id="x/1", family=template.partition(".")[0], template=template, difficulty=1, seed=1, stem="?",  # type: ignore[arg-type]
-        options=options, answer="A", answers=("A",), scoring="choice" if options else "exact",
-        media=(MediumFacts(name="Image_0", sha256="0" * 64, width=100, height=100),), parameters=parameters,
-    )  # fmt: skip
 
 
 def region(phrase: str, x0: int, y0: int, x1: int, y1: int, media: str = "Image_0") -> Any:
@@ -64,7 +55,7 @@ def test_every_template_of_the_world_has_a_conclusion():
     assert {template.id for template in templates()} <= set(SAYINGS)
 
 
-def test_a_difference_is_written_out():
+def test_a_difference_is_written_out(question):
     label, value = {"role": "label"}, {"role": "value"}
     page = [
         (words("Basin", 0.1, 0.9), label), (words("412", 0.1, 0.2), value),
@@ -75,7 +66,7 @@ def test_a_difference_is_written_out():
     assert all("412 - 257 = 155" in sentence for sentence in found)
 
 
-def test_a_sum_of_two_kinds_names_both_counts():
+def test_a_sum_of_two_kinds_names_both_counts(question):
     things = [
         region("red star", 10, 10, 20, 20),
         region("red star", 30, 10, 40, 20),
@@ -85,7 +76,7 @@ def test_a_sum_of_two_kinds_names_both_counts():
     assert "2 red stars and 1 blue ring: 2 + 1 = 3." in found
 
 
-def test_counts_over_two_pictures_are_added_and_compared():
+def test_counts_over_two_pictures_are_added_and_compared(question):
     things = [region("red star", 10 * k, 10, 10 * k + 5, 20) for k in (1, 3, 5)]
     things += [region("red star", 10 * k, 10, 10 * k + 5, 20, "Image_1") for k in (1, 3)]
     together = said(question("space.pair_count", target="red star"), "5", *things)
@@ -95,7 +86,7 @@ def test_counts_over_two_pictures_are_added_and_compared():
     assert "3 in Image_0 and 2 in Image_1, so Image_0: option B." in compared
 
 
-def test_sizes_are_compared_in_the_order_of_the_options():
+def test_sizes_are_compared_in_the_order_of_the_options(question):
     options = ("red star", "blue ring")
     things = [region("blue ring", 40, 40, 48, 48), region("red star", 10, 10, 22, 22)]
     found = said(question("choice.size", options, most="largest"), "red star", *things)
@@ -104,38 +95,38 @@ def test_sizes_are_compared_in_the_order_of_the_options():
     )
 
 
-def test_a_tie_after_rounding_goes_without_numbers():
+def test_a_tie_after_rounding_goes_without_numbers(question):
     options = ("red star", "blue ring")
     things = [region("red star", 10, 10, 20, 20), region("blue ring", 40, 40, 50, 50)]
     found = said(question("choice.size", options, most="largest"), "blue ring", *things)
     assert found == {"The blue ring is the largest: option B.", "Largest is the blue ring: option B."}
 
 
-def test_a_direction_names_the_first_and_the_last_place():
+def test_a_direction_names_the_first_and_the_last_place(question):
     item = question("motion.direction", target="red star", aspect=0.75)
     assert "X 0.14 to 0.40, y 0.50 to 0.50: right." in said(item, "right", track("red star", (0.14, 0.5), (0.4, 0.5)))
 
 
-def test_the_order_in_time_is_told_by_the_times_in_the_order_of_the_question():
+def test_the_order_in_time_is_told_by_the_times_in_the_order_of_the_question(question):
     item = question("motion.order", things=("blue star", "cyan square", "pink star"), which="first")
     spans = [span("pink star", 1.25), span("blue star", 8.75), span("cyan square", 5.0)]
     found = said(item, "pink star", *spans)
     assert "Blue star 8.75 s, cyan square 5.00 s, pink star 1.25 s; first at 1.25 s, the pink star." in found
 
 
-def test_a_width_is_measured_against_the_scale_bar():
+def test_a_width_is_measured_against_the_scale_bar(question):
     things = [region("red ring", 10, 10, 40, 40), region("blue bar", 50, 70, 62, 73), words("4 metres", 0.5, 0.74)]
     found = said(question("space.width", target="red ring", bar="blue bar"), "10", *things)
     assert "Width 0.40 - 0.10 = 0.30, bar 0.62 - 0.50 = 0.12 for 4 metres: 0.30 / 0.12 * 4 = 10." in found
 
 
-def test_an_answer_measured_more_finely_than_the_text_says_is_about_that():
+def test_an_answer_measured_more_finely_than_the_text_says_is_about_that(question):
     things = [region("red ring", 10, 10, 29, 40), region("blue star", 50, 50, 58, 58)]
     found = said(question("space.ratio", a="red ring", b="blue star"), "2.21", *things)  # 0.19 / 0.08 = 2.375
     assert "Widths 0.29 - 0.10 = 0.19 and 0.58 - 0.50 = 0.08; 0.19 / 0.08 is about 2.21." in found
 
 
-def test_what_was_not_found_is_named():
+def test_what_was_not_found_is_named(question):
     options = ("red star", "cyan ring")
     found = said(question("choice.absent", options), "cyan ring", region("red star", 10, 10, 20, 20))
     assert "No cyan ring was found: option B." in found

@@ -11,15 +11,6 @@ from pixelis.geometry import Mask, Track
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.trace.schema import Draft
 from pixelis.world import Item, Reference
-from pixelis.world.item import MediumFacts
-
-
-def question(template: str, options: tuple[str, ...] = (), **parameters: Any) -> Item:
-    return Item(
-        id="x/1", family=template.partition(".")[0], template=template, difficulty=1, seed=1, stem="?",  # type: ignore[arg-type]
-        options=options, answer="A", answers=("A",), scoring="choice" if options else "exact",
-        media=(MediumFacts(name="Image_0", sha256="0" * 64, width=100, height=100),), parameters=parameters,
-    )  # fmt: skip
 
 
 def outlined(phrase: str, *box: int, **args: Any) -> Draft:
@@ -53,7 +44,7 @@ def concluded(item: Item, words: str, drafts: list[Draft]) -> str:
     return conclude(item, notes, drafts, words, rng=None)
 
 
-def test_the_first_so_far_is_the_smallest_or_the_largest_edge_that_is_asked_for():
+def test_the_first_so_far_is_the_smallest_or_the_largest_edge_that_is_asked_for(question):
     names = ("red star", "blue ring", "pink square")
     drafts = [
         outlined(names[0], 40, 30, 60, 50),
@@ -69,7 +60,7 @@ def test_the_first_so_far_is_the_smallest_or_the_largest_edge_that_is_asked_for(
     assert look_back(item, drafts) == "X 0.80, so far pink square 0.80."
 
 
-def test_sizes_are_widths_of_boxes():
+def test_sizes_are_widths_of_boxes(question):
     names = ("red star", "blue ring")
     drafts = [outlined(names[0], 40, 30, 52, 50), outlined(names[1], 10, 20, 18, 90)]
     item = question("choice.size", names, most="smallest")
@@ -77,7 +68,7 @@ def test_sizes_are_widths_of_boxes():
     assert concluded(item, "blue ring", drafts) == "Width 0.08; smallest is the blue ring 0.08."
 
 
-def test_an_order_grows_by_one_with_every_call():
+def test_an_order_grows_by_one_with_every_call(question):
     names = ("red star", "blue ring", "pink square")
     drafts = [
         outlined(names[0], 40, 30, 60, 50),
@@ -90,14 +81,14 @@ def test_an_order_grows_by_one_with_every_call():
     assert concluded(item, words, drafts) == "X 0.30; in order blue ring 0.10, pink square 0.30, red star 0.40."
 
 
-def test_two_things_are_held_against_each_other_along_both_axes():
+def test_two_things_are_held_against_each_other_along_both_axes(question):
     drafts = [outlined("red star", 39, 75, 42, 79), outlined("blue ring", 42, 20, 46, 25)]
     item = question("search.relation", a="red star", b="blue ring")
     assert look_back(item, drafts[:1]) == "X 0.39, y 0.75."
     assert concluded(item, "below", drafts) == "X 0.42 against 0.39, y 0.20 against 0.75: below."
 
 
-def test_who_is_lost_before_the_end_is_kept_by_name():
+def test_who_is_lost_before_the_end_is_kept_by_name(question):
     names = ("red star", "blue ring")
     drafts = [
         *(outlined(names[0], 10, 10, 20, 20), followed(names[0], 24)),
@@ -115,11 +106,11 @@ def test_who_is_lost_before_the_end_is_kept_by_name():
     [missed("blue ring"), outlined("blue ring", 1, 2, 3, 4, media="View_0")],
     ids=["nothing found", "found on a view, whose coordinates are others"],
 )
-def test_what_cannot_be_counted_is_not(last):
+def test_what_cannot_be_counted_is_not(last, question):
     item = question("choice.extreme", ("red star", "blue ring"), most="topmost")
     assert look_back(item, [outlined("red star", 40, 30, 60, 50), last]) == ""
 
 
-def test_other_questions_are_not_counted():
+def test_other_questions_are_not_counted(question):
     assert look_back(question("search.shape", target="red star"), [outlined("red star", 1, 2, 3, 4)]) == ""
     assert look_back(question("choice.extreme", ("red star",), most="topmost"), []) == ""

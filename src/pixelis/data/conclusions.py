@@ -35,7 +35,7 @@ def conclude(
     It never contradicts the answer: where rounded numbers would, it goes without them. One draw from `rng`;
     without it the first wording.
     """
-    chain = Chain(item, notes, drafts, words, lettered=rng is not None)
+    chain = Chain(item, notes, drafts, words, plain=rng is None)
     try:
         wordings = SAYINGS.get(item.template, plain)(chain)
     except (Unanswerable, KeyError, ZeroDivisionError):

@@ -118,7 +118,7 @@ def leaver(c: Chain) -> Wordings:
     until = [(p, seen_until(c, t)) for p, t in found]
     if any(seconds is None for _, seconds in until):
         return gone
-    seen = None if c.lettered else tally(c.item, c.drafts)
+    seen = tally(c.item, c.drafts) if c.plain else None
     if seen is not None and [name for name, _ in seen.first] == [c.words]:
         return (f"{seen.now}; lost is the {c.words}.",)
     listed = ", ".join(f"{p} to {two(seconds or 0.0)} s" for p, seconds in until)

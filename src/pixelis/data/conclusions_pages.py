@@ -116,7 +116,7 @@ def reckoned(c: Chain, a: float, sign: str, b: float) -> str:
     """A sum with its result; digit by digit for a plain teacher, where both are whole and the result is the answer."""
     result = a + b if sign == "+" else a - b
     on_paper = a.is_integer() and b.is_integer() and min(a, b, result) >= 0
-    if c.lettered or not on_paper or number(result) != c.words:
+    if not c.plain or not on_paper or number(result) != c.words:
         return f"{a:g} {sign} {b:g} = {c.words}"
     return worked(int(a), sign, int(b))
 
@@ -219,7 +219,7 @@ def task(c: Chain) -> Wordings:
         return plain(c)
     said = says(lines[0])
     sum_up = SUM.fullmatch(said)
-    if sum_up and not c.lettered:
+    if sum_up and c.plain:
         return (f"{reckoned(c, float(sum_up[1]), sum_up[2], float(sum_up[3]))}.",)
     return f"{said} = {c.words}.", f"The task is {said} = {c.words}."
 

@@ -130,7 +130,7 @@ def relation(c: Chain) -> Wordings:
     name = "xy"[axis]
     if (a.value < b.value) != (c.words in ("left", "above")) or a.value == b.value:
         return plain(c)
-    if not c.lettered and all(c.on_frame(note) for note in pair):
+    if c.plain and all(c.on_frame(note) for note in pair):
         (ax, bx), (ay, by) = ([c.edge(note, k).short for note in pair] for k in (0, 1))
         return (f"X {bx} against {ax}, y {by} against {ay}: {c.words}.",)
     first, second = c.asked("a"), c.asked("b")
@@ -158,7 +158,7 @@ def size(c: Chain) -> Wordings:
 
 def first_of(c: Chain, most: str) -> Wordings:
     """What a plain teacher has kept count of; nothing where it has not, or not of all."""
-    seen = None if c.lettered else tally(c.item, c.drafts)
+    seen = tally(c.item, c.drafts) if c.plain else None
     if seen is None or len(seen.first) != len(c.item.options) or seen.first[0][0] != c.words:
         return ()
     return (f"{seen.now}; {most} is the {seen.so_far(1)}.",)
@@ -198,7 +198,7 @@ def row(c: Chain) -> Wordings:
     ordered = sorted(readings, key=lambda r: r[1].value)
     if ", ".join(p for p, _ in ordered) != c.words:
         return (f"From {c.asked('way')}: {c.words}.",)
-    seen = None if c.lettered else tally(c.item, c.drafts)
+    seen = tally(c.item, c.drafts) if c.plain else None
     if seen is not None and ", ".join(name for name, _ in seen.first) == c.words:
         return (f"{seen.now}; in order {seen.so_far()}.",)
     return compared(c, "xy"[not across], readings, f"in order {', '.join(r.short for _, r in ordered)}")

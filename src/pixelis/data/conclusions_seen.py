@@ -64,8 +64,8 @@ class Chain:
     drafts: Sequence[Draft]
     words: str
     """The answer in words; for multiple choice those of the option."""
-    lettered: bool = True
-    """Whether the letter of an option is said beside its words."""
+    plain: bool = False
+    """Whether a plain teacher speaks: no letters of options, sums on paper, and what it has kept count of."""
 
     # --- the question
 
@@ -80,7 +80,7 @@ class Chain:
     def option(self) -> str:
         """`option B`; empty where there are none."""
         fits = [k for k, option in enumerate(self.item.options) if option == self.words]
-        return f"option {letter(fits[0])}" if fits and self.lettered else ""
+        return f"option {letter(fits[0])}" if fits and not self.plain else ""
 
     # --- things
 
