@@ -102,10 +102,12 @@ def span_in(result: ToolResult, media: MediaSet) -> tuple[float, float] | None:
 
 
 class Part(NamedTuple):
-    """Some rollouts of similar length, side by side."""
+    """Some rollouts of similar length, side by side. Those that came to the same tokens and pictures are read once."""
 
     numbers: tuple[int, ...]
     """Which of the rollouts they are."""
+    rows: tuple[int, ...]
+    """The row of the batch that each of them is."""
     batch: Batch
     at: Tensor
     """(n,) the places that predict sampled tokens, flat: row · L + column."""
@@ -119,19 +121,28 @@ class Part(NamedTuple):
 
 def parts_of(ledgers: Sequence[Ledger], policy: Policy, batch_tokens: int) -> list[Part]:
     """All rollouts, the shortest first, in parts of at most so many tokens, filling included."""
-    ranked = sorted(range(len(ledgers)), key=lambda k: (len(ledgers[k]), k))
-    groups: list[list[int]] = [[]]
-    for k in ranked:
-        if groups[-1] and (len(groups[-1]) + 1) * len(ledgers[k]) > batch_tokens:
+    alike: dict[object, list[int]] = {}
+    for k, ledger in enumerate(ledgers):
+        alike.setdefault(content(ledger), []).append(k)
+    groups: list[list[list[int]]] = [[]]
+    for same in sorted(alike.values(), key=lambda same: (len(ledgers[same[0]]), same[0])):
+        if groups[-1] and (len(groups[-1]) + 1) * len(ledgers[same[0]]) > batch_tokens:
             groups.append([])
-        groups[-1].append(k)
+        groups[-1].append(same)
     return [part_of(own, ledgers, policy) for own in groups if own]
 
 
-def part_of(numbers: Sequence[int], ledgers: Sequence[Ledger], policy: Policy) -> Part:
-    batch = policy.batch([ledgers[k] for k in numbers])
+def content(ledger: Ledger) -> tuple[object, ...]:
+    """All that a model reads of a ledger."""
+    pictures = [(p.start, p.picture.pixels.shape, p.picture.pixels.tobytes()) for p in ledger.places]
+    return tuple(ledger.ids), tuple(pictures)
+
+
+def part_of(alike: Sequence[Sequence[int]], ledgers: Sequence[Ledger], policy: Policy) -> Part:
+    batch = policy.batch([ledgers[same[0]] for same in alike])
     longest, at, ids, logprobs, counts = batch.ids.shape[1], list[int](), list[int](), list[float](), list[int]()
-    for row, k in enumerate(numbers):
+    numbers = [(k, row) for row, same in enumerate(alike) for k in same]
+    for k, row in numbers:
         ledger = ledgers[k]
         own = np.flatnonzero(ledger.sampled).tolist()
         at += [row * longest + place - 1 for place in own]
@@ -140,8 +151,9 @@ def part_of(numbers: Sequence[int], ledgers: Sequence[Ledger], policy: Policy) -
         counts.append(len(own))
     device = policy.device
     targets = policy.open_places[torch.tensor(ids, dtype=torch.long, device=device)]
-    sampled = torch.tensor(logprobs, device=device)
-    return Part(tuple(numbers), batch, torch.tensor(at, device=device), targets, sampled, tuple(counts))
+    sampled, order = torch.tensor(logprobs, device=device), torch.tensor(at, device=device)
+    rollouts, rows = (tuple(part) for part in zip(*numbers, strict=True))
+    return Part(rollouts, rows, batch, order, targets, sampled, tuple(counts))
 
 
 class Anchored(NamedTuple):
@@ -155,5 +167,6 @@ class Anchored(NamedTuple):
 def read_anchor(anchor: Policy, part: Part, experience: Sequence[Lived]) -> Anchored:
     """Read a part with a frozen policy. Features come from it too: statistics of phase 1 hold for its features only."""
     read = anchor(part.batch)
-    states = state_features(anchor, read, part.batch.ids, [experience[k].example for k in part.numbers])
+    examples = [experience[k].example for k in part.numbers]
+    states = state_features(anchor, read, part.batch.ids, examples, part.rows)
     return Anchored(read.hidden.flatten(0, 1)[part.at], states)

@@ -1,0 +1,67 @@
+"""Rollouts read again: those that came to the same tokens and pictures are read once, and nothing else changes."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from pixelis.policy.ledger import Ledger
+from pixelis.policy.script import Words, opening
+from pixelis.train import experience
+from pixelis.train.crew import Crew
+from pixelis.train.experience import parts_of
+from pixelis.train.rft import improve
+from pixelis.train.rft_config import RftConfig
+
+
+def spoken(policy, corpus, words, *, number=0):
+    """The prompt of a record, and words of which each token was sampled with log-probability −1."""
+    record = corpus[number]
+    ledger = Ledger()
+    ledger.give(opening(record.item.question, corpus.media(record), policy.style, []), policy.tokens, policy.optics)
+    start = ledger.give([Words(words, "thought", 1)], policy.tokens, policy.optics)
+    ledger.logprobs[start:] = [-1.0] * (len(ledger) - start)
+    return ledger
+
+
+def test_rollouts_that_say_the_same_share_a_row(policy, corpus):
+    ledgers = [spoken(policy, corpus, words) for words in ("red", "the left one", "red")]
+    (part,) = parts_of(ledgers, policy, 10_000)
+    assert part.numbers == (0, 2, 1)
+    assert part.rows == (0, 0, 1)
+    assert len(part.batch.ids) == 2
+    first, again = part.counts[0], part.counts[0] + part.counts[1]
+    assert part.at[:first].tolist() == part.at[first:again].tolist()
+
+
+def test_the_same_words_about_another_picture_do_not(policy, corpus):
+    ledgers = [spoken(policy, corpus, "red", number=k) for k in (0, 1)]
+    ledgers[1].ids[:] = ledgers[0].ids if len(ledgers[0]) == len(ledgers[1]) else ledgers[1].ids
+    (part,) = parts_of(ledgers, policy, 10_000)
+    assert sorted(part.rows) == [0, 1]
+
+
+def test_a_step_is_the_one_that_reads_each_of_them(policy, corpus, monkeypatch):
+    """The same update from shared rows and from a row for each rollout."""
+    config = RftConfig(policy="", corpus=corpus.folder, ledger_tolerance=1e9)
+    advantages = np.array([1.0, -0.5, 0.25, np.nan])
+    ledgers = [spoken(policy, corpus, words) for words in ("red", "the left one", "red", "red")]
+    after = []
+    for apart in (False, True):
+        if apart:
+            monkeypatch.setattr(experience, "content", id)
+        own, anchor = copy.deepcopy(policy), copy.deepcopy(policy).eval()
+        parts = parts_of(ledgers, own, 10_000)
+        assert sum(len(part.batch.ids) for part in parts) == (4 if apart else 2)
+        with torch.no_grad():
+            read = [(part, anchor(part.batch).hidden.flatten(0, 1)[part.at]) for part in parts]
+        anchored = [(part, experience.Anchored(hidden, None)) for part, hidden in read]
+        optimizer = torch.optim.SGD(own.parameters(), lr=1.0)
+        done = improve(config, own, anchor, optimizer, anchored, advantages, 0.2, Crew())
+        after.append((done, torch.cat([p.detach().flatten() for p in own.parameters()])))
+    (one, shared), (other, separate) = after
+    assert one.entropy == pytest.approx(other.entropy, rel=1e-5)
+    assert one.norm == pytest.approx(other.norm, rel=1e-5)
+    assert (shared - separate).abs().max() < 1e-6
+    assert not torch.equal(shared, torch.cat([p.detach().flatten() for p in policy.parameters()]))
