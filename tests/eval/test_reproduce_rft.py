@@ -1,6 +1,7 @@
 """The comparison of variants: what is run, what is skipped, and the table from files of scores written by hand."""
 
 import json
+import os
 
 import pytest
 
@@ -10,6 +11,7 @@ from pixelis.eval import reproduce_rft
 from pixelis.eval.harness import Scored, as_row
 from pixelis.eval.process import Process
 from pixelis.eval.reproduce_rft import Part, ReproduceConfig, Variant, compare, draw, merged, parts_of
+from pixelis.train.rft_config import RftConfig
 
 FOUR = Process((True,) * 4, 2, (None, 0.6, 0.6, 0.6))
 
@@ -83,9 +85,57 @@ def test_what_has_ended_is_not_run_again(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out")
     assert asked == ["train"]
-    found = reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out", only=["sft"])
+    said = []
+    found = reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out", only=["sft"], say=said.append)
     assert found["left"] == ["cc-rft-0"]
+    assert said == ["layer and gate: not run yet"]
     assert json.loads((tmp_path / "out" / "table.json").read_text())["rows"][0]["variant"] == "sft"
+
+
+def test_layer_and_gate_are_scored_from_every_seed_that_is_done_and_again_only_when_one_is_new(tmp_path, monkeypatch):
+    change = {"reward": {"tool_scalers": False}}
+    given = config(tmp_path, {"name": "start", "learn": "nothing"}, {"name": "cc-rft", "seeds": 3, "change": change})
+    base = RftConfig.model_validate({"policy": "nano-sft", "corpus": "nowhere", "reward": {"curiosity": 0.7}})
+    work, out, asked, said = tmp_path / "work", tmp_path / "out", [], []
+    monkeypatch.setattr(reproduce_rft, "rescored", lambda *what: asked.append(what) or [{"setting": "layer +0"}])
+
+    def rescore():
+        reproduce_rft.rescore(given, base, work, out, said.append)
+        return len(asked)
+
+    write(work / "start-0", [])
+    (work / "statistics").mkdir()
+    (work / "statistics" / "report.json").write_text("{}")
+    assert rescore() == 0
+    write(work / "cc-rft-0", [])
+    write(work / "cc-rft-2", [])
+    for report in work.rglob("report.json"):
+        os.utime(report, (1, 1))
+    assert rescore() == 1
+    assert said[-1].endswith("cc-rft: 2 of 3 seeds")
+    policy, own, others, reward = asked[0]
+    assert policy == "nano-sft"
+    assert (own.folders, own.limit, {task.split for task in own.tasks}) == ((work / "statistics",), 40, {"dev"})
+    assert others.folders == (work / "cc-rft-0" / "eval", work / "cc-rft-2" / "eval")
+    assert (others.limit, {task.split for task in others.tasks}) == (100, {"test"})
+    assert (reward.curiosity, reward.tool_scalers) == (0.7, False)  # the run's own: the base, and what it changes
+    assert json.loads((out / "rescored.json").read_text())["made_of"]["chains"] == ["cc-rft-0", "cc-rft-2"]
+    assert rescore() == 1
+    os.utime(work / "cc-rft-2" / "eval" / "report.json", (2**32, 2**32))  # evaluated after that
+    assert rescore() == 2
+    os.utime(work / "cc-rft-2" / "eval" / "report.json", (1, 1))
+    write(work / "cc-rft-1", [])
+    os.utime(work / "cc-rft-1" / "eval" / "report.json", (1, 1))  # copied from elsewhere: old, but not among them yet
+    assert rescore() == 3
+
+
+def test_ours_must_be_one_of_the_variants(tmp_path):
+    (tmp_path / "a.yaml").write_text(
+        "rft: r.yaml\nsft: s.yaml\nvariants: [{name: full}, {name: start, learn: nothing}]\n"
+    )
+    with pytest.raises(ConfigError, match="no variant 'cc-rft': want one of full, start"):
+        load_config(ReproduceConfig, tmp_path / "a.yaml")
+    assert load_config(ReproduceConfig, tmp_path / "a.yaml", ["ours=full"]).ours == "full"
 
 
 def test_the_configuration_that_ships_is_valid():

@@ -25,7 +25,9 @@ def rft(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the runs; what has ended is kept.")] = Path(
         "runs/reproduce/rft"
     ),
-    results: Annotated[Path, typer.Option(help="Folder for table.json and the figure.")] = Path("docs/results/rft"),
+    results: Annotated[
+        Path, typer.Option(help="Folder for table.json, rescored.json (layers and gates) and dynamics.svg.")
+    ] = Path("docs/results/rft"),
     only: Annotated[list[str] | None, typer.Option(help="Only this variant; may be given several times.")] = None,
     policy: Annotated[str | None, typer.Option(help="π_SFT, in place of the configuration's.")] = None,
     corpus: Annotated[Path | None, typer.Option(help="The corpus, in place of the configuration's.")] = None,

@@ -13,14 +13,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from pixelis.config import Config, load_config
 from pixelis.equations.embedding import CosineStatistics
 from pixelis.errors import ConfigError
 from pixelis.eval.harness import Scored, from_row
 from pixelis.eval.process import process_scores, task_statistics
-from pixelis.eval.rescore_rft import rescored
+from pixelis.eval.rescore_rft import Saved, rescored
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.tasks import tasks_of
 from pixelis.metrics.bootstrap import Interval, bca_interval
@@ -58,11 +58,17 @@ class ReproduceConfig(Config):
     statistics_items: int = Field(default=40, ge=1)
     """Dev questions of each family whose π_SFT chains give E_ext's statistics."""
     temperature: float = 0.0
-    own: str = "sft"
-    """The variant that is π_SFT, and"""
-    ours: str = "cc-rft"
-    """the one whose chains are re-scored with other layers and gates."""
     variants: tuple[Variant, ...]
+    ours: str = Field(default="cc-rft", validate_default=True)
+    """The variant whose chains are re-scored with other layers and gates."""
+
+    @field_validator("ours")
+    @classmethod
+    def _ours_is_compared(cls, name: str, given: ValidationInfo) -> str:
+        known = [variant.name for variant in given.data.get("variants", ())]
+        if known and name not in known:
+            raise ValueError(f"no variant {name!r}: want one of {', '.join(sorted(known))}")
+        return name
 
 
 class Part(NamedTuple):
@@ -112,13 +118,36 @@ def reproduce_rft(
 
 
 def rescore(config: ReproduceConfig, base: RftConfig, work: Path, results: Path, say: Say) -> None:
-    """Layer and gate, once the chains of π_SFT and of the first full run are there."""
-    own, ours = (work / f"{name}-0" / "eval" for name in (config.own, config.ours))
-    if not all((folder / "report.json").exists() for folder in (own, ours)):
+    """Layer and gate, from π_SFT's dev chains and those of every seed of `ours` that is done; kept where it is newer.
+
+    What it was made of is written beside the rows: another policy, reward or number of items makes them anew.
+    """
+    parts = parts_of(config, [config.ours])
+    done = [part for part in parts if (work / part.name / "eval" / "report.json").exists()]
+    if not done:
+        say("layer and gate: not run yet")
         return
-    say("layer and gate, by re-scoring saved chains")
-    rows = rescored(base.policy, own, ours, tasks_of([], split="test"), limit=config.items)
-    write_json(results / "rescored.json", provenance(config=config.model_dump(mode="json"), rows=rows))
+    path, reward = results / "rescored.json", settings_of(done[0], base).reward
+    made_of = {
+        "policy": base.policy, "chains": [part.name for part in done], "items": config.items,
+        "statistics_items": config.statistics_items, "reward": reward.model_dump(mode="json"),
+    }  # fmt: skip
+    evaluated = [work / "statistics", *(work / part.name / "eval" for part in done)]
+    newest = max((folder / "report.json").stat().st_mtime for folder in evaluated)
+    if path.exists() and path.stat().st_mtime > newest and json.loads(path.read_text()).get("made_of") == made_of:
+        return
+    say(f"layer and gate, by re-scoring saved chains of {config.ours}: {len(done)} of {len(parts)} seeds")
+    own = Saved((evaluated[0],), tasks_of([], split="dev"), config.statistics_items)
+    others = Saved(tuple(evaluated[1:]), tasks_of([], split="test"), config.items)
+    rows = rescored(base.policy, own, others, reward)
+    write_json(path, provenance(config=config.model_dump(mode="json"), made_of=made_of, rows=rows))
+
+
+def settings_of(part: Part, base: RftConfig) -> RftConfig:
+    """Phase 2 as a variant has it; what learns nothing, or more of phase 1, has the base's."""
+    change = part.variant.change if part.variant.learn == "rft" else {}
+    own = {**change, "seed": part.seed, "name": part.name}
+    return RftConfig.model_validate(merged(base.model_dump(mode="json"), own))
 
 
 def run(part: Part, config: ReproduceConfig, base: RftConfig, work: Path, say: Say, show: Any) -> None:
@@ -129,10 +158,7 @@ def run(part: Part, config: ReproduceConfig, base: RftConfig, work: Path, say: S
     say(part.name)
     policy = base.policy
     if part.variant.learn == "rft":
-        changed = merged(base.model_dump(mode="json"), {**part.variant.change, "seed": part.seed, "name": part.name})
-        policy = train_rft(
-            RftConfig.model_validate(changed), folder / "train", **({"show": show} if show else {})
-        ).policy
+        policy = train_rft(settings_of(part, base), folder / "train", **({"show": show} if show else {})).policy
     elif part.variant.learn == "sft":
         given = load_config(SftConfig, config.sft, []).model_dump(mode="json")
         own = {"init": base.policy, "seed": part.seed, "name": part.name, "drill_steps": 0, "corpus": str(base.corpus)}
