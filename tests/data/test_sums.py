@@ -21,6 +21,12 @@ def test_sums_by_hand(a, sign, b, said):
     assert worked(a, sign, b) == said
 
 
+@pytest.mark.parametrize(("a", "sign", "b"), [(3, "-", 5), (-1, "+", 5)])
+def test_what_goes_below_zero_is_refused(a, sign, b):
+    with pytest.raises(ValueError, match="below zero"):
+        worked(a, sign, b)
+
+
 def test_every_line_of_every_sum_is_right():
     for a in range(10, 130, 7):
         for b in range(a + 1):

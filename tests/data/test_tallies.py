@@ -28,11 +28,11 @@ def missed(phrase: str) -> Draft:
     return Draft(call=ToolCall(tool="SEG", args={"target": phrase}), result=ToolResult.failed("SEG", "nothing"))
 
 
-def followed(phrase: str, last_frame: int) -> Draft:
+def followed(phrase: str, last_frame: int, **args: float) -> Draft:
     seen = Track(media="Video_0", label=phrase, track_id=0, frames=(0, last_frame), boxes=((0.1, 0.1, 0.2, 0.2),) * 2)
     output = {"tracks": [{"last_s": last_frame / 4, "direction": "left"}]}
     result = ToolResult(tool="TRK", status="ok", output=output, footprints=(seen,))
-    return Draft(call=ToolCall(tool="TRK", args={"box": [0.1, 0.1, 0.2, 0.2]}), result=result)
+    return Draft(call=ToolCall(tool="TRK", args={"box": [0.1, 0.1, 0.2, 0.2], **args}), result=result)
 
 
 def concluded(item: Item, words: str, drafts: list[Draft]) -> str:
@@ -41,7 +41,7 @@ def concluded(item: Item, words: str, drafts: list[Draft]) -> str:
         Reference(name=f"seen_{k}", footprint=seen)
         for k, seen in enumerate(f for draft in drafts for f in draft.result.footprints)
     ]
-    return conclude(item, notes, drafts, words, rng=None)
+    return conclude(item, notes, drafts, words, rng=np.random.default_rng(0), plain=True)
 
 
 def test_the_first_so_far_is_the_smallest_or_the_largest_edge_that_is_asked_for(question):
@@ -99,6 +99,28 @@ def test_who_is_lost_before_the_end_is_kept_by_name(question):
     assert look_back(item, drafts) == "To the end, lost so far: red star."
     assert look_back(item, drafts[2:]) == "To the end."
     assert concluded(item, "red star", drafts) == "To the end; lost is the red star."
+
+
+def test_a_stretch_that_ends_before_the_clip_loses_nobody(question):
+    item = question("motion.leaver", things=("red star", "blue ring"), frames=44)
+    drafts = [outlined("red star", 10, 10, 20, 20), followed("red star", 22, end_s=5.5)]
+    assert look_back(item, drafts) == "To 5.50 s."
+    assert look_back(item, [*drafts, followed("red star", 43)]) == "To the end."
+    assert look_back(item, [*drafts, followed("red star", 30)]) == "To 7.50 s, lost so far: red star."
+
+
+def test_a_tie_of_rounded_numbers_is_not_decided_by_them(question):
+    names = ("red star", "blue ring")
+    drafts = [outlined(names[0], 40, 30, 50, 50), outlined(names[1], 10, 20, 20, 90)]
+    item = question("choice.size", names, most="largest")
+    assert concluded(item, "red star", drafts) == "The red star is the largest."
+
+
+def test_names_that_nobody_asked_for_are_not_counted(question):
+    drafts = [outlined("red thing", 10, 30, 20, 50), outlined("red star", 40, 30, 60, 50)]
+    item = question("choice.extreme", ("red star", "blue ring"), most="leftmost")
+    assert look_back(item, drafts[:1]) == ""
+    assert look_back(item, drafts) == "X 0.40, so far red star 0.40."
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from safetensors.torch import load_file
 
 from pixelis.errors import ConfigError
 from pixelis.train import rft
-from pixelis.train.rft import advantages_of, train_rft
+from pixelis.train.rft import Improved, advantages_of, react, train_rft
 from pixelis.train.rft_config import RftConfig
+from pixelis.train.rft_state import RftState
 
 
 @pytest.fixture
@@ -144,6 +145,22 @@ def test_variety_that_dies_out_stops_the_run(settings, tmp_path, monkeypatch):
     report = train_rft(settings(least_entropy=99.0), tmp_path / "run")  # 99 times the entropy of π_SFT
     assert report.updates == 1
     assert "variety has collapsed" in report.stopped
+
+
+@pytest.mark.parametrize(
+    ("entropy", "usual", "stops"),
+    [(0.06, 1.0, False), (0.06, 2.0, True), (0.001, 0.01, False), (0.0004, 0.01, True)],
+    ids=["6 % of 1", "3 % of 2", "little, and usual for it", "little, and less than usual"],
+)
+def test_the_floor_under_variety_is_a_share_of_what_is_usual(settings, monkeypatch, entropy, usual, stops):
+    monkeypatch.setattr(rft, "SETTLED", 0)
+    state = RftState()
+    done = Improved(kl=0.1, entropy=entropy, gap=0.0, norm=1.0, clipped=0.0, skipped=False)
+    values = {"calls": 2.0} | dict.fromkeys(
+        (f"share_{name}" for name in ("final", "curiosity", "coherence", "penalty", "tool_use")), 0.2
+    )
+    react(settings(least_entropy=0.05), state, values, done, usual)
+    assert bool(state.stopped) == stops
 
 
 def test_a_policy_without_phase_1_is_refused(settings, policy, tmp_path):

@@ -10,7 +10,7 @@ from pixelis.train.evaluating import readings
 from pixelis.train.heads import ToolHeads
 from pixelis.train.lessons import Student, lessons
 from pixelis.train.starting import Lesson
-from pixelis.train.tempering import TEMPERATURES, scale_logits, temper
+from pixelis.train.tempering import GRID, scale_logits, temper
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_the_fit_is_the_one_of_the_calibrators(student, train, pool):
         targets.append(student.policy.open_places[given.targets])
     exact = fit_temperature(torch.cat(logits).numpy(), torch.cat(targets).numpy()).temperature
     fitted = temper(student, train, pool, 4096, Crew())
-    nearest = min(TEMPERATURES, key=lambda t: abs(np.log(t / exact)))
+    nearest = min(GRID, key=lambda t: abs(np.log(t / exact)))
     assert fitted == nearest
     assert 0.25 < exact < 1.0
     assert temper(student, train, pool, 4096, Crew()) == pytest.approx(1.0)  # nothing is left to fit

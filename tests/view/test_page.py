@@ -29,6 +29,14 @@ def test_a_chain_without_an_answer_says_so(film):
     assert "No answer: a person gave these calls, and no model was asked." in report([film])
 
 
+def test_an_answer_that_is_withheld_is_no_answer_and_the_page_says_why(chain):
+    page = report([dataclasses.replace(chain, withheld="the confidence is 0.12, under 0.30")])
+    assert "I cannot tell: <bdi>the confidence is 0.12, under 0.30</bdi>" in page
+    assert "Answer, given with the plan" not in page
+    assert f'<p class="said"><bdi>{chain.trace.answer}' not in page
+    assert f'<p class="said"><bdi>{chain.trace.answer}' in report([chain])
+
+
 def test_every_step_shows_its_call_its_result_and_where_it_comes_from(chain):
     page = report([chain])
     assert [int(n) for n in re.findall(r'<li id="t1-s(\d)"', page)] == [1, 2, 3, 4]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from numpy.random import Generator
 
 from pixelis.data import conclusions_clips, conclusions_pages, conclusions_photos, conclusions_pictures
-from pixelis.data.conclusions_pictures import Wordings, plain
+from pixelis.data.conclusions_pictures import Wordings, unexplained
 from pixelis.data.conclusions_seen import Chain
 from pixelis.trace.schema import Draft
 from pixelis.world import Item, Reference
@@ -28,17 +28,17 @@ SAYINGS: Mapping[str, Callable[[Chain], Wordings]] = {
 
 
 def conclude(
-    item: Item, notes: Sequence[Reference], drafts: Sequence[Draft], words: str, *, rng: Generator | None
+    item: Item, notes: Sequence[Reference], drafts: Sequence[Draft], words: str, *, rng: Generator, plain: bool = False
 ) -> str:
     """How an answer follows from the notes, in a short sentence; `words` are the answer, or the option that it names.
 
-    It never contradicts the answer: where rounded numbers would, it goes without them. One draw from `rng`;
-    without it the first wording.
+    It never contradicts the answer: where rounded numbers would, it goes without them. One draw from `rng`; a plain
+    teacher draws nothing and says the first wording.
     """
-    chain = Chain(item, notes, drafts, words, plain=rng is None)
+    chain = Chain(item, notes, drafts, words, plain=plain)
     try:
-        wordings = SAYINGS.get(item.template, plain)(chain)
+        wordings = SAYINGS.get(item.template, unexplained)(chain)
     except (Unanswerable, KeyError, ZeroDivisionError):
-        wordings = plain(chain)
-    said = with_article(wordings[0 if rng is None else int(rng.integers(len(wordings)))])
+        wordings = unexplained(chain)
+    said = with_article(wordings[0 if plain else int(rng.integers(len(wordings)))])
     return said[0].upper() + said[1:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pixelis.data.conclusions_pictures import Wordings, part, plain
+from pixelis.data.conclusions_pictures import Wordings, part, unexplained
 from pixelis.data.conclusions_seen import Chain, enumerated, two
 from pixelis.data.tallies import tally
 from pixelis.geometry import Track
@@ -42,7 +42,7 @@ def direction(c: Chain) -> Wordings:
     target = c.asked("target")
     track = followed(c, target)
     if track is None:
-        return plain(c)
+        return unexplained(c)
     (x0, x1), (y0, y1) = ends(track, 0), ends(track, 1)
     if printed_way(c, track) == c.words or heading(x1 - x0, (y1 - y0) * aspect(c.item.parameters)) != c.words:
         return f"The {target} goes {c.words}.", f"It moves {c.words}."
@@ -64,7 +64,7 @@ def tracks(c: Chain) -> list[tuple[str, Track]] | None:
 def mover(c: Chain) -> Wordings:
     found = tracks(c)
     if found is None:
-        return plain(c)
+        return unexplained(c)
     spread = {p: [abs(b - a) for a, b in (ends(t, 0), ends(t, 1))] for p, t in found}
     axis = 0 if spread[c.words][0] >= spread[c.words][1] else 1
     listed = ", ".join(f"{p} {way(t, axis)}" for p, t in found)
@@ -79,7 +79,7 @@ def fastest(c: Chain) -> Wordings:
     """How far each went over the same time."""
     found, most = tracks(c), c.asked("most")
     if found is None:
-        return plain(c)
+        return unexplained(c)
     far = {p: round(abs(ends(t, 0)[1] - ends(t, 0)[0]), 2) for p, t in found}
     best = (max if most == "fastest" else min)(far.values())
     if [p for p in far if far[p] == best] != [c.words]:
@@ -99,7 +99,7 @@ def which_clip(c: Chain) -> Wordings:
     said, brief = list[str](), list[str]()
     for k, track in enumerate(found):
         if track is None:
-            return plain(c)
+            return unexplained(c)
         first, last = ends(track, axis)
         goes = (("left", "right"), ("up", "down"))[axis][last > first]
         goes = "still" if abs(last - first) < 0.05 else goes
@@ -147,7 +147,7 @@ def order(c: Chain) -> Wordings:
     which = c.asked("which")
     starts = [(p, stretches(c.notes, f"{p} appears")) for p in c.named("things")]
     if not all(found for _, found in starts):
-        return plain(c)
+        return unexplained(c)
     listed = ", ".join(f"{p} {two(found[0].start_s)} s" for p, found in starts)
     at = next(two(found[0].start_s) for p, found in starts if p == c.words)
     return f"{listed}; {which} at {at} s, the {c.words}.", f"{listed}; {which} comes the {c.words}."
@@ -159,7 +159,7 @@ def times(c: Chain) -> Wordings:
         if not apart or span.start_s - apart[-1] > ONE_EVENT_S:
             apart.append(span.start_s)
     if str(len(apart)) != c.words:
-        return plain(c)
+        return unexplained(c)
     listed = enumerated([f"{two(s)} s" for s in apart])
     often = "once" if len(apart) == 1 else f"{c.words} times"
     return f"It appears at {listed}: {c.words}.", f"At {listed}, {often}: {c.words}."

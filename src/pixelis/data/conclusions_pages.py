@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from pixelis.data.conclusions_pictures import Wordings, plain
+from pixelis.data.conclusions_pictures import Wordings, unexplained
 from pixelis.data.conclusions_seen import Chain, two
 from pixelis.data.sums import worked
 from pixelis.world import Reference
@@ -55,7 +55,7 @@ def cell(c: Chain) -> Wordings:
     names = c.asked("row"), c.asked("column")
     row, column = line_of(c, names[0], "row"), line_of(c, names[1], "column")
     if row is None or column is None:
-        return plain(c)
+        return unexplained(c)
     y, x = places(c, (row, 1), (column, 0))
     return (
         f"There stands {c.words}.",
@@ -67,7 +67,7 @@ def cell(c: Chain) -> Wordings:
 def best_row(c: Chain) -> Wordings:
     column = line_of(c, c.asked("column"), "column")
     if column is None:
-        return plain(c)
+        return unexplained(c)
     rows = sorted(spans(c.notes, role="row"), key=lambda r: box_of(r)[1])
     return best(c, [(says(r), says(cell_at(c, r, column))) for r in rows])
 
@@ -84,7 +84,7 @@ def best(c: Chain, values: list[tuple[str, str]]) -> Wordings:
     most = c.asked("most")
     ends = [text for name, text in values if name == c.words]
     if not ends or len(values) > 12:
-        return plain(c)
+        return unexplained(c)
     listed = ", ".join(f"{name} {text}" for name, text in values)
     return (
         f"{listed}: {most} is {ends[0]}, {c.words}.",
@@ -96,7 +96,7 @@ def value_over(c: Chain) -> Wordings:
     name = c.asked("label")
     label = line_of(c, name, "label")
     if label is None:
-        return plain(c)
+        return unexplained(c)
     x, over = places(c, (label, 0), (above(c, name), 0))
     return (
         f"Over {name} stands {c.words}.",
@@ -126,7 +126,7 @@ def on_column(c: Chain) -> Wordings:
     column = c.thing(target)
     values = [r for r in spans(c.notes, role="value") if says(r) == c.words]
     if column is None or not values:
-        return plain(c)
+        return unexplained(c)
     value = min(values, key=lambda r: abs(centre(box_of(r))[0] - centre(box_of(column))[0]))
     x, over = places(c, (column, 0), (value, 0))
     return (
@@ -140,7 +140,7 @@ def percentage(c: Chain) -> Wordings:
     name = c.asked("label")
     label = line_of(c, name, "label")
     if label is None:
-        return plain(c)
+        return unexplained(c)
     y, here = places(c, (label, 1), (beside(c, label, "value"), 1))
     return (
         f"Beside {name} stands {c.words}.",
@@ -152,7 +152,7 @@ def percentage(c: Chain) -> Wordings:
 def legend(c: Chain) -> Wordings:
     colour, key = c.asked("colour"), c.thing(c.asked("target"))
     if key is None:
-        return plain(c)
+        return unexplained(c)
     y, here = places(c, (key, 1), (beside(c, key, "label"), 1))
     return (
         f"Beside the {colour} key stands {c.words}.",
@@ -176,7 +176,7 @@ def more_seats(c: Chain) -> Wordings:
         lines = [says(r).partition(": ") for r in spans(c.notes, media, role="line")]
         found += [after for before, _, after in lines if before == key][:1]
     if len(found) < 2:
-        return plain(c)
+        return unexplained(c)
     first = value_of(found[0]) > value_of(found[1])
     return (
         f"{key} {found[0]} in Image_0, {found[1]} in Image_1: more in Image_{int(not first)}, {c.words}.",
@@ -216,7 +216,7 @@ def value_there(c: Chain) -> Wordings:
 def task(c: Chain) -> Wordings:
     lines = taken(c)
     if not lines:
-        return plain(c)
+        return unexplained(c)
     said = says(lines[0])
     sum_up = SUM.fullmatch(said)
     if sum_up and c.plain:
@@ -244,7 +244,7 @@ def values(c: Chain) -> list[float]:
 def total(c: Chain) -> Wordings:
     found = values(c)
     if len(found) != 2:
-        return plain(c)
+        return unexplained(c)
     a, b = found
     sum_up = reckoned(c, a, "+", b)
     return f"{c.asked('a')} {a:g}, {c.asked('b')} {b:g}; {sum_up}.", f"On {c.asked('title')}: {sum_up}."
@@ -253,7 +253,7 @@ def total(c: Chain) -> Wordings:
 def change(c: Chain) -> Wordings:
     found = values(c)
     if len(found) != 2:
-        return plain(c)
+        return unexplained(c)
     a, b = found
     sum_up = reckoned(c, max(a, b), "-", min(a, b))
     key = c.asked("key")
@@ -271,7 +271,7 @@ def following(c: Chain) -> Wordings:
 def slides(c: Chain) -> Wordings:
     cuts = len(stretches(c.notes, "cut"))
     if str(cuts + 1) != c.words:
-        return plain(c)
+        return unexplained(c)
     many = "1 cut" if cuts == 1 else f"{cuts} cuts"
     return f"{many}, {cuts} + 1 = {c.words} slides.", f"There are {many}: {cuts} + 1 = {c.words}."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pixelis.data.conclusions_pictures import Wordings, chosen, plain
+from pixelis.data.conclusions_pictures import Wordings, chosen, unexplained
 from pixelis.data.conclusions_pictures import field as field_of
 from pixelis.data.conclusions_seen import Chain, two
 from pixelis.world.programs import area, regions, says, spans
@@ -42,10 +42,10 @@ def larger(c: Chain) -> Wordings:
     names = (c.asked("thing_a"), c.thing(c.asked("a"))), (c.asked("thing_b"), c.thing(c.asked("b")))
     areas = [(name, round(area(note), 2)) for name, note in names if note is not None]
     if len(areas) < 2:
-        return plain(c)
+        return unexplained(c)
     (a, first), (b, second) = areas
     if first == second or (c.words == a) != (first > second):
-        return plain(c)
+        return unexplained(c)
     facts = f"areas: {a} {two(first)}, {b} {two(second)}"
     return f"{facts}; the {c.words} is larger.", f"{facts}. So the {c.words}."
 
@@ -53,10 +53,10 @@ def larger(c: Chain) -> Wordings:
 def largest(c: Chain) -> Wordings:
     notes = [(name, note) for name in c.item.options if (note := c.thing(name)) is not None]
     if not notes:
-        return plain(c)
+        return unexplained(c)
     best = max(notes, key=lambda pair: round(area(pair[1]), 2))[0]
     if best != c.words:
-        return plain(c)
+        return unexplained(c)
     listed = ", ".join(f"{name} {two(area(note))}" for name, note in notes)
     return chosen(c, (f"Areas: {listed}; largest is the {c.words}", f"Areas: {listed}. The {c.words}"))
 
@@ -64,10 +64,10 @@ def largest(c: Chain) -> Wordings:
 def side(c: Chain) -> Wordings:
     a, b = c.thing(c.asked("a")), c.thing(c.asked("b"))
     if a is None or b is None:
-        return plain(c)
+        return unexplained(c)
     first, second = c.middle(a, 0), c.middle(b, 0)
     if first.value == second.value or (first.value < second.value) != (c.words == "left"):
-        return plain(c)
+        return unexplained(c)
     names = [str(c.item.parameters.get(f"thing_{key}", c.asked(key))) for key in "ab"]
     facts = f"The {names[0]} has its middle at x {first.text}, the {names[1]} at {second.text}"
     return f"{facts}: {c.words}.", f"{facts}; so {c.words}."
@@ -98,7 +98,7 @@ def after(c: Chain) -> Wordings:
     label = c.asked("label")
     line = next((says(r) for r in spans(c.notes) if says(r).casefold().startswith(label.casefold())), "")
     if not line:
-        return plain(c)
+        return unexplained(c)
     return f'The line reads "{line}": {c.words}.', f"After {label} stands {c.words}."
 
 

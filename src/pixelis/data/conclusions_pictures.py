@@ -7,7 +7,7 @@ from math import hypot
 
 from pixelis.data.conclusions_seen import Chain, Reading, equals, two
 from pixelis.data.oracle_session import noun_of
-from pixelis.data.tallies import SIDES, tally
+from pixelis.data.tallies import SIDES, against, looks_at_view, tally
 from pixelis.world import Reference
 from pixelis.world.programs import aspect, counted, nearest, number, regions, says, spans, value_of
 from pixelis.world.programs import box_of as source_box
@@ -95,10 +95,10 @@ def field(c: Chain) -> Wordings:
     """The centre, and in which third of the picture it is each way."""
     note = c.thing(c.asked("target"))
     if note is None:
-        return plain(c)
+        return unexplained(c)
     x, y = c.middle(note, 0), c.middle(note, 1)
     if part(x.value, y.value) != c.words:
-        return plain(c)
+        return unexplained(c)
     if x.worked:
         return f"Centre x {x.text}, y {y.text}: {c.words}.", f"x {x.text} and y {y.text}, so {c.words}."
     at = next((f"({v['x']:.2f}, {v['y']:.2f})" for v in positions(c)), f"({two(x.value)}, {two(y.value)})")
@@ -110,7 +110,7 @@ def positions(c: Chain) -> list[dict[str, float]]:
     said = [
         d.result.output["properties"].get("position")
         for d in c.drafts
-        if d.call.tool == "PROP" and d.result.ok and not str(d.call.args.get("media", "")).startswith("View")
+        if d.call.tool == "PROP" and d.result.ok and not looks_at_view(d.call)
     ]
     return [p["measures"] for p in said if p and p["value"] == c.words]
 
@@ -124,15 +124,15 @@ def relation(c: Chain) -> Wordings:
     """The corners of both along the way in which they differ most."""
     pair = c.things((c.asked("a"), c.asked("b")))
     if pair is None:
-        return plain(c)
+        return unexplained(c)
     axis = 0 if c.words in ("left", "right") else 1
     a, b = (c.edge(note, axis) for note in pair)
     name = "xy"[axis]
     if (a.value < b.value) != (c.words in ("left", "above")) or a.value == b.value:
-        return plain(c)
+        return unexplained(c)
     if c.plain and all(c.on_frame(note) for note in pair):
-        (ax, bx), (ay, by) = ([c.edge(note, k).short for note in pair] for k in (0, 1))
-        return (f"X {bx} against {ax}, y {by} against {ay}: {c.words}.",)
+        one, other = ((c.edge(note, 0).value, c.edge(note, 1).value) for note in pair)
+        return (against(one, other, c.words),)
     first, second = c.asked("a"), c.asked("b")
     less = "less" if a.value < b.value else "more"
     facts = f"The {first} is at {name} {a.text}, the {second} at {b.text}"
@@ -142,16 +142,16 @@ def relation(c: Chain) -> Wordings:
 def extreme(c: Chain) -> Wordings:
     notes, most = c.things(c.item.options), c.asked("most")
     if notes is None:
-        return plain(c)
+        return unexplained(c)
     side = SIDES[most]
-    readings = [(o, c.edge(n, side)) for o, n in zip(c.item.options, notes, strict=True)]
-    return first_of(c, most) or ranked(c, "xyxy"[side], readings, most, smallest=side < 2)
+    readings = [(o, c.edge(n, side.edge or 0)) for o, n in zip(c.item.options, notes, strict=True)]
+    return first_of(c, most) or ranked(c, side.name.lower(), readings, most, smallest=not side.largest)
 
 
 def size(c: Chain) -> Wordings:
     notes, most = c.things(c.item.options), c.asked("most")
     if notes is None:
-        return plain(c)
+        return unexplained(c)
     readings = [(o, c.width(n)) for o, n in zip(c.item.options, notes, strict=True)]
     return first_of(c, most) or ranked(c, "Widths", readings, most, smallest=most == "smallest")
 
@@ -159,9 +159,9 @@ def size(c: Chain) -> Wordings:
 def first_of(c: Chain, most: str) -> Wordings:
     """What a plain teacher has kept count of; nothing where it has not, or not of all."""
     seen = tally(c.item, c.drafts) if c.plain else None
-    if seen is None or len(seen.first) != len(c.item.options) or seen.first[0][0] != c.words:
+    if seen is None or len(seen.first) != len(c.item.options) or seen.first[0][0] != c.words or seen.tied:
         return ()
-    return (f"{seen.now}; {most} is the {seen.so_far(1)}.",)
+    return (seen.ended(most),)
 
 
 def ranked(c: Chain, what: str, readings: Sequence[tuple[str, Reading]], most: str, *, smallest: bool) -> Wordings:
@@ -176,7 +176,7 @@ def neighbour(c: Chain) -> Wordings:
     """How far each option is away, along the way in which it lies."""
     here, there = c.thing(c.asked("target")), c.things(c.item.options)
     if here is None or there is None:
-        return plain(c)
+        return unexplained(c)
     found = [(o, away(c, here, note)) for o, note in zip(c.item.options, there, strict=True)]
     return ranked(c, "Away", found, "nearest", smallest=True)
 
@@ -193,14 +193,14 @@ def row(c: Chain) -> Wordings:
     phrases, across = c.named("things"), c.asked("way") == "left to right"
     notes = c.things(phrases)
     if notes is None:
-        return plain(c)
+        return unexplained(c)
     readings = [(p, c.edge(n, 0 if across else 1)) for p, n in zip(phrases, notes, strict=True)]
     ordered = sorted(readings, key=lambda r: r[1].value)
     if ", ".join(p for p, _ in ordered) != c.words:
         return (f"From {c.asked('way')}: {c.words}.",)
     seen = tally(c.item, c.drafts) if c.plain else None
     if seen is not None and ", ".join(name for name, _ in seen.first) == c.words:
-        return (f"{seen.now}; in order {seen.so_far()}.",)
+        return (seen.ordered(),)
     return compared(c, "xy"[not across], readings, f"in order {', '.join(r.short for _, r in ordered)}")
 
 
@@ -215,7 +215,7 @@ def several(count: int, target: str) -> str:
 def count(c: Chain) -> Wordings:
     target = c.asked("target")
     if str(counted(c.notes, target)) != c.words:
-        return plain(c)
+        return unexplained(c)
     found = several(int(c.words), target)
     return chosen(c, (f"I count {found}", f"{found.capitalize()} found"))
 
@@ -227,7 +227,7 @@ def over_pictures(c: Chain) -> Wordings:
     if c.item.options:
         return chosen(c, (f"{facts}, so {c.words}", f"There are {facts}, that is {c.words}"))
     if number(first + second) != c.words:
-        return plain(c)
+        return unexplained(c)
     return f"{facts}: {first} + {second} = {c.words}.", f"There are {facts}; {first} + {second} = {c.words}."
 
 
@@ -235,7 +235,7 @@ def together(c: Chain) -> Wordings:
     a, b = c.asked("a"), c.asked("b")
     first, second = counted(c.notes, a), counted(c.notes, b)
     if number(first + second) != c.words:
-        return plain(c)
+        return unexplained(c)
     facts = f"{several(first, a)} and {several(second, b)}"
     return f"{facts}: {first} + {second} = {c.words}.", f"There are {facts}; {first} + {second} = {c.words}."
 
@@ -247,7 +247,7 @@ def ratio(c: Chain) -> Wordings:
     a, b = c.asked("a"), c.asked("b")
     pair = c.things((a, b))
     if pair is None:
-        return plain(c)
+        return unexplained(c)
     first, second = (c.width(note) for note in pair)
     sum_up = f"{exactly(first)} / {exactly(second)}{equals(first.value / second.value, c.words)}"
     return (
@@ -266,7 +266,7 @@ def share(c: Chain) -> Wordings:
     target = c.asked("target")
     note = c.thing(target)
     if note is None:
-        return plain(c)
+        return unexplained(c)
     (x0, y0, x1, y1), view = c.shown(note)
     wide, high, fills = x1 - x0, y1 - y0, FILLED.get(noun_of(target), 1.0)
     answer = float(c.words)
@@ -288,7 +288,7 @@ def printed_area(c: Chain, note: Reference) -> float:
     on_views = [
         region["area"]
         for d in c.drafts
-        if d.call.tool == "SEG" and d.result.ok and str(d.call.args.get("media", "")).startswith("View")
+        if d.call.tool == "SEG" and d.result.ok and looks_at_view(d.call)
         for region in d.result.output["regions"]
     ]
     return round(float(on_views[-1]), 2) if on_views else 0.0
@@ -312,7 +312,7 @@ def scale(c: Chain) -> tuple[Reading, str] | None:
 def width(c: Chain) -> Wordings:
     note, bar = c.thing(c.asked("target")), scale(c)
     if note is None or bar is None:
-        return plain(c)
+        return unexplained(c)
     wide, (length, metres) = c.width(note), bar
     result = equals(wide.value / length.value * float(metres), c.words)
     sum_up = f"{exactly(wide)} / {exactly(length)} * {metres}{result}"
@@ -325,7 +325,7 @@ def width(c: Chain) -> Wordings:
 def distance(c: Chain) -> Wordings:
     pair, bar = c.things((c.asked("a"), c.asked("b"))), scale(c)
     if pair is None or bar is None:
-        return plain(c)
+        return unexplained(c)
     a, b = (tuple(c.middle(note, axis).value for axis in (0, 1)) for note in pair)
     across, down = abs(a[0] - b[0]), abs(a[1] - b[1])
     stretched = down * aspect(c.item.parameters)
@@ -340,7 +340,7 @@ def distance(c: Chain) -> Wordings:
     )
 
 
-def plain(c: Chain) -> Wordings:
+def unexplained(c: Chain) -> Wordings:
     """Where no numbers lead to it that the policy has read."""
     return chosen(c, (f"So it is {c.words}", f"That gives {c.words}"))
 

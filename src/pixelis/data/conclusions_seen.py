@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pixelis.data.oracle_session import as_read, on_view
+from pixelis.data.tallies import looks_at_view
 from pixelis.geometry import Mask, TextSpan, UnitBox
 from pixelis.media import ViewRecipe
 from pixelis.metrics.overlap import box_iou
@@ -98,7 +99,7 @@ class Chain:
         made: dict[str, View] = {}
         for draft in self.drafts:
             if draft.result.view is not None:
-                on_source = not str(draft.call.args.get("media", "")).startswith("View")
+                on_source = not looks_at_view(draft.call)
                 printed = as_read(draft.result.view.box) if on_source else None
                 made[f"View_{len(made)}"] = View(draft.result.view, printed)
         return made

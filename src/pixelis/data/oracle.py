@@ -104,7 +104,7 @@ def solve_item(
     final = as_answer(item, answer) if answer else guess(item, rng)
     words = item.options[ord(final) - ord("A")] if item.options else final
     final = words if plain else final  # the words are a copy of what was seen; their letter has to be looked up
-    why = conclude(item, session.notes, session.drafts, words, rng=None if plain else rng) if answer else ""
+    why = conclude(item, session.notes, session.drafts, words, rng=rng, plain=plain) if answer else ""
     why = with_goal(goal, why) if plain else why
     trace = seal_trace(
         id=item.id.replace("/", "-"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 def worked(a: int, sign: str, b: int) -> str:
-    """`36 + 58: 6 + 8 = 14, 3 + 5 + 1 = 9, so 94`; for `-` a is not the smaller one."""
+    """`36 + 58: 6 + 8 = 14, 3 + 5 + 1 = 9, so 94`. ValueError where a number would be below zero."""
+    if min(a, b) < 0 or (sign == "-" and a < b):
+        raise ValueError(f"{a} {sign} {b} goes below zero, which is not written out by digits")
     steps = list[str]()
     carry = 0
     left, right = digits(a, b)

@@ -6,19 +6,41 @@ just come back and hold it against one that the thought before has named; the la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pixelis.geometry import Track, UnitBox
+from pixelis.tools.results import ToolCall
 from pixelis.trace.schema import Draft
 from pixelis.world import Item
 
-SIDES = {"leftmost": 0, "topmost": 1, "rightmost": 2, "bottommost": 3, "smallest": 4, "largest": 5}
-"""Which number decides: an edge of the box, or its width."""
-NAMES = ("X", "Y", "X", "Y", "Width", "Width")
-LARGEST = (2, 3, 5)
-"""Where the largest number comes first."""
 FIRST = {"left to right": "leftmost", "top to bottom": "topmost"}
+
+
+class Side(NamedTuple):
+    """The number of a box that decides."""
+
+    name: str
+    edge: int | None
+    """Which of x0, y0, x1, y1; None for the width."""
+    largest: bool
+    """Whether the largest number comes first."""
+
+    def of(self, box: UnitBox) -> float:
+        return round(box[2] - box[0], 2) if self.edge is None else box[self.edge]
+
+    def now(self, value: float) -> str:
+        return f"{self.name} {value:.2f}"
+
+    def order(self, found: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+        return tuple(sorted(found, key=lambda pair: pair[1], reverse=self.largest))
+
+
+SIDES = {
+    "leftmost": Side("X", 0, largest=False), "topmost": Side("Y", 1, largest=False),
+    "rightmost": Side("X", 2, largest=True), "bottommost": Side("Y", 3, largest=True),
+    "smallest": Side("Width", None, largest=False), "largest": Side("Width", None, largest=True),
+}  # fmt: skip
 
 
 class Tally(NamedTuple):
@@ -31,6 +53,27 @@ class Tally(NamedTuple):
 
     def so_far(self, most: int | None = None) -> str:
         return ", ".join(f"{name} {value:.2f}" for name, value in self.first[:most])
+
+    def noted(self, most: int | None = None) -> str:
+        """As a thought says it before the next call."""
+        return f"{self.now}, so far {self.so_far(most)}."
+
+    def ended(self, most: str) -> str:
+        """As the last sentence says who comes first."""
+        return f"{self.now}; {most} is the {self.so_far(1)}."
+
+    def ordered(self) -> str:
+        return f"{self.now}; in order {self.so_far()}."
+
+    @property
+    def tied(self) -> bool:
+        """Whether rounding hides who comes first."""
+        return len(self.first) > 1 and self.first[0][1] == self.first[1][1]
+
+
+def against(a: Sequence[float], b: Sequence[float], words: str) -> str:
+    """Two things, by their left and upper edges, held against each other along both axes."""
+    return f"X {b[0]:.2f} against {a[0]:.2f}, y {b[1]:.2f} against {a[1]:.2f}: {words}."
 
 
 def tally(item: Item, drafts: Sequence[Draft]) -> Tally | None:
@@ -49,22 +92,21 @@ def look_back(item: Item, drafts: Sequence[Draft]) -> str:
     if item.template == "motion.leaver":
         lost = ", ".join(name for name, _ in found.first)
         return f"{found.now}, lost so far: {lost}." if lost else f"{found.now}."
-    return f"{found.now}, so far {found.so_far(None if item.template == 'space.order' else 1)}."
+    return found.noted(None if item.template == "space.order" else 1)
 
 
 def places(item: Item, drafts: Sequence[Draft]) -> Tally | None:
     """Edges or widths of the things that were found one by one on the picture."""
     side = SIDES[str(item.parameters["most"] if "most" in item.parameters else FIRST[str(item.parameters["way"])])]
+    asked = set(item.options) | set(item.parameters.get("things") or ())  # type: ignore[arg-type]
     found = dict[str, float]()
     box = None
     for draft in drafts:
-        box = one_box(draft)
+        name = str(draft.call.args.get("target"))
+        box = one_box(draft) if name in asked else None
         if box is not None:
-            found[str(draft.call.args["target"])] = measured(box, side)
-    if box is None:
-        return None
-    ordered = sorted(found.items(), key=lambda pair: pair[1], reverse=side in LARGEST)
-    return Tally(f"{NAMES[side]} {measured(box, side):.2f}", tuple(ordered))
+            found[name] = side.of(box)
+    return None if box is None else Tally(side.now(side.of(box)), side.order(found.items()))
 
 
 def corners(item: Item, drafts: Sequence[Draft]) -> Tally | None:
@@ -76,23 +118,23 @@ def corners(item: Item, drafts: Sequence[Draft]) -> Tally | None:
 def one_box(draft: Draft) -> UnitBox | None:
     """Of the one region that SEG found on the picture itself, as printed."""
     call, result = draft.call, draft.result
-    if call.tool != "SEG" or not result.ok or str(call.args.get("media", "")).startswith("View"):
+    if call.tool != "SEG" or not result.ok or looks_at_view(call):
         return None
     regions = result.output["regions"]
     x0, y0, x1, y1 = (round(float(v), 2) for v in regions[0]["box"])
     return (x0, y0, x1, y1) if len(regions) == 1 else None
 
 
-def measured(box: UnitBox, side: int) -> float:
-    """An edge, or the width."""
-    return box[side] if side < 4 else round(box[2] - box[0], 2)
+def looks_at_view(call: ToolCall) -> bool:
+    """Whether a call looks at a view, whose coordinates are its own."""
+    return str(call.args.get("media", "")).startswith("View")
 
 
 def losses(item: Item, drafts: Sequence[Draft]) -> Tally | None:
-    """Things whose tracks end before the clip does."""
+    """Things whose tracks end before the clip does; one that was followed over a stretch only is not known yet."""
     end = int(str(item.parameters["frames"])) - 1
     lost = dict[str, float]()
-    name, last = "", None
+    name, last, reached = "", None, False
     for draft in drafts:
         last = None
         if draft.call.tool == "SEG":
@@ -101,11 +143,12 @@ def losses(item: Item, drafts: Sequence[Draft]) -> Tally | None:
         if draft.call.tool == "TRK" and tracks:
             last = float(draft.result.output["tracks"][0]["last_s"])
             lost.pop(name, None)
-            if tracks[0].frames[-1] < end:
+            reached = tracks[0].frames[-1] >= end
+            if not reached and not {"end_s", "end_frame"} & set(draft.call.args):
                 lost[name] = last
     if last is None:
         return None
-    return Tally("To the end" if name not in lost else f"To {last:.2f} s", tuple(lost.items()))
+    return Tally("To the end" if reached else f"To {last:.2f} s", tuple(lost.items()))
 
 
 COUNTS = {

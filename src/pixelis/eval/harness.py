@@ -51,8 +51,7 @@ class TaskScore(NamedTuple):
     interval: tuple[float, float]
     """95 %: exact where scores are 0 or 1, else by the bootstrap."""
     valid_calls: float | None
-    """In percent; None where no call was made."""
-    """Percent of calls that their tool could read."""
+    """Percent of calls that their tool could read; None where no call was made."""
     answered: float
     """Percent of items that got an answer."""
     steps: float

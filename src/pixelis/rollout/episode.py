@@ -47,7 +47,7 @@ class Limits(Config):
     reminders: int = Field(default=2, ge=0)
     """How often a turn without a readable call or answer is forgiven."""
     refusals: int = Field(default=3, ge=1)
-    """Invalid calls one after another, after which nothing better is waited for."""
+    """Invalid calls one after another, after which only an answer is waited for."""
 
 
 class Query(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from pixelis.data.goals import GOALS, with_goal
-from pixelis.data.tallies import LARGEST, NAMES, SIDES, measured
+from pixelis.data.tallies import SIDES, Tally, against
 from pixelis.policy import script
 from pixelis.policy.ledger import KINDS, Ledger
 from pixelis.policy.pictures import Optics
@@ -66,27 +66,22 @@ def one_of_many_lines(rng: Generator) -> Drill:
 def find_each(rng: Generator) -> Drill:
     """Several things of the question, one after the other: which lies furthest to one side, or their order."""
     things = several(rng, 2, 4, thing if rng.random() < 0.7 else phrase)
-    side = int(rng.integers(6))
+    furthest = tuple(SIDES)[int(rng.integers(len(SIDES)))]
+    side = SIDES[furthest]
     most = 1 if rng.random() < 0.6 else len(things)
-    talk, seen, noted = list[tuple[str, ToolCall, str]](), list[tuple[str, float]](), ""
+    talk, kept, noted = list[tuple[str, ToolCall, str]](), Tally("", ()), ""
     for name in things:
         where = box(rng)
         talk.append(
             (f"{noted}Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), region(name, where, rng))
         )
-        value = measured(where, side)
-        seen = sorted([*seen, (name, value)], key=lambda pair: pair[1], reverse=side in LARGEST)
-        now, first = f"{NAMES[side]} {value:.2f}", ", ".join(f"{n} {v:.2f}" for n, v in seen[:most])
-        noted = f"{now}, so far {first}. "
+        value = side.of(where)
+        kept = Tally(side.now(value), side.order([*kept.first, (name, value)]))
+        noted = f"{kept.noted(most)} "
+    listed = ", ".join(things)
     if most == 1:
-        last = f"{now}; {tuple(SIDES)[side]} is the {first}."
-        return f"Which is {tuple(SIDES)[side]}: {', '.join(things)}?", talk, last, seen[0][0]
-    return (
-        f"Sort {', '.join(things)}: {tuple(SIDES)[side]} first.",
-        talk,
-        f"{now}; in order {first}.",
-        ", ".join(n for n, _ in seen),
-    )
+        return f"Which is {furthest}: {listed}?", talk, kept.ended(furthest), kept.first[0][0]
+    return f"Sort {listed}: {furthest} first.", talk, kept.ordered(), ", ".join(name for name, _ in kept.first)
 
 
 def beside(rng: Generator) -> Drill:
@@ -103,7 +98,7 @@ def beside(rng: Generator) -> Drill:
         )
         for name, where, noted in zip(names, places, ("", f"X {ax:.2f}, y {ay:.2f}. "), strict=True)
     ]
-    last = f"X {bx:.2f} against {ax:.2f}, y {by:.2f} against {ay:.2f}: {way}."
+    last = against(places[0], places[1], way)
     return f"Seen from the {names[1]}, where is the {names[0]}: left, right, above or below?", talk, last, way
 
 

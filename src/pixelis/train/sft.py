@@ -11,6 +11,8 @@ How it departs from the paper:
 - The learning rate follows the share of examples that were visited, so that any batching has the same schedule.
 - The tags around a call weigh w_act too: they are part of the action.
 - A batch is a number of tokens; its examples have similar lengths, so that little of it is filling.
+- The exported policy's logits are divided by a temperature that undoes label smoothing (`tempering`); dev losses are
+  those of training, before it.
 - A policy from random weights may begin with drills (`drills`) and learn by Muon (`optimizers`); the paper starts from
   an instruct model, and the defaults know neither.
 
@@ -122,7 +124,8 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
             if not state.batches or watch.save_due(config.save_minutes, config.log_every, us):
                 save_state(out, watch.stamp(), sources, student, optimizer, us)
         show(watch.now(math.nan, len(pool), "g_φ and h_ψ"))
-        temperature = temper(taught, dev, held_out, config.batch_tokens, us)
+        smoothed = held_out if config.temper and config.label_smoothing > 0.0 else []
+        temperature = temper(taught, dev, smoothed, config.batch_tokens, us)
         scores = export(config, taught, card, corpus, state, train, pool, out, us, watch, temperature)
         log.close()
     return SftReport(

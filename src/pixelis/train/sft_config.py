@@ -63,6 +63,8 @@ class SftConfig(Config):
     alpha_tool: float = Field(default=0.2, ge=0.0)
     """Weight of the argument heads' loss."""
     label_smoothing: float = Field(default=0.05, ge=0.0, lt=1.0)
+    temper: bool = True
+    """Whether the exported policy's logits are divided by a temperature that undoes label smoothing (`tempering`)."""
     grad_norm: float = Field(default=1.0, gt=0.0)
     """Cap on the norm of the gradient."""
     drill_steps: int = Field(default=0, ge=0)

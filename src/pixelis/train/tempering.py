@@ -3,7 +3,8 @@
 Smoothing with ε leaves about ε of every token's probability on tokens that nobody would write. The likeliest token does
 not mind; a rollout of a hundred tokens, sampled, does: nano's was right one time in ten. Not in the paper: T is fitted
 on dev by plain cross-entropy, and logits over T are what the exported policy says at temperature 1. T goes into the
-final norm, so that any program that opens the checkpoint samples from the same distribution.
+final norm, so that any program that opens the checkpoint samples from the same distribution. dev-cal is not touched:
+the calibrators of phase 3 are fitted on it, and it must be new to them.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from pixelis.train.lessons import Student
 from pixelis.train.prepared import Prepared
 from pixelis.train.starting import Lesson
 
-TEMPERATURES = tuple(2.0 ** (k / 8) for k in range(-16, 9))
-"""Where T is looked for: 1/4 to 2, in steps of 9 %."""
-MOST_EXAMPLES = 1000
+GRID = tuple(2.0 ** (k / 8) for k in range(-16, 9))
+"""Where T is looked for: 1/4 to 2, in steps of 9 %. Its sums add up over batches and processes: no logits are kept."""
+DEV_EXAMPLES = 1000
+"""Some hundred thousand tokens, for one number."""
 
 
 def temper(taught: Any, dev: Prepared, pool: list[Lesson], batch_tokens: int, us: Crew) -> float:
@@ -30,13 +32,13 @@ def temper(taught: Any, dev: Prepared, pool: list[Lesson], batch_tokens: int, us
         return 1.0
     student: Student = getattr(taught, "module", taught)
     policy = student.policy
-    sums = torch.zeros(len(TEMPERATURES), dtype=torch.float64, device=policy.device)
-    for _, given, said in readings(taught, dev, pool[:MOST_EXAMPLES], batch_tokens, us):
+    sums = torch.zeros(len(GRID), dtype=torch.float64, device=policy.device)
+    for _, given, said in readings(taught, dev, pool[:DEV_EXAMPLES], batch_tokens, us):
         targets = policy.open_places[given.targets]
         sums += torch.stack(
-            [nn.functional.cross_entropy(said.logits / t, targets, reduction="sum").double() for t in TEMPERATURES]
+            [nn.functional.cross_entropy(said.logits / t, targets, reduction="sum").double() for t in GRID]
         )
-    fitted = TEMPERATURES[int(us.add(sums).argmin())]
+    fitted = GRID[int(us.add(sums).argmin())]
     scale_logits(student, fitted)
     return fitted
 

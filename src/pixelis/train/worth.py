@@ -69,7 +69,7 @@ def known_of(loaded: Loaded, name: str) -> Known:
     found = {key: value for key, value in loaded.heads.items() if key in own}
     wanted = {key for key in own if not key.startswith("readout.")}  # the readout has done its work
     statistics = loaded.card.statistics
-    if not wanted <= set(found) or not {"coherence", "tokens"} <= set(statistics):
+    if not wanted <= set(found) or "coherence" not in statistics or "entropy" not in statistics.get("tokens", {}):
         raise ConfigError(f"{name} has no g_φ, h_ψ or statistics of phase 1: train it with `pixelis train sft` first")
     heads.load_state_dict({**own, **found})
     heads.eval().requires_grad_(False)
