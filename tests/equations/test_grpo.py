@@ -46,6 +46,17 @@ def test_a_rollout_without_a_reward_stands_aside():
     assert group_advantage([[1, float("inf"), 0], [5, 5, 5]]) == pytest.approx(np.array([[1, 0, -1], [0, 0, 0]]))
 
 
+def test_with_the_spread_of_the_batch_a_group_that_agrees_speaks_softly():
+    # differences 0.5, −0.5, 0.1, −0.1: their mean square is 0.13
+    found = group_advantage([[1, 0], [0.2, 0.0]], spread="batch")
+    assert found == pytest.approx(np.array([[0.5, -0.5], [0.1, -0.1]]) / 0.13**0.5)
+    # an unknown reward stands aside: differences 0.5, −0.5, 0, and a mean square of 0.5 / 3
+    found = group_advantage([[1, 0], [NAN, 3.0]], spread="batch")
+    assert found == pytest.approx(np.array([[0.5, -0.5], [0.0, 0.0]]) / (0.5 / 3) ** 0.5)
+    assert group_advantage([[3, 3], [0.1 + 0.2, 0.3]], spread="batch").tolist() == [[0, 0], [0, 0]]
+    assert group_advantage([[NAN, NAN]], spread="batch").tolist() == [[0, 0]]
+
+
 def test_a_single_number_is_no_group():
     with pytest.raises(ValueError, match="want the rewards of a group"):
         group_advantage(1.0)

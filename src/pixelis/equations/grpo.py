@@ -12,10 +12,15 @@ from torch import Tensor
 from pixelis.equations.zscore import zscore
 
 Normalisation = Literal["sequence", "token"]
+Spread = Literal["group", "batch"]
 
 
-def group_advantage(rewards: ArrayLike) -> NDArray[np.float64]:
+def group_advantage(rewards: ArrayLike, *, spread: Spread = "group") -> NDArray[np.float64]:
     """A = (R − mean) / std inside each group, (..., K) giving (..., K), population std (subsec:ccrft).
+
+    With `spread="batch"` the mean is the group's and the std that of all such differences in the batch: a group that
+    agrees on its answer, and differs in its intrinsic terms alone, then speaks as softly as those terms are weighed,
+    where its own std would make it as loud as a group that was half right.
 
     A group whose rewards are all equal teaches nothing: zeros, not noise blown up. So does a group of one. A rollout
     whose reward is NaN or infinite gets 0 and takes no part in the statistics of its group.
@@ -24,7 +29,13 @@ def group_advantage(rewards: ArrayLike) -> NDArray[np.float64]:
     if R.ndim == 0:
         raise ValueError("rewards are a single number, want the rewards of a group")
     # a reward is a sum of terms around 1: equal sums may differ by their rounding even where they come out near 0
-    return zscore(R, axis=-1, least_spread=1e-8)
+    if spread == "group":
+        return zscore(R, axis=-1, least_spread=1e-8)
+    R = np.where(np.isfinite(R), R, np.nan)
+    counts = np.isfinite(R).sum(-1, keepdims=True)
+    centred = np.where(counts, R - np.nansum(R, axis=-1, keepdims=True) / np.maximum(counts, 1), np.nan)
+    std = float(np.sqrt(np.nanmean(centred**2))) if np.isfinite(centred).any() else 0.0
+    return np.nan_to_num(centred / std) if std > 1e-8 else np.zeros_like(R)
 
 
 def top_k(rewards: ArrayLike, *, k: int = 8) -> tuple[int, ...]:

@@ -240,9 +240,9 @@ def advantages_of(rewards: NDArray[np.float64], config: RftConfig) -> NDArray[np
     """(B,) advantages inside each group of the K best; NaN for a rollout that is not kept."""
     groups = rewards.reshape(-1, config.samples)
     out = np.full_like(groups, np.nan)
-    for row, own in enumerate(groups):
-        kept = list(top_k(own, k=config.group))
-        out[row, kept] = group_advantage(own[kept])
+    kept = np.array([top_k(own, k=config.group) for own in groups])  # (G, K)
+    best = np.take_along_axis(groups, kept, axis=1)
+    np.put_along_axis(out, kept, group_advantage(best, spread=config.spread), axis=1)
     return out.ravel()
 
 

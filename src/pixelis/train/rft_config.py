@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from pixelis.config import Config
+from pixelis.equations.grpo import Spread
 from pixelis.rollout.episode import Limits
 from pixelis.train.sft_config import DeviceSettings, LoraSettings
 
@@ -88,6 +89,8 @@ class RftConfig(Config):
     clip: float = Field(default=0.2, gt=0.0)
     """ε of GRPO."""
     per: Literal["sequence", "token"] = "sequence"
+    spread: Spread = "group"
+    """Whose standard deviation advantages are divided by: the group's, or that of the whole batch."""
     grad_norm: float = Field(default=1.0, gt=0.0)
     lr_dynamics: float = Field(default=5e-5, gt=0.0)
     """Of h_ψ (supp:et_dynamics)."""
