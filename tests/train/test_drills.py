@@ -27,7 +27,7 @@ def test_whatever_a_call_or_an_answer_says_was_given_before(make):
             target = call.args.get("target")
             assert target is None or target in question
             known += "\n" + said
-        if make is drills_pages.sums:
+        if make in (drills_pages.sums, drills_pages.digits):
             continue  # a result is new, and the thought works it out
         assert all(part in known and part in thought for part in answer.replace(",", " ").split())
 

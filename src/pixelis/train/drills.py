@@ -114,7 +114,11 @@ def one_of_many_regions(rng: Generator) -> Drill:
         (f"Find the {name}.", ToolCall(tool="SEG", args={"target": name}), told),
         (f"The {order} one.", ToolCall(tool="PROP", args={"box": list(places[k]), "attributes": ["colour"]}), "seen"),
     ]
-    return f"How many {name}s are there?", talk, f"Found {count}.", str(count)
+    asked = str(rng.choice(HOW_MANY)).format(name)
+    return asked, talk, f"Found {count}.", str(count)
+
+
+HOW_MANY = ("How many {} are there?", "Count the {} in the photo.", "How many {} can you see?")
 
 
 def one_by_one(rng: Generator) -> Drill:

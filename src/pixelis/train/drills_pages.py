@@ -109,12 +109,24 @@ def where_they_cross(rng: Generator) -> Drill:
 
 def all_lines(rng: Generator) -> Drill:
     """Every line of a sign one after another, or its first alone."""
-    texts = several(rng, 1, 4, lambda r: " ".join(several(r, 1, 3, shouted)))
-    page = [line_at(text, 0.4, 0.1 + 0.2 * k, rng) for k, text in enumerate(texts)]
-    if rng.random() < 0.3:
-        return "What is the title?", [read(page)], f"The first line is {texts[0]}.", texts[0]
-    whole = " ".join(texts)
-    return "What does the sign say?", [read(page)], f"It says {whole}.", whole
+    if rng.random() < 0.5:
+        texts = several(rng, 1, 4, lambda r: " ".join(several(r, 1, 3, shouted)))
+        whole = " ".join(texts)
+        return str(rng.choice(SIGN)), [read(lines_down(texts, rng))], f"It says {whole}.", whole
+    texts = several(rng, 2, 8, lambda r: " ".join(several(r, 1, 9, shouted)))
+    return str(rng.choice(TOP)), [read(lines_down(texts, rng))], f"The first line is {texts[0]}.", texts[0]
+
+
+SIGN = ("What does the sign say?", "What is written here?", "Read the text.", "What does it say?")
+TOP = (
+    "What is the title?", "What is the heading?", "What does the first line say?", "What is the top line of the page?",
+    "What is the heading of the page?", "What does the first line of the page say?",
+)  # fmt: skip
+
+
+def lines_down(texts: list[str], rng: Generator) -> list[Line]:
+    """Lines of a page from top to bottom."""
+    return [line_at(text, 0.4, 0.06 + 0.88 * k / len(texts), rng) for k, text in enumerate(texts)]
 
 
 def shouted(rng: Generator) -> str:
@@ -129,10 +141,21 @@ def sums(rng: Generator) -> Drill:
     for _ in range(int(rng.integers(1, 6))):
         a, b = (int(v) for v in rng.integers(10, 100 if rng.random() < 0.8 else 400, 2))
         tasks.append((a, "+", b) if rng.random() < 0.5 else (max(a, b), "-", min(a, b)))
-    page = [line_at(f"{a} {sign} {b}", 0.4, 0.1 + 0.15 * k, rng) for k, (a, sign, b) in enumerate(tasks)]
+    page = lines_down([f"{a} {sign} {b}" for a, sign, b in tasks], rng)
     results = [str(a + b if sign == "+" else a - b) for a, sign, b in tasks]
     written = "; ".join(worked(*task) for task in tasks)
     return "Solve what is written.", [read(page)], f"{written}.", ", ".join(results)
 
 
-DRILLS = (along_a_row, down_a_column, where_they_cross, all_lines, sums, sums)
+def digits(rng: Generator) -> Drill:
+    """What two digits give, many at once."""
+    tasks = list[str]()
+    for _ in range(int(rng.integers(8, 16))):
+        a, b = (int(v) for v in rng.integers(0, 10, 2))
+        tasks.append(f"{a} + {b} = {a + b}" if rng.random() < 0.5 else f"{a + b} - {b} = {a}")
+    asked = ", ".join(task.partition(" = ")[0] for task in tasks)
+    page = lines_down([asked], rng)
+    return "Solve what is written.", [read(page)], f"{', '.join(tasks)}.", tasks[-1].rpartition(" ")[2]
+
+
+DRILLS = (along_a_row, down_a_column, where_they_cross, all_lines, sums, digits, digits)

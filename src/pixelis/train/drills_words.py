@@ -29,9 +29,21 @@ def thing(rng: Generator) -> str:
 def phrase(rng: Generator) -> str:
     """Something to look for."""
     kind = rng.random()
-    if kind < 0.5:
+    if kind < 0.35:
         return thing(rng)
-    return str(rng.choice(COCO_NAMES)) if kind < 0.7 else word(rng)
+    return noun(rng) if kind < 0.7 else word(rng)
+
+
+def noun(rng: Generator) -> str:
+    """What people ask for in photographs; half of them as several."""
+    name = str(rng.choice(COCO_NAMES))
+    return name if rng.random() < 0.5 else plural(name)
+
+
+def plural(name: str) -> str:
+    if name == "person":
+        return "people"
+    return f"{name}es" if name.endswith(("s", "sh", "ch")) else f"{name}s"
 
 
 def word(rng: Generator) -> str:
