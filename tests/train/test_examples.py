@@ -9,9 +9,11 @@ from pixelis.media.image import Image
 from pixelis.policy.ledger import Place, check
 from pixelis.policy.nano import NANO_STYLE
 from pixelis.policy.pictures import Optics, Picture
+from pixelis.policy.quoting import in_words, lines_read, quote_of
 from pixelis.policy.script import call_text
+from pixelis.policy.tokens import Tokens, train_tokenizer
 from pixelis.train.examples import ACTION, ANSWER, COLUMNS, PROMPT, example_of, footprint_weights
-from pixelis.train.prepared import Prepared, chunk_path, prepare, tool_schemas
+from pixelis.train.prepared import Prepared, chunk_path, corpus_texts, prepare, tool_schemas
 
 OPTICS = Optics(patch=8)
 
@@ -28,6 +30,21 @@ def test_an_example_spells_the_calls_and_the_answer_of_its_trace(corpus, tokens,
         assert words == f"<tool_call>{call_text(step.call)}</tool_call><|im_end|>"
     assert tokens.decode(example.ids[example.kinds == ANSWER]) == f"<answer>{trace.answer}</answer><|im_end|>"
     check(example.ledger, tokens)
+
+
+def test_an_answer_that_was_read_is_quoted_where_the_tokenizer_can(corpus):
+    schemas = tool_schemas()
+    able = Tokens(train_tokenizer(corpus_texts(corpus), schemas, vocabulary=300, quotes=True))
+    quoted = 0
+    for record in corpus.records(split="train", accepted=True):
+        lines = lines_read(step.result for step in record.trace.steps)
+        quote = quote_of(record.trace.answer, lines)
+        example = example_of(record, corpus.media(record), able, NANO_STYLE, OPTICS, schemas)
+        said = able.decode(example.ids[example.kinds == ANSWER])
+        assert said == f"<answer>{quote or record.trace.answer}</answer><|im_end|>"
+        assert in_words(said, lines) == f"<answer>{record.trace.answer}</answer><|im_end|>"
+        quoted += quote is not None
+    assert quoted > 0
 
 
 def test_a_head_reads_at_the_token_that_opens_the_call(tokens, train):

@@ -125,13 +125,16 @@ def called(thought: str, call: ToolCall, *, step: int) -> list[Piece]:
     ]
 
 
-def answered(thought: str, answer: str, *, step: int) -> list[Piece]:
-    """The last turn."""
+def answered(thought: str, answer: str, *, step: int, quote: str | None = None) -> list[Piece]:
+    """The last turn; `quote` stands for the answer (`quoting`), also where the thought names it last."""
     words = f"{thought}\n" if thought else ""
+    before, named, after = words.rpartition(answer) if quote else ("", "", words)
     return [
-        Words(words, "thought", step=step),
+        Words(before, "thought", step=step),
+        *([Words(str(quote), "thought", control=True, step=step)] if named else []),
+        Words(after, "thought", step=step),
         Words("<answer>", "answer", control=True, step=step),
-        Words(answer, "answer", step=step),
+        Words(quote or answer, "answer", control=quote is not None, step=step),
         Words("</answer><|im_end|>", "answer", control=True, step=step),
     ]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pixelis.errors import ConfigError
+from pixelis.policy.quoting import QUOTES
 from pixelis.policy.template import CHAT_TEMPLATE
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
@@ -58,6 +59,11 @@ class Tokens:
         return len(self.tokenizer)
 
     @property
+    def quotes(self) -> bool:
+        """Whether answers that were read are quoted (`quoting`)."""
+        return all(quote in self.control for quote in QUOTES)
+
+    @property
     def tags_are_tokens(self) -> bool:
         """Whether calls and answers are opened and closed by tokens of their own."""
         return all(tag in self.control for tag in TAGS)
@@ -83,8 +89,10 @@ class Tokens:
         return list(self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def train_tokenizer(texts: Iterable[str], schemas: Sequence[dict[str, Any]], *, vocabulary: int = 1600) -> Any:
-    """nano's tokenizer: byte-level BPE with one token for each coordinate and each key of a call."""
+def train_tokenizer(
+    texts: Iterable[str], schemas: Sequence[dict[str, Any]], *, vocabulary: int = 1600, quotes: bool = False
+) -> Any:
+    """nano's tokenizer: byte-level BPE with one token for each coordinate, each key of a call, perhaps each quote."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -103,7 +111,8 @@ def train_tokenizer(texts: Iterable[str], schemas: Sequence[dict[str, Any]], *, 
     )
     inner.train_from_iterator(kept, trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, clean_up_tokenization_spaces=False)
-    tokenizer.add_tokens([AddedToken(t, special=True, normalized=False) for t in (*SPECIALS, *TAGS)])
+    control = (*SPECIALS, *TAGS, *(QUOTES if quotes else ()))
+    tokenizer.add_tokens([AddedToken(t, special=True, normalized=False) for t in control])
     tokenizer.pad_token, tokenizer.eos_token = SPECIALS[0], SPECIALS[2]
     coordinates = [AddedToken(f"{k / 100:.2f}", normalized=False, single_word=True) for k in range(101)]
     # In a box a coordinate takes the sign behind it, so that each stands next to the one before; in a text the space.

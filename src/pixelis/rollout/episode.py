@@ -20,6 +20,7 @@ from pixelis.config import Config
 from pixelis.errors import ConfigError, MediaError, TraceError
 from pixelis.media import MediaSet
 from pixelis.policy.ledger import Ledger
+from pixelis.policy.quoting import QUOTE, in_words, lines_read
 from pixelis.policy.script import Kind, Piece, Style, Words, observed, reminded
 from pixelis.policy.tokens import Tokens
 from pixelis.tools.results import Execution, ToolCall, ToolResult
@@ -30,6 +31,7 @@ from pixelis.trace.schema import Draft, Trace, canonical_json, require_shallow, 
 
 Ended = Literal["answered", "steps", "tokens", "seconds", "no_call", "stuck", "refused"]
 """`stuck`: one invalid call after another. `refused`: a server would not have the conversation any further."""
+UNREAD = "Nothing has been read that could be quoted. Call a tool, or answer in words."
 REMINDER = "That was neither a call nor an answer. Call one tool, or answer."
 
 
@@ -134,6 +136,14 @@ def read_tokens(ids: list[int], tokens: Tokens) -> Said:
     return with_call(Said(thought, at, "action"), read_call(text + CLOSE if closed else text, 0)[0])
 
 
+def spelt(said: Said, lines: Sequence[str]) -> Said:
+    """A turn with its quotes in words; an answer that quotes what was never read is none."""
+    if said.answer is not None and not lines and QUOTE.search(said.answer):
+        return said._replace(answer=None, kind="thought", slip=UNREAD)
+    answer = None if said.answer is None else in_words(said.answer, lines)
+    return said._replace(thought=in_words(said.thought, lines), answer=answer)
+
+
 def read_letters(ids: list[int], tokens: Tokens) -> Said:
     """The same for a tokenizer that spells its tags: whichever opens first decides."""
     text = tokens.decode(ids)
@@ -208,7 +218,8 @@ class Episode:
 
     def speak(self, ids: Sequence[int], logprobs: Sequence[float], tokens: Tokens) -> Said:
         """A whole turn of the policy, into the ledger: thought up to the tag, action or answer from there on."""
-        self.said = said = read_turn(ids, tokens)
+        said = read_turn(ids, tokens)
+        self.said = said = spelt(said, lines_read(d.result for d in self.drafts)) if tokens.quotes else said
         self.cut = not ids or ids[-1] != tokens.end
         before: list[Kind] = ["thought"] * said.opens_at
         kinds = before + [said.kind] * (len(ids) - said.opens_at)

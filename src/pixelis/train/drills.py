@@ -18,6 +18,7 @@ from pixelis.data.tallies import SIDES, Tally, against
 from pixelis.policy import script
 from pixelis.policy.ledger import KINDS, Ledger
 from pixelis.policy.pictures import Optics
+from pixelis.policy.quoting import quote_of
 from pixelis.policy.script import Style
 from pixelis.policy.tokens import Tokens
 from pixelis.tools.base import coordinates
@@ -175,10 +176,14 @@ def copied(rng: Generator) -> Drill:
     """Several words of any letters, said again in order: nothing but copying."""
     words = several(rng, 2, 8, word)
     said = " ".join(words)
-    talk: Talk = [("Read it.", ToolCall(tool="OCR", args={}), f'"{said}" at {coordinates(box(rng))}')]
+    talk: Talk = [
+        ("Read it.", ToolCall(tool="OCR", args={}), f'"{said}" at {coordinates(where := box(rng))}'),
+        (f'A closer look at "{said}".', ToolCall(tool="ZOOM", args={"box": list(where)}), "view"),
+    ]
     return "What does it say?", talk, f'It reads "{said}".', said
 
 
+LINE = re.compile(r'"([^"]*)" at \[')
 WAYS = ("left", "right", "up", "down", "up-left", "up-right", "down-left", "down-right", "still")
 DRILLS = (
     read_a_thing, one_of_many_lines, find_each, find_each, beside, one_of_many_regions, one_by_one, at_a_moment,
@@ -201,7 +206,8 @@ def drill(rng: Generator, tokens: Tokens, style: Style, optics: Optics) -> Examp
         result = ToolResult(tool=call.tool, status="ok", text=said)
         pieces += script.called(words, call, step=step)
         pieces += script.told(result, step=step)
-    pieces += script.answered(thought, answer, step=len(talk) + 1)
+    quote = quote_of(answer, printed(talk)) if tokens.quotes else None
+    pieces += script.answered(thought, answer, step=len(talk) + 1, quote=quote)
     ledger = Ledger()
     ledger.give(pieces, tokens, optics)
     ids = np.array(ledger.ids, dtype=np.int32)
@@ -211,6 +217,12 @@ def drill(rng: Generator, tokens: Tokens, style: Style, optics: Optics) -> Examp
         id="drill", family="drill", difficulty=1, accepted=True, ids=ids, kinds=kinds, step_of=step_of,
         output_of=outputs(ids, kinds, step_of, tokens), places=(), steps=no_steps(),
     )  # fmt: skip
+
+
+def printed(talk: Talk) -> list[str]:
+    """The lines of the last OCR call, as its result prints them."""
+    read = [said for _, call, said in talk if call.tool == "OCR"]
+    return LINE.findall(read[-1]) if read else []
 
 
 def drill_batch(rng: Generator, tokens: Tokens, style: Style, optics: Optics, batch_tokens: int) -> list[Example]:

@@ -21,6 +21,7 @@ from pixelis.media import MediaSet
 from pixelis.policy import script
 from pixelis.policy.ledger import KINDS, Ledger, Place, check
 from pixelis.policy.pictures import Optics, Picture
+from pixelis.policy.quoting import lines_read, quote_of
 from pixelis.policy.script import SAMPLED, Style
 from pixelis.policy.tokens import Tokens
 from pixelis.tools.results import ToolCall, ToolResult
@@ -154,7 +155,8 @@ def example_of(
         ledger.give(script.observed(step.result, view, media, style, step=number), tokens, optics)
     thought, answer = ("", record.item.answer) if not record.accepted else (record.trace.answer_thought, "")
     answer = answer or record.trace.answer or record.item.answer
-    ledger.give(script.answered(thought, answer, step=len(steps) + 1), tokens, optics)
+    quote = quote_of(answer, lines_read(step.result for step in steps)) if tokens.quotes else None
+    ledger.give(script.answered(thought, answer, step=len(steps) + 1, quote=quote), tokens, optics)
     check(ledger, tokens)
     ids = np.array(ledger.ids, dtype=np.int32)
     kinds = np.array([KINDS.index(kind) for kind in ledger.kinds], dtype=np.uint8)

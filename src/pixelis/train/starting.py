@@ -50,7 +50,9 @@ def begin_student(config: SftConfig, corpus: Corpus) -> tuple[Student, Card]:
 def begin_policy(config: SftConfig, corpus: Corpus) -> tuple[Policy, Card]:
     """nano with random weights and a tokenizer of this corpus, or a checkpoint; LoRA around it where it is wanted."""
     if config.init == "nano":
-        tokenizer = train_tokenizer(corpus_texts(corpus), tool_schemas(), vocabulary=config.nano.vocabulary)
+        texts, schemas = corpus_texts(corpus), tool_schemas()
+        quotes = not config.answers_only  # who answers at once has read nothing
+        tokenizer = train_tokenizer(texts, schemas, vocabulary=config.nano.vocabulary, quotes=quotes)
         policy = build_nano(config.nano, Tokens(tokenizer), seed=config.seed, style=config.style or NANO_STYLE)
         policy, card = policy.to(config.device), Card(name=config.name)
     else:
