@@ -109,15 +109,19 @@ def where_they_cross(rng: Generator) -> Drill:
 
 def all_lines(rng: Generator) -> Drill:
     """Every line of a sign one after another, or its first alone."""
-    if rng.random() < 0.5:
-        texts = several(rng, 1, 4, lambda r: " ".join(several(r, 1, 3, shouted)))
+    page, all_of_it = rng.random() < 0.5, rng.random() < 0.5
+    words = 9 if page else 3
+    texts = several(rng, 1 if all_of_it else 2, 8 if page else 4, lambda r: " ".join(several(r, 1, words, shouted)))
+    if all_of_it:
         whole = " ".join(texts)
         return str(rng.choice(SIGN)), [read(lines_down(texts, rng))], f"It says {whole}.", whole
-    texts = several(rng, 2, 8, lambda r: " ".join(several(r, 1, 9, shouted)))
     return str(rng.choice(TOP)), [read(lines_down(texts, rng))], f"The first line is {texts[0]}.", texts[0]
 
 
-SIGN = ("What does the sign say?", "What is written here?", "Read the text.", "What does it say?")
+SIGN = (
+    "What does the sign say?", "What is written here?", "Read the text.", "What does it say?", "Read the page.",
+    "What does the page say?", "What does the notice say?", "What is written on the sign?", "What does the text say?",
+)  # fmt: skip
 TOP = (
     "What is the title?", "What is the heading?", "What does the first line say?", "What is the top line of the page?",
     "What is the heading of the page?", "What does the first line of the page say?",
