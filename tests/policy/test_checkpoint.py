@@ -51,7 +51,7 @@ def test_nothing_in_it_is_a_pickle(folder: Path):
 def test_a_file_that_is_cut_off_is_one_clear_line(folder: Path, name: str):
     path = folder / name
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=name) as caught:
         load_checkpoint(str(folder))
     assert "\n" not in str(caught.value)
 
@@ -62,6 +62,12 @@ def test_a_missing_file_is_one_clear_line(folder: Path, name: str):
     with pytest.raises(ConfigError) as caught:
         load_checkpoint(str(folder))
     assert "\n" not in str(caught.value)
+
+
+def test_our_own_checkpoint_without_its_card_is_not_taken_for_somebody_elses(folder: Path):
+    (folder / "pixelis.json").unlink()
+    with pytest.raises(ConfigError, match=r"pixelis\.json is missing"):
+        load_checkpoint(str(folder))
 
 
 def test_a_tensor_that_is_missing_is_named_and_not_filled_at_random(folder: Path):

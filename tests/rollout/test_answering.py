@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from pixelis.policy.ledger import Ledger
-from pixelis.rollout.answering import settled
+from pixelis.rollout.answering import settled, sureness
 from pixelis.rollout.episode import Ended, Rollout
 from pixelis.tools.results import ToolCall, ToolResult
-from pixelis.trace.schema import Draft, seal_trace
+from pixelis.trace.schema import Draft, MediaRecord, seal_trace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -38,6 +38,21 @@ def test_one_sample_is_the_answer_with_its_own_confidence():
 
 def test_an_answer_for_which_nothing_was_found_is_half_as_sure():
     assert settled([sample("no", 0.8, found=False)], 1.0).confidence == pytest.approx(0.4)
+
+
+def test_an_answer_about_a_picture_that_nobody_looked_at_is_half_as_sure():
+    asked = {"query": "Wie viele?", "origin": "policy:test", "created_at": NOW, "pixelis": "0"}
+    size = {"width": 9, "height": 9, "frame_count": 1, "duration_s": 0.0}
+    picture = MediaRecord(name="Image_0", kind="image", sha256="0" * 64, **size)
+    blind = seal_trace(media=(picture,), steps=[], answer="4", answer_confidence=0.8, **asked)
+    assert sureness(blind) == pytest.approx(0.4)
+    assert sureness(seal_trace(media=(), steps=[], answer="4", answer_confidence=0.8, **asked)) == pytest.approx(0.8)
+
+
+def test_a_long_guess_is_cut():
+    found = settled([sample("of Add: " * 60, 0.01)], 1.0)
+    assert len(found.reason) < 160
+    assert "…" in found.reason
 
 
 def test_equal_chains_are_one_vote_however_often_they_are_drawn():

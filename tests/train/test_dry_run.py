@@ -13,6 +13,17 @@ from pixelis.train.sft_config import SftConfig
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
+@pytest.mark.parametrize("name", ["nano", "qwen3vl-8b"])
+def test_without_a_corpus_parameters_and_memory_are_told(name, tmp_path):
+    overrides = [f"corpus={tmp_path / 'none'}"]
+    for reckon, schema, phase in ((dry_run, SftConfig, "sft"), (dry_run_rft, RftConfig, "rft")):
+        plan = reckon(load_config(schema, CONFIGS / name / f"{phase}.yaml", overrides))
+        assert plan.parameters > 1_000_000
+        assert plan.memory.total > 0.0
+        assert plan.tokens_per_example == 0.0
+        assert any("is not there yet" in note for note in plan.notes)
+
+
 def test_the_8b_has_its_published_number_of_parameters_and_fits(corpus):
     overrides = [f"corpus={corpus.folder}"]
     plan = dry_run(load_config(SftConfig, CONFIGS / "qwen3vl-8b" / "sft.yaml", overrides))

@@ -97,20 +97,28 @@ def as_object(found: Answer, model: str, page: Path | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
+SAID_LETTERS = 200
+"""Of a tool's result, in the terminal."""
+
+
 def print_answer(found: Answer) -> None:
+    from pixelis.rollout.answering import backed, shortened
+
     console = stdout()
     for number, step in enumerate(found.trace.steps, start=1):
         given = ", ".join(f"{key}={value}" for key, value in step.call.args.items())
         said = (step.result.text or step.result.error or step.result.status).splitlines()
         console.print(f"[dim]{number}.[/] {escaped(step.thought)}")
         console.print(f"   [bold]{escaped(step.call.tool)}[/] {escaped(given)}")
-        console.print(f"   [dim]{escaped(said[0][:200]) if said else ''}[/]")
+        console.print(f"   [dim]{escaped(shortened(said[0], SAID_LETTERS)) if said else ''}[/]")
     if found.trace.answer_thought:
         console.print(f"[dim]{escaped(found.trace.answer_thought)}[/]")
     if found.answer is None:
         console.print(f"[yellow]I cannot tell[/]: {escaped(found.reason)}")
     else:
         console.print(f"[bold]{escaped(found.answer)}[/]  [dim]confidence {found.confidence:.2f}[/]")
+        if not backed(found.trace):
+            console.print("[yellow]no call succeeded: nothing that was looked at backs this answer[/]")
     if len(found.votes) > 1:
         shown = ", ".join(f"{vote.answer} {vote.share:.0%}" for vote in found.votes[:5])
         console.print(f"[dim]votes: {escaped(shown)}[/]")

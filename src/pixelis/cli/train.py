@@ -223,11 +223,14 @@ def print_plan(plan: Plan, settings: SftConfig | RftConfig, *, as_json: bool) ->
         f"copies to compute with {memory.copies:.2f}, activations about {memory.activations:.2f}; "
         + ("fits" if plan.fits else "DOES NOT FIT")
     )
-    typer.echo(f"{plan.what:<17}{plan.examples:,} of about {plan.tokens_per_example:,.0f} tokens")
-    typer.echo(f"tokens           {plan.tokens:,} in {plan.over}")
-    typer.echo(
-        f"cost             {plan.flops:.2e} operations, about {as_time(plan.hours)}"
-        + (f", about ${plan.cost:,.2f} at ${device.per_hour:g} a device and hour" if device.per_hour else "")
-    )
+    if plan.tokens_per_example:
+        typer.echo(f"{plan.what:<17}{plan.examples:,} of about {plan.tokens_per_example:,.0f} tokens")
+        typer.echo(f"tokens           {plan.tokens:,} in {plan.over}")
+        typer.echo(
+            f"cost             {plan.flops:.2e} operations, about {as_time(plan.hours)}"
+            + (f", about ${plan.cost:,.2f} at ${device.per_hour:g} a device and hour" if device.per_hour else "")
+        )
+    else:
+        typer.echo("tokens, cost     unknown without a corpus")
     for note in plan.notes:
         typer.echo(f"note             {printable(note)}")

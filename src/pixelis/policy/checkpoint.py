@@ -141,14 +141,46 @@ def load_checkpoint(name: str, *, device: str = "cpu", dtype: torch.dtype | Lite
         model, loading = opened
         heads = load_file(folder / HEADS) if (folder / HEADS).is_file() else {}
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ConfigError(f"{name}: the model cannot be opened ({reason})") from error
+        raise ConfigError(f"{name}: the model cannot be opened ({reason_of(error, folder)})") from error
+    if folder.is_dir() and tokens.tags_are_tokens and not (folder / CARD).exists():
+        raise ConfigError(f"{name}: {CARD} is missing, without which nobody knows how this policy was taught to look")
     if lost := sorted(loading["missing_keys"]):  # transformers fills them at random and goes on
         raise ConfigError(f"{name}: {len(lost)} tensors are missing, the first {lost[0]}")
     if model.config.model_type != "qwen3_vl":
         raise ConfigError(f"{name} is a {model.config.model_type}: want the Qwen3-VL architecture (qwen3_vl)")
     policy = Policy(model, tokens, card.style, optics_of(folder, model), tap=card.tap).to(torch.device(device))
     return Loaded(policy.eval(), card, heads)
+
+
+def reason_of(error: Exception, folder: Path) -> str:
+    """Why a model cannot be opened, with the file to blame where a folder shows one; libraries seldom name it."""
+    if folder.is_dir():
+        for wanted in ("config.json", "tokenizer.json"):
+            if not (folder / wanted).is_file():
+                return f"it has no {wanted}"
+        for path in sorted(folder.glob("*.json")):
+            try:
+                json.loads(path.read_bytes())
+            except ValueError as broken:
+                return f"{path.name} is damaged: {broken}"
+        weights = sorted(folder.glob("*.safetensors"))
+        if not weights:
+            return "it has no weights (*.safetensors)"
+        for path in weights:
+            if problem := damage_of(path):
+                return f"{path.name} is damaged: {problem}"
+    return " ".join(str(error).split())[:300]
+
+
+def damage_of(path: Path) -> str:
+    """What is wrong with a file of tensors; empty where it can be opened."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt"):
+            return ""
+    except (SafetensorError, OSError) as error:
+        return " ".join(str(error).split())[:200]
 
 
 def read_card(folder: Path) -> Card:
@@ -159,7 +191,8 @@ def read_card(folder: Path) -> Card:
     try:
         return Card.model_validate_json(path.read_bytes())
     except (ValidationError, ValueError) as error:
-        raise ConfigError(f"{path}: not the card of a checkpoint ({str(error).splitlines()[0]})") from error
+        told = str(error).splitlines()
+        raise ConfigError(f"{path}: not the card of a checkpoint ({' '.join(told[1:3]) or told[0]})") from error
 
 
 def optics_of(folder: Path, model: Any) -> Optics:

@@ -29,7 +29,9 @@ LEAST_CONFIDENCE = 0.05
 UNSTATED = 0.5
 """How sure an answer is of which neither the tokens' probabilities are known nor the model says anything."""
 UNSEEN = 0.5
-"""What is left of the confidence of an answer for which no call succeeded: what was not found may still be there."""
+"""What is left of the confidence of an answer about media for which no call succeeded, or none was made: what was not
+found may still be there, and what was not looked for is a guess."""
+GUESS_LETTERS = 80
 MARGIN = 0.08
 """δ of the vote (tab:risk_coverage): how far the first answer must lie before the second."""
 
@@ -110,8 +112,12 @@ def sureness(trace: Trace) -> float:
         if decision.decisive and step.result.confidence is not None
     ]
     stated = UNSTATED if trace.answer_confidence is None else trace.answer_confidence
-    seen = not trace.steps or any(step.result.ok for step in trace.steps)
-    return raw_confidence(stated, tools) * (1.0 if seen else UNSEEN)
+    return raw_confidence(stated, tools) * (1.0 if backed(trace) else UNSEEN)
+
+
+def backed(trace: Trace) -> bool:
+    """Whether anything was looked at that could back an answer."""
+    return any(step.result.ok for step in trace.steps) or not (trace.steps or trace.media)
 
 
 def spoken(rolled: Rollout) -> str | None:
@@ -135,10 +141,14 @@ def why_not(group: Sequence[Rollout], best: int, answered: bool, confidence: flo
             "refused": f"the server refused to go on: {rolled.detail}",
         }.get(rolled.ended, "the policy wrote neither a call nor an answer")
     if confidence < LEAST_CONFIDENCE:
-        return f"the best guess, {spoken(rolled)!r}, has a confidence of only {confidence:.2f}"
+        return f"the best guess, {shortened(spoken(rolled) or '')!r}, has a confidence of only {confidence:.2f}"
     if len(group) > 1 and margin < MARGIN:
         return f"the samples do not agree (margin {margin:.2f}, want {MARGIN:.2f})"
     return ""
+
+
+def shortened(text: str, most: int = GUESS_LETTERS) -> str:
+    return text if len(text) <= most else f"{text[:most].rstrip()}…"
 
 
 def _same_looks(group: Sequence[Rollout]) -> list[int]:

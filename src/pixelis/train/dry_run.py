@@ -24,6 +24,7 @@ from pixelis.train.rft_config import RftConfig
 from pixelis.train.sft_config import SftConfig
 from pixelis.train.starting import begin_policy
 
+LIKE_NANO = "nano-sft"
 LOOKED_AT = 100
 """Records that the mean length is taken from."""
 LETTERS_PER_TOKEN = 3.6
@@ -59,6 +60,7 @@ class Plan(NamedTuple):
     """`3 epochs, 1,200 steps`, or `400 updates`."""
     examples: int
     tokens_per_example: float
+    """0 where there is no corpus to take it from: tokens, hours and cost are unknown then."""
     tokens: int
     """Over all epochs."""
     steps: int
@@ -82,9 +84,17 @@ class Network(NamedTuple):
     note: str = ""
 
 
-def network(config: SftConfig, corpus: Corpus) -> Network:
+def corpus_at(folder: Path) -> Corpus | None:
+    """A corpus, or None where there is not even a folder: parameters and memory can be told without."""
+    return Corpus(folder) if folder.exists() else None
+
+
+def network(config: SftConfig, corpus: Corpus | None) -> Network:
     """The policy: nano itself, the shape of a local checkpoint, or the architecture that the file gives."""
-    if config.init == "nano":
+    if config.init == "nano" and corpus is None:
+        shipped = network(config.model_copy(update={"init": LIKE_NANO}), None)
+        return shipped._replace(note=f"the shape is that of {LIKE_NANO}: nano's tokenizer is trained on its corpus")
+    if config.init == "nano" and corpus is not None:
         policy, _ = begin_policy(config.model_copy(update={"lora": None}), corpus)
         return Network(policy.model, policy.style, policy.optics, lambda text: len(policy.tokens.encode(text)))
     from transformers import AutoConfig, AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLForConditionalGeneration
@@ -112,13 +122,13 @@ def letters(text: str) -> float:
 
 def dry_run(config: SftConfig) -> Plan:
     """Reckon what `train_sft` would take with this configuration."""
-    corpus = Corpus(config.corpus)
+    corpus = corpus_at(config.corpus)
     net = network(config, corpus)
-    rows = [row for row in corpus.rows(split="train") if row.accepted or config.answers_only]
-    if not rows:
+    rows = [row for row in corpus.rows(split="train") if row.accepted or config.answers_only] if corpus else []
+    if corpus and not rows:
         raise ConfigError(f"{config.corpus}: no record of its train split can be learnt from")
-    mean = mean_tokens(corpus, net, config.answers_only)
-    examples = len(rows) + config.format_traces * config.answers_only
+    mean = mean_tokens(corpus, net, config.answers_only) if corpus else 0.0
+    examples = len(rows) + config.format_traces * config.answers_only if rows else 0
     drills = config.drill_steps * config.batch_tokens
     tokens = int(mean * examples * config.epochs) + drills
     heads = sum(value.numel() for value in ToolHeads(net.model.config.text_config.hidden_size).parameters())
@@ -133,6 +143,7 @@ def dry_run(config: SftConfig) -> Plan:
     device = config.device_facts
     hours = flops / (device.tflops * 1e12 * device.used * device.count) / 3600
     notes = [net.note] if net.note else []
+    notes += [] if corpus else [unbuilt(config.corpus)]
     notes.append("memory, hours and cost are reckoned, not measured")
     if config.drill_steps:
         notes.append(f"{config.drill_steps:,} batches of drills come first and are counted among the tokens and steps")
@@ -169,9 +180,9 @@ def dry_run_rft(config: RftConfig) -> Plan:
         "device": config.device, "dtype": config.dtype, "device_facts": config.device_facts,
         "architecture": config.architecture, "checkpoint_activations": config.checkpoint_activations,
     })  # fmt: skip
-    corpus = Corpus(config.corpus)
+    corpus = corpus_at(config.corpus)
     net = network(shape, corpus)
-    mean = mean_tokens(corpus, net, answers_only=False)
+    mean = mean_tokens(corpus, net, answers_only=False) if corpus else 0.0
     rollouts = config.updates * config.queries * config.samples
     tokens = int(mean * rollouts)
     own = sum(value.numel() for value in net.model.parameters())
@@ -183,6 +194,7 @@ def dry_run_rft(config: RftConfig) -> Plan:
     device = config.device_facts
     hours = flops / (device.tflops * 1e12 * device.used * device.count) / 3600
     notes = [net.note] if net.note else []
+    notes += [] if corpus else [unbuilt(config.corpus)]
     notes.append("memory, hours and cost are reckoned, not measured; the time of tools comes on top")
     if config.device == "cuda":
         notes.append("not run: nothing of this has been run on a GPU here")
@@ -193,6 +205,10 @@ def dry_run_rft(config: RftConfig) -> Plan:
         flops=flops, hours=hours,
         cost=hours * device.count * device.per_hour, notes=tuple(notes),
     )  # fmt: skip
+
+
+def unbuilt(folder: Path) -> str:
+    return f"{folder} is not there yet: `pixelis data build CONFIG -o {folder}` makes it"
 
 
 def memory_of(
