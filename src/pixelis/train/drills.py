@@ -55,13 +55,14 @@ def one_of_many_lines(rng: Generator) -> Drill:
     names = several(rng, 2, 6, word)
     values = [number(rng) if rng.random() < 0.6 else word(rng) for _ in names]
     places = [box(rng) for _ in names]
-    page = "; ".join(f'"{n}: {v}" at {coordinates(p)}' for n, v, p in zip(names, values, places, strict=True))
+    between = ": " if rng.random() < 0.5 else " = "
+    page = "; ".join(f'"{n}{between}{v}" at {coordinates(p)}' for n, v, p in zip(names, values, places, strict=True))
     k = int(rng.integers(len(names)))
     talk: Talk = [
         ("All lines.", ToolCall(tool="OCR", args={}), f"{len(names)} lines: {page}"),
         (f'A closer look at "{names[k]}".', ToolCall(tool="ZOOM", args={"box": list(places[k])}), "view"),
     ]
-    return f'What stands after "{names[k]}"?', talk, f"{names[k]}: {values[k]}.", values[k]
+    return f'What stands after "{names[k]}"?', talk, f"{names[k]}{between}{values[k]}.", values[k]
 
 
 def find_each(rng: Generator) -> Drill:
@@ -186,10 +187,11 @@ def copied(rng: Generator) -> Drill:
 LINE = re.compile(r'"([^"]*)" at \[')
 WAYS = ("left", "right", "up", "down", "up-left", "up-right", "down-left", "down-right", "still")
 DRILLS = (
-    read_a_thing, one_of_many_lines, find_each, find_each, beside, one_of_many_regions, one_by_one, at_a_moment,
-    followed, copied,
+    read_a_thing, one_of_many_lines, one_of_many_lines, one_of_many_lines, find_each, find_each, beside,
+    one_of_many_regions, one_of_many_regions, one_by_one, at_a_moment, followed, copied, copied,
     *drills_pages.DRILLS,
 )  # fmt: skip
+"""Those that spell what was read come more often than one in all: most answers are quoted, and other words are not."""
 
 
 def drill(rng: Generator, tokens: Tokens, style: Style, optics: Optics) -> Example:

@@ -15,6 +15,7 @@ from pixelis.tools.shapes import SHAPES
 from pixelis.world.vocabulary import invented
 
 LETTERS = tuple("aaabcdeeefghiiijklmnooopqrsttuuvwxyz")
+COMMON = ("person", "car", "bus", "truck", "dog", "cat", "bicycle", "chair", "bottle", "cup", "bird", "boat", "horse")
 Talk = list[tuple[str, ToolCall, str]]
 """Thought, call, and the words that came back."""
 Drill = tuple[str, Talk, str, str]
@@ -35,8 +36,8 @@ def phrase(rng: Generator) -> str:
 
 
 def noun(rng: Generator) -> str:
-    """What people ask for in photographs; half of them as several."""
-    name = str(rng.choice(COCO_NAMES))
+    """What people ask for in photographs, mostly the same few things; half of them as several."""
+    name = str(rng.choice(COMMON if rng.random() < 0.5 else COCO_NAMES))
     return name if rng.random() < 0.5 else plural(name)
 
 
