@@ -11,7 +11,7 @@ from pixelis.policy.pictures import Optics
 from pixelis.rollout.episode import read_turn
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train import drills_pages
-from pixelis.train.drills import DRILLS, drill, drill_batch, find_each
+from pixelis.train.drills import DRILLS, drill, drill_batch, find_each, one_of_many_regions
 from pixelis.train.sft import train_sft
 
 
@@ -29,6 +29,8 @@ def test_whatever_a_call_or_an_answer_says_was_given_before(make):
             known += "\n" + said
         if make in (drills_pages.sums, drills_pages.digits):
             continue  # a result is new, and the thought works it out
+        if make is one_of_many_regions and answer == "1":
+            continue  # one region is printed without a number
         assert all(part in known and part in thought for part in answer.replace(",", " ").split())
 
 
@@ -66,8 +68,11 @@ def test_their_tokens_are_turns_that_a_rollout_can_read(tokens):
 
 
 def test_a_batch_is_as_large_as_it_may_be(tokens):
-    batch = drill_batch(np.random.default_rng(4), tokens, NANO_STYLE, Optics(patch=8), 3000)
-    assert 3000 / 2 < len(batch) * max(len(each) for each in batch) <= 3000
+    rng = np.random.default_rng(4)
+    batches = [drill_batch(rng, tokens, NANO_STYLE, Optics(patch=8), 3000) for _ in range(8)]
+    sizes = [len(batch) * max(len(each) for each in batch) for batch in batches]
+    assert max(sizes) <= 3000
+    assert np.mean(sizes) > 3000 / 2  # one that is much longer than the rest waits for the next batch
 
 
 def test_a_run_that_drills_logs_it_and_goes_on_to_the_corpus(settings, tmp_path):
