@@ -1,0 +1,55 @@
+"""Questions put to a policy: rollouts of some items, and the answers that are right by the items' own rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pixelis.data.acceptance import RIGHT
+from pixelis.media import MediaSet
+from pixelis.policy.model import Policy
+from pixelis.rollout.batch import rollout
+from pixelis.rollout.episode import Query, Rollout
+from pixelis.tools.toolbox import Toolbox
+from pixelis.train.ttrl_config import TtrlConfig
+from pixelis.world import Item, Rendered
+
+
+def ask(
+    config: TtrlConfig,
+    policy: Policy,
+    toolbox: Toolbox,
+    items: Sequence[Rendered],
+    *,
+    n: int,
+    seed: int,
+    temperature: float,
+) -> list[list[Rollout]]:
+    """n rollouts of each item; 0 is greedy. What an item draws depends on `seed` and on the item alone."""
+    media = [MediaSet(made.media) for made in items]
+    queries = [
+        Query(made.item.id, made.item.question, own, made.item.seed) for made, own in zip(items, media, strict=True)
+    ]
+    groups = rollout(
+        policy, toolbox, queries, n=n, seed=seed, limits=config.limits, temperature=temperature, name=config.name
+    )
+    for own in media:
+        toolbox.let_go(own)
+    return groups
+
+
+def score_of(item: Item, answer: str | None) -> float:
+    """How right an answer is, 0 to 1; none is wrong."""
+    return item.score(answer) if answer else 0.0
+
+
+def right(item: Item, answer: str | None) -> bool:
+    return score_of(item, answer) >= RIGHT
+
+
+def blind(item: Item) -> Item:
+    """An item without anything that says what is right: all that learning may see of it."""
+    nothing = {
+        "answer": "", "answers": ("",), "scoring": "exact", "options": (), "references": (), "evidence": (),
+        "necessity": {}, "parameters": {},
+    }  # fmt: skip
+    return item.model_copy(update=nothing)
