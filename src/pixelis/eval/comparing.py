@@ -24,6 +24,8 @@ from pixelis.metrics.statistics import paired_permutation_test
 Floats = NDArray[np.float64]
 Say = Callable[[str], None]
 PERMUTATIONS = 9999
+COUNTED = ("calls", "decisive", "variety")
+"""Measures that are no percentages."""
 
 
 class Seeded(Config):
@@ -70,8 +72,10 @@ def rows_of(folder: Path) -> list[Scored]:
     return [from_row(json.loads(line)) for line in (folder / "items.jsonl").read_text().splitlines()]
 
 
-def interval(values: Floats) -> Interval:
-    return bca_interval(values, rng=np.random.default_rng(0))
+def interval(values: Floats, *, full: float = 100.0) -> Interval:
+    """BCa over items; where all are wrong, or all right, the exact interval. `full` is what a right one counts."""
+    own = bca_interval(values / full, rng=np.random.default_rng(0))
+    return own._replace(point=full * own.point, low=full * own.low, high=full * own.high)
 
 
 def compared(found: Mapping[str, Sequence[Mapping[str, Floats]]], base: str | None, over: str) -> list[dict[str, Any]]:
@@ -86,7 +90,7 @@ def compared(found: Mapping[str, Sequence[Mapping[str, Floats]]], base: str | No
     for name, runs in found.items():
         row: dict[str, Any] = {"variant": name, "seeds": len(runs), "items": len(next(iter(runs[0].values())))}
         for key, values in means[name].items():
-            own = interval(values)
+            own = interval(values, full=1.0 if key in COUNTED else 100.0)
             spread = float(np.std([run[key].mean() for run in runs]))
             row[key] = {"mean": own.point, "low": own.low, "high": own.high, "over_seeds": spread}
             if base is not None and base != name:
