@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from pixelis.cli import app
 from pixelis.encoders.text import TextEncoder
 from pixelis.encoders.visual import VisualEncoder
 from pixelis.errors import ConfigError, TraceError
@@ -138,6 +140,22 @@ def test_less_entropy_is_what_adaptation_without_a_vote_learns(lessons):
     assert nats[2] < nats[0]
 
 
+def test_beside_lora_only_adapters_are_learnt_and_kept_and_frozen_weights_are_shared(lessons):
+    config = settings(lora={"rank": 4, "alpha": 8})
+    learner = begin(config, load_checkpoint("nano-sft"))
+    frozen = {name: value for name, value in learner.policy.named_parameters() if not value.requires_grad}
+    others = dict(learner.average.named_parameters())
+    assert frozen
+    assert all(others[name] is value for name, value in frozen.items())
+    first = update(config, learner, lessons[0])
+    assert first.kl == pytest.approx(0.0, abs=1e-6)
+    assert first.drift > 0.0  # the start has no adapters, the policy now has some that do something
+    assert all("lora_" in name for name in tensors_of(learner))
+    again = begin(config, load_checkpoint("nano-sft"))
+    update(config, again, lessons[0])
+    assert again.digest() == learner.digest()
+
+
 def test_old_states_are_dropped_once_they_take_too_much_room(lessons, tmp_path):
     config = settings(snapshot_every=1, keep_bytes=70_000_000)  # a state of nano is 28 MB: two fit
     home = Adaptation(tmp_path, config, begin(config, load_checkpoint("nano-sft")))
@@ -209,6 +227,34 @@ def test_a_row_that_is_not_there_and_a_folder_that_is_none_are_told(run, tmp_pat
         go_back(folder / "run", 99)
     with pytest.raises(ConfigError, match="is no adaptation"):
         go_back(tmp_path, 1)
+
+
+def test_rows_are_listed_shown_and_reverted_from_the_command_line(run, tmp_path):
+    folder, _, rows = run
+    shutil.copytree(folder / "run", tmp_path / "run")
+    where = ["-o", str(tmp_path / "run")]
+
+    def said(*words):
+        done = CliRunner().invoke(app, ["adapt", *words, *where])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    listed = json.loads(said("log", "--last", "2", "--json"))
+    assert [row["query"] for row in listed] == [3, 4]
+    assert "vote" not in listed[0]
+    assert rows[3]["weights"][:8] in said("log")
+    assert json.loads(said("show", "1", "--json")) == rows[0]
+    shown = said("show", "1", "--page", str(tmp_path / "vote.html"))
+    assert rows[0]["question"][:20] in shown
+    assert "VisFid" in (tmp_path / "vote.html").read_text()
+    assert "is at row 3 again" in said("revert", "3")
+    assert [row["query"] for row in json.loads(said("log", "--json"))] == [1, 2, 3]
+
+
+def test_a_stream_needs_no_verb(tmp_path):
+    done = CliRunner().invoke(app, ["adapt", "search", "--shift", "fog:1", "-o", str(tmp_path / "run")])
+    assert isinstance(done.exception, ConfigError)
+    assert "no shift 'fog'" in str(done.exception)
 
 
 def test_nothing_that_is_learnt_knows_the_right_answers(run, tmp_path, keys):

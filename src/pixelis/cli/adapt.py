@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -69,9 +71,6 @@ def run(
 
     Kill it at any moment and run the same command: it goes on, and nothing that was acknowledged is lost.
     """
-    from rich.console import Console
-    from rich.progress import Progress, TextColumn
-
     from pixelis.cli.index_files import key_maker
     from pixelis.config import load_config
     from pixelis.eval.streams import stream_of
@@ -84,16 +83,7 @@ def run(
     chosen = stream_of(names, split=split, limit=limit, shifts=shift or (), course=course)
     keys = key_maker() if settings.neighbours or evaluation else None
     mask = mask_of(settings, evaluation or [], keys)
-    console = Console(stderr=True)
-    columns = (*Progress.get_default_columns(), TextColumn("{task.fields[words]}"))
-    with Progress(*columns, console=console, transient=True, disable=as_json or not console.is_terminal) as shown:
-        bar = shown.add_task("queries", total=len(chosen), words="")
-
-        def show(row: dict[str, Any], total: int) -> None:
-            said = f"{row['answer'] or '–'} ({outcome(row)})"
-            kl = "" if row["kl"] is None else f", KL {row['kl']:.3f}, drift {row['drift']:.3f}, β {row['beta']:.3f}"
-            shown.update(bar, completed=total, words=printable(said)[:40] + kl)
-
+    with board(len(chosen), quiet=as_json) as show:
         report = adapt(
             settings, chosen.items(), out, keys=keys, mask=mask, show=show,
             dev_cal=list(stream_of([], split="dev-cal", limit=settings.calibration.items).items()),
@@ -108,6 +98,47 @@ def run(
     if report.stopped:
         typer.echo(f"stopped: {report.stopped}", err=True)
         raise typer.Exit(1)
+
+
+@contextmanager
+def board(total: int, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int], None]]:
+    """A live view on a terminal: where the stream is, what was said last, how sure, what it did to the policy."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda row, done: None
+        return
+    seen: list[dict[str, Any]] = []
+    with Live(console=console, transient=True, refresh_per_second=2) as live:
+
+        def show(row: dict[str, Any], done: int) -> None:
+            seen.append(row)
+            kinds = [outcome(each) for each in seen]
+            right = sum(each["score"] for each in seen) / len(seen)
+            table = Table.grid(padding=(0, 3))
+            vote = row["vote"]
+            for name, words in (
+                ("query", f"{done} of {total}; {row['item']} {row['shift']}"),
+                ("asked", row["question"][:100]),
+                ("said", f"{row['answer'] or '–'}: {100 * vote['share']:.0f} % of weight, margin {vote['margin']:.2f}"),
+                ("then", f"{outcome(row)}{': ' if row['why'] else ''}{row['why']}"),
+                ("so far", ", ".join(f"{kind} {kinds.count(kind)}" for kind in dict.fromkeys(kinds))),
+                ("right", f"{100 * right:.1f} % of what the vote said"),
+                ("policy", told_kl(row)),
+            ):  # fmt: skip
+                table.add_row(name, printable(words))
+            live.update(table)
+
+        yield show
+
+
+def told_kl(row: dict[str, Any]) -> str:
+    if row["kl"] is None:
+        return "learning is off"
+    return f"KL to its average {row['kl']:.4f}, to the start {row['drift']:.4f}; β {row['beta']:.4f}"
 
 
 def mask_of(settings: TtrlConfig, evaluation: list[Path], keys: KeyMaker | None) -> EvaluationMask | None:
@@ -156,12 +187,12 @@ def log(
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("query", "item", "answer", "right", "what", "why not", "KL", "drift", "β", "weights"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=heading not in ("item", "answer", "why not"))
     for row in rows:
         figures = ["" if row[key] is None else f"{row[key]:.3f}" for key in ("kl", "drift", "beta")]
         table.add_row(
             str(row["query"]), printable(row["item"]), printable(str(row["answer"] or "–")), f"{row['score']:.2f}",
-            outcome(row), printable(row["why"]), *figures, row["weights"][:10],
+            outcome(row), printable(row["why"]), *figures, row["weights"][:8],
         )  # fmt: skip
     stdout().print(table)
 

@@ -10,6 +10,7 @@ from pixelis.policy.model import Policy
 from pixelis.rollout.batch import rollout
 from pixelis.rollout.episode import Query, Rollout
 from pixelis.tools.toolbox import Toolbox
+from pixelis.train.precision import computed_in, computing
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.world import Item, Rendered
 
@@ -29,9 +30,10 @@ def ask(
     queries = [
         Query(made.item.id, made.item.question, own, made.item.seed) for made, own in zip(items, media, strict=True)
     ]
-    groups = rollout(
-        policy, toolbox, queries, n=n, seed=seed, limits=config.limits, temperature=temperature, name=config.name
-    )
+    with computing(policy.device, computed_in(config)):  # as the update will read them
+        groups = rollout(
+            policy, toolbox, queries, n=n, seed=seed, limits=config.limits, temperature=temperature, name=config.name
+        )
     for own in media:
         toolbox.let_go(own)
     return groups

@@ -42,6 +42,7 @@ from pixelis.train.calibrating import Calibration, calibrate
 from pixelis.train.canary import Canary, told
 from pixelis.train.crew import Crew
 from pixelis.train.experience import Lived, lived, parts_of, read_anchor
+from pixelis.train.precision import computed_in, computing, held_in
 from pixelis.train.questions import ask, blind, score_of
 from pixelis.train.recollection import Recollection
 from pixelis.train.run import run_folder
@@ -116,7 +117,7 @@ def adapt(
     torch.set_num_threads(config.threads)
     began = time.monotonic()
     with run_folder(config, out, Crew()), Toolbox(tools_of(config)) as toolbox:
-        loaded = load_checkpoint(config.policy, device=config.device, dtype=getattr(torch, config.dtype))
+        loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
         known = known_of(loaded, config.policy)
         known.heads.h_psi.requires_grad_(False)
         calibration = calibrate(config, loaded.policy.eval(), toolbox, dev_cal, out / CALIBRATION)
@@ -201,9 +202,11 @@ def hear(around: Around, learner: Learner, made: Rendered, state: Standing, numb
     hidden = blind(made.item)
     experience = [lived(rolled, hidden, media, learner.policy.tokens) for rolled in group]
     ledgers = [one.ledger for one in experience]
-    parts = [
-        (p, read_anchor(learner.start, p, experience)) for p in parts_of(ledgers, learner.policy, config.batch_tokens)
-    ]
+    with computing(learner.policy.device, computed_in(config)):
+        parts = [
+            (part, read_anchor(learner.start, part, experience))
+            for part in parts_of(ledgers, learner.policy, config.batch_tokens)
+        ]
     numbers = np.arange(len(experience))
     chains = chains_of(known, parts, experience, [media] * len(experience), numbers, config.reward, Crew())
     worth = worth_of(chains, known, config.reward, samples=config.samples, seed=seed)

@@ -112,6 +112,7 @@ class TtrlConfig(Config):
     seed: int = 0
     device: Literal["cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the arithmetic, and of the exported policy; what is trained is held in float32."""
     threads: int = Field(default=1, ge=1)
     """One thread takes the same steps again bit for bit, which `adapt revert` needs."""
     workers: int = Field(default=2, ge=1)

@@ -18,6 +18,7 @@ from pixelis.rundir import provenance
 from pixelis.train.adaptation import LEDGER, Adaptation
 from pixelis.train.canary import Canary
 from pixelis.train.crew import Crew
+from pixelis.train.precision import computed_in, held_in, round_to
 from pixelis.train.recollection import BEFORE, FOLDER
 from pixelis.train.rft_export import heads_of
 from pixelis.train.run import RESOLVED, run_folder
@@ -31,6 +32,7 @@ def export(config: TtrlConfig, loaded: Loaded, known: Known, home: Adaptation, f
     policy: Policy = copy.deepcopy(home.learner.policy)
     if config.lora is not None:
         policy.model = policy.model.merge_and_unload()
+    round_to(policy.model, computed_in(config))
     facts = provenance(
         config=config.model_dump(mode="json"), seed=config.seed, queries=len(home.rows), updates=home.taken,
         weights=home.learner.digest(),
@@ -44,7 +46,7 @@ def go_back(out: Path, query: int) -> dict[str, Any]:
     config = config_of(out)
     torch.set_num_threads(config.threads)
     with run_folder(config, out, Crew()):
-        loaded = load_checkpoint(config.policy, device=config.device, dtype=getattr(torch, config.dtype))
+        loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
         known = known_of(loaded, config.policy)
         home = Adaptation(out, config, begin(config, loaded))
         row = home.revert(query)
@@ -60,7 +62,7 @@ def policy_after(out: Path, query: int, folder: Path) -> None:
     config = config_of(out)
     torch.set_num_threads(config.threads)
     with run_folder(config, out, Crew()):
-        loaded = load_checkpoint(config.policy, device=config.device, dtype=getattr(torch, config.dtype))
+        loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
         known = known_of(loaded, config.policy)
         home = Adaptation(out, config, begin(config, loaded))
         home.look_back(query)

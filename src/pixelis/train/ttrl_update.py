@@ -29,6 +29,7 @@ from pixelis.policy.pictures import Picture
 from pixelis.trace.artifacts import replacing
 from pixelis.train.crew import trained
 from pixelis.train.experience import Part, parts_of
+from pixelis.train.precision import computed_in, computing
 from pixelis.train.rft import rows_of
 from pixelis.train.starting import wrap_lora
 from pixelis.train.ttrl_config import TtrlConfig
@@ -67,12 +68,13 @@ class Learner:
 
 
 def begin(config: TtrlConfig, loaded: Loaded) -> Learner:
-    """The policy with what anchors it, as adaptation finds them."""
+    """The policy with what anchors it, as adaptation finds them. Beside LoRA all three share the weights that stay."""
     policy = loaded.policy
-    start = copy.deepcopy(policy).eval().requires_grad_(False)
+    shared = {id(value): value for value in policy.parameters()} if config.lora is not None else {}
+    start = copy.deepcopy(policy, dict(shared)).eval().requires_grad_(False)
     if config.lora is not None:
         wrap_lora(policy, config.lora, config.seed)
-    average = copy.deepcopy(policy).eval().requires_grad_(False)
+    average = copy.deepcopy(policy, dict(shared)).eval().requires_grad_(False)
     optimizer = torch.optim.AdamW(
         trained(policy).values(), lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=0.0
     )
@@ -131,10 +133,10 @@ def update(config: TtrlConfig, learner: Learner, lesson: Lesson) -> Updated:
     kl_sum = entropy = 0.0
     anchor = learner.average if config.anchored else learner.start
     for part in parts:
-        logits = open_logits(policy, part)
+        logits = open_logits(config, policy, part)
         own = logits.log_softmax(-1).gather(1, part.targets[:, None])[:, 0]
         with torch.no_grad():
-            reference = open_logits(anchor, part)
+            reference = open_logits(config, anchor, part)
         kl = per_token_kl(logits, reference)
         numbers = list(part.numbers)
         weights = torch.from_numpy(lesson.advantages[numbers]).to(own)
@@ -157,27 +159,29 @@ def update(config: TtrlConfig, learner: Learner, lesson: Lesson) -> Updated:
     drift = math.nan
     if not refused:
         optimizer.step()
-        drift = drift_of(policy, learner.start, parts, tokens)
+        drift = drift_of(config, policy, learner.start, parts, tokens)
         if config.guard is not None and not drift_allowed(drift, limit=config.guard):
             refused = f"KL to the start would be {drift:.3f}, over {config.guard:g}"
     if refused:
         lay(learner, before)
-        drift = drift_of(policy, learner.start, parts, tokens)
+        drift = drift_of(config, policy, learner.start, parts, tokens)
     optimizer.zero_grad(set_to_none=True)
     move_average(learner, config.rho)
     learner.pid = heard(config, learner.pid, kl_mean)
     return Updated(kl_mean, drift, entropy / tokens, beta, refused)
 
 
-def open_logits(policy: Policy, part: Part) -> Tensor:
+def open_logits(config: TtrlConfig, policy: Policy, part: Part) -> Tensor:
     """(n, V') at the places of a part that predict sampled tokens."""
-    return policy.open_logits(policy(part.batch).hidden.flatten(0, 1)[part.at]).float()
+    with computing(policy.device, computed_in(config)):
+        return policy.open_logits(policy(part.batch).hidden.flatten(0, 1)[part.at]).float()
 
 
 @torch.no_grad()
-def drift_of(policy: Policy, start: Policy, parts: Sequence[Part], tokens: int) -> float:
+def drift_of(config: TtrlConfig, policy: Policy, start: Policy, parts: Sequence[Part], tokens: int) -> float:
     """KL(π_θ ‖ π_start), nats per token."""
-    return sum(float(per_token_kl(open_logits(policy, p), open_logits(start, p)).sum()) for p in parts) / tokens
+    kls = [per_token_kl(open_logits(config, policy, part), open_logits(config, start, part)) for part in parts]
+    return sum(float(kl.sum()) for kl in kls) / tokens
 
 
 def move_average(learner: Learner, rho: float) -> None:
