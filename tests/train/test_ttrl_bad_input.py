@@ -112,6 +112,18 @@ def test_neighbours_with_the_answer_of_the_query_are_left_out_where_that_is_the_
         own.close()
 
 
+def test_what_was_remembered_of_the_very_same_picture_is_no_neighbour(items, keys, tmp_path):
+    (tmp_path / "run").mkdir()
+    own = Recollection(settings(), tmp_path / "run", keys, None)
+    try:
+        own.rollback(0)
+        traces = [_trace(made) for made in items]
+        assert all(own.keep(trace, made, 0.1, 0.2) for trace, made in zip(traces, items, strict=True))
+        assert {n.item.id for n in own.near(traces[:1], items[0], None)} == {made.item.id for made in items[1:]}
+    finally:
+        own.close()
+
+
 def test_the_search_key_under_a_retrieval_shift_is_another_one_of_the_same_thing(items, keys, tmp_path):
     memory = memory_at(tmp_path / "memory", keys, ["a", "b"])
     near = {}

@@ -21,6 +21,8 @@ from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.world import Rendered, apply
 
 FOLDER, BEFORE = "memory", "memory_before.txt"
+SAME_SOURCE = 8
+"""So many neighbours more are looked up, in case that some show the query's own media (subsec:eval_setup)."""
 JPEG_20, RESIZE_2 = ("jpeg", 3), ("resize", 5)
 """The two shifts of a search key in (3) of supp:failures_risk_coverage, by the world's severities."""
 
@@ -77,10 +79,13 @@ class Recollection:
             for shift, severity in (JPEG_20, RESIZE_2):
                 media = apply(shift, severity, made.item.seed, media)
         key = self.keys.of_rollouts(traces, MediaSet(media))
-        if not config.stress.mismatched:
-            return self.memory.search(key, config.neighbours)
-        found = self.memory.search(key, len(self.memory))
-        return [n for n in found if n.item.answer.casefold() != majority][: config.neighbours]
+        own = {medium.sha256 for medium in made.media}  # what shows the very same media says nothing new
+        mismatched = config.stress.mismatched
+        found = self.memory.search(key, len(self.memory) if mismatched else config.neighbours + SAME_SOURCE)
+        found = [n for n in found if not own & {medium.sha256 for medium in n.item.media}]
+        if mismatched:
+            found = [n for n in found if n.item.answer.casefold() != majority]
+        return found[: config.neighbours]
 
     def value(self, near: Sequence[Neighbour]) -> float:
         """v̄ over a neighbourhood (eq:value_pen); 1 where values do not weigh."""

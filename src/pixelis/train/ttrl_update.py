@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pixelis.equations.ema import ema
+from pixelis.equations.ema import ema, ema_parameters
 from pixelis.equations.kl import drift_allowed, per_token_kl
 from pixelis.equations.pid import DEFAULT, PAPER, Pid, pid_step
 from pixelis.equations.ttrl import ttrl_loss
@@ -160,8 +160,9 @@ def update(config: TtrlConfig, learner: Learner, lesson: Lesson) -> Updated:
     if not refused:
         optimizer.step()
         drift = drift_of(config, policy, learner.start, parts, tokens)
-        if config.guard is not None and not drift_allowed(drift, limit=config.guard):
-            refused = f"KL to the start would be {drift:.3f}, over {config.guard:g}"
+        limit = math.inf if config.guard is None else config.guard
+        if not drift_allowed(drift, limit=limit):
+            refused = f"KL to the start would be {drift:.3f}, over {limit:g}"
     if refused:
         lay(learner, before)
         drift = drift_of(config, policy, learner.start, parts, tokens)
@@ -184,12 +185,12 @@ def drift_of(config: TtrlConfig, policy: Policy, start: Policy, parts: Sequence[
     return sum(float(kl.sum()) for kl in kls) / tokens
 
 
+@torch.no_grad()
 def move_average(learner: Learner, rho: float) -> None:
     """π_EMA ← ρ·π_EMA + (1−ρ)·π_θ, in place."""
-    average = dict(learner.average.named_parameters())
-    with torch.no_grad():
-        for name, value in trained(learner.policy).items():
-            average[name].mul_(rho).add_(value, alpha=1.0 - rho)
+    theta, average = trained(learner.policy), dict(learner.average.named_parameters())
+    for name, value in ema_parameters({name: average[name] for name in theta}, theta, rho=rho).items():
+        average[name].copy_(value)
 
 
 def heard(config: TtrlConfig, pid: Pid, kl: float) -> Pid:
