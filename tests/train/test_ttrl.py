@@ -258,13 +258,21 @@ def test_a_stream_needs_no_verb(tmp_path):
 
 
 def test_nothing_that_is_learnt_knows_the_right_answers(run, tmp_path, keys):
+    """The same queries with no answer and no references: nothing is scored, and the weights are the same bits."""
     _, items, rows = run
-    lies = [
-        made._replace(item=made.item.model_copy(update={"answers": ("7",), "answer": "7", "references": ()}))
-        for made in items[:2]
-    ]
-    adapt(settings(), lies, tmp_path / "run", keys=keys)
-    assert [row["weights"] for row in read_rows(tmp_path / "run" / LEDGER)] == [row["weights"] for row in rows[:2]]
+    nothing = {"answers": ("",), "answer": "", "references": (), "evidence": ()}
+    unlabelled = [made._replace(item=made.item.model_copy(update=nothing)) for made in items[:2]]
+    report = adapt(settings(), unlabelled, tmp_path / "run", keys=keys)
+    again = read_rows(tmp_path / "run" / LEDGER)
+    assert [row["weights"] for row in again] == [row["weights"] for row in rows[:2]]
+    assert report.accuracy is None
+    assert {row["score"] for row in again} == {None}
+
+
+def test_another_stream_is_not_gone_on_with(run, keys):
+    folder, items, _ = run
+    with pytest.raises(ConfigError, match="answered another stream: its query 1 was"):
+        adapt(settings(), items[1:], folder / "run", keys=keys)
 
 
 def test_sigkill_twenty_times_and_nothing_acknowledged_is_lost(tmp_path):

@@ -117,7 +117,8 @@ def board(total: int, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int]
         def show(row: dict[str, Any], done: int) -> None:
             seen.append(row)
             kinds = [outcome(each) for each in seen]
-            right = sum(each["score"] for each in seen) / len(seen)
+            known = [each["score"] for each in seen if each["score"] is not None]
+            right = f"{100 * sum(known) / len(known):.1f} % of what the vote said" if known else "nobody knows"
             table = Table.grid(padding=(0, 3))
             vote = row["vote"]
             for name, words in (
@@ -126,7 +127,7 @@ def board(total: int, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int]
                 ("said", f"{row['answer'] or '–'}: {100 * vote['share']:.0f} % of weight, margin {vote['margin']:.2f}"),
                 ("then", f"{outcome(row)}{': ' if row['why'] else ''}{row['why']}"),
                 ("so far", ", ".join(f"{kind} {kinds.count(kind)}" for kind in dict.fromkeys(kinds))),
-                ("right", f"{100 * right:.1f} % of what the vote said"),
+                ("right", right),
                 ("policy", told_kl(row)),
             ):  # fmt: skip
                 table.add_row(name, printable(words))
@@ -136,8 +137,8 @@ def board(total: int, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int]
 
 
 def told_kl(row: dict[str, Any]) -> str:
-    if row["kl"] is None:
-        return "learning is off"
+    if row["kl"] is None or row["drift"] is None:
+        return row["refused"] or "learning is off"
     return f"KL to its average {row['kl']:.4f}, to the start {row['drift']:.4f}; β {row['beta']:.4f}"
 
 
@@ -189,9 +190,9 @@ def log(
     for heading in ("query", "item", "answer", "right", "what", "why not", "KL", "drift", "β", "weights"):
         table.add_column(heading, no_wrap=heading not in ("item", "answer", "why not"))
     for row in rows:
-        figures = ["" if row[key] is None else f"{row[key]:.3f}" for key in ("kl", "drift", "beta")]
+        right, *figures = ("" if row[key] is None else f"{row[key]:.3f}" for key in ("score", "kl", "drift", "beta"))
         table.add_row(
-            str(row["query"]), printable(row["item"]), printable(str(row["answer"] or "–")), f"{row['score']:.2f}",
+            str(row["query"]), printable(row["item"]), printable(str(row["answer"] or "–")), right,
             outcome(row), printable(row["why"]), *figures, row["weights"][:8],
         )  # fmt: skip
     stdout().print(table)

@@ -16,9 +16,10 @@ items have them, are written into rows for scoring and are hidden from everythin
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -28,6 +29,7 @@ import numpy as np
 import torch
 
 from pixelis.equations.ttrl import Baseline, advantage, baseline_step, normalise_advantages, rollout_return
+from pixelis.errors import ConfigError
 from pixelis.media import MediaSet
 from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.retrieval.keys import KeyMaker
@@ -48,7 +50,7 @@ from pixelis.train.recollection import Recollection
 from pixelis.train.run import run_folder
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.train.ttrl_export import export
-from pixelis.train.ttrl_update import Learner, Lesson, begin
+from pixelis.train.ttrl_update import Learner, Lesson, Updated, begin
 from pixelis.train.worth import Known, Worth, chain_penalty, chains_of, known_of, worth_of
 from pixelis.world import Rendered
 
@@ -130,7 +132,8 @@ def adapt(
             if not canary.fell:
                 canary.forget_after(len(home.rows))
             watch(around, home, canary, canaries)
-            items = islice(iter(stream), len(home.rows), None)
+            items = iter(stream)
+            require_same(home.rows, items, out)
             while not canary.fell and (batch := list(islice(items, config.batch))):
                 first = len(home.rows)
                 heard = [hear(around, home.learner, made, state, first + k) for k, made in enumerate(batch)]
@@ -141,7 +144,7 @@ def adapt(
                 watch(around, home, canary, canaries)
         export(config, loaded, known, home, out / "policy")
     rows = home.rows
-    given = [row["score"] for row in rows if row["answered"]]
+    given = [row["score"] for row in rows if row["answered"] and row["score"] is not None]
     return TtrlReport(
         policy=str(out / "policy"), queries=len(rows), accepted=sum(row["learnt"] for row in rows),
         updates=home.taken, refused=sum(bool(row["refused"]) for row in rows),
@@ -156,6 +159,16 @@ def adapt(
 def tools_of(config: TtrlConfig) -> ToolboxConfig:
     own = ToolboxConfig(seg="classical", isolate=False, workers=config.workers, cache_path=config.cache_path)
     return own if config.tools else own.model_copy(update={"disabled": tuple(build_tools(own))})
+
+
+def require_same(rows: Sequence[dict[str, Any]], items: Iterator[Rendered], out: Path) -> None:
+    """Pass over the queries that rows have answered; ConfigError where they are others."""
+    for row, made in zip(rows, items, strict=False):
+        if made.item.id != row["item"]:
+            raise ConfigError(
+                f"{out} answered another stream: its query {row['query']} was {row['item']}, here it is "
+                f"{made.item.id}; give the same stream, or another folder"
+            )
 
 
 class Standing:
@@ -267,20 +280,35 @@ def settle(
             "query": first + k + 1, "item": item.id, "family": item.family, "question": item.question,
             "shift": f"{item.shift.name}:{item.shift.severity}" if item.shift else "",
             "answer": one.decision.answer, "answered": vote.accepted, "learnt": not why, "why": why,
-            "score": score_of(item, one.decision.answer), "majority": score_of(item, spelt(one, vote.majority)),
-            "sampled": float(np.mean([score_of(item, trace.answer) for trace in traces])),
-            "greedy": score_of(item, one.greedy) if config.greedy else None,
+            **scores_of(config, one, [trace.answer for trace in traces]),
             "calls": float(np.mean([len(trace.steps) for trace in traces])), "variety": variety(one),
             "value": values[k], "baseline": baselines[k], "neighbours": [[n.row, n.similarity] for n in one.near],
-            "kl": done.kl if done else None, "drift": done.drift if done else None,
-            "beta": done.beta if done else None, "entropy": done.entropy if done else None,
-            "refused": done.refused if done else "", "leak": one.leak,
+            **measured(done), "refused": done.refused if done else "", "leak": one.leak,
             "memory": recollection.memory.watermark, "remembered": entered,
             "labels": labelled([(">".join(b.tools), b.answer) for b in one.decision.ballots])
             if config.vote.reliability else {},
             "vote": record_of(one.decision),
         })  # fmt: skip
     return rows
+
+
+def scores_of(config: TtrlConfig, one: Heard, sampled: Sequence[str | None]) -> dict[str, float | None]:
+    """How right the vote, a plain majority, the rollouts and the greedy answer are; None where nobody knows."""
+    item = one.made.item
+    if not item.answer:
+        return dict.fromkeys(("score", "majority", "sampled", "greedy"))
+    return {
+        "score": score_of(item, one.decision.answer),
+        "majority": score_of(item, spelt(one, one.decision.consensus.majority)),
+        "sampled": float(np.mean([score_of(item, answer) for answer in sampled])),
+        "greedy": score_of(item, one.greedy) if config.greedy else None,
+    }
+
+
+def measured(done: Updated | None) -> dict[str, float | None]:
+    """What an update did, in numbers; None where there was none, or where the number is none."""
+    names = ("kl", "drift", "beta", "entropy")
+    return {name: x if done and math.isfinite(x := getattr(done, name)) else None for name in names}
 
 
 def why_not(config: TtrlConfig, one: Heard) -> str:
