@@ -13,7 +13,10 @@ import time
 import traceback
 from pathlib import Path
 
+from pixelis.encoders.text import TextEncoder
+from pixelis.encoders.visual import VisualEncoder
 from pixelis.eval.streams import stream_of
+from pixelis.retrieval.keys import KeyMaker
 from pixelis.train.adaptation import LEDGER, read_rows
 from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
@@ -26,12 +29,17 @@ def child(config, items, out):
         return pid
     code = 1
     try:
-        adapt(config, items, out)
+        adapt(config, items, out, keys=KeyMaker(TextEncoder(), VisualEncoder()))
         code = 0
     finally:
         if code:
             traceback.print_exc()
         os._exit(code)
+
+
+def acknowledged(folder):
+    """What a ledger says of its rows: hash of the learner, watermark of the memory, baseline."""
+    return [[row["weights"], row["memory"], row["baseline"]] for row in read_rows(folder / LEDGER)]
 
 
 def main(config, folder, count, kills):
@@ -40,7 +48,7 @@ def main(config, folder, count, kills):
     if os.waitpid(child(config, items, folder / "whole"), 0)[1]:
         sys.exit("the run that nobody killed failed")
     whole = time.monotonic() - began
-    wanted = [row["weights"] for row in read_rows(folder / "whole" / LEDGER)]
+    wanted = acknowledged(folder / "whole")
     chance, seen, landed = random.Random(0), [], 0
     for _ in range(kills):
         pid = child(config, items, folder / "run")
@@ -50,17 +58,16 @@ def main(config, folder, count, kills):
         if os.WIFEXITED(status) and os.WEXITSTATUS(status):
             sys.exit("a run that went on after a kill failed")
         landed += os.WIFSIGNALED(status)
-        ledger = folder / "run" / LEDGER
-        rows = [row["weights"] for row in read_rows(ledger)]
+        rows = acknowledged(folder / "run")
         if rows != wanted[: len(rows)] or (seen and len(rows) < seen[-1]):
             sys.exit(f"after a kill the rows are {rows}, wanted the first of {wanted}")
         seen.append(len(rows))
         if len(rows) == count:  # all of it is done: begin anew, so that every kill meets work
-            ledger.unlink()
+            (folder / "run" / LEDGER).unlink()
             seen.append(0)
     if os.waitpid(child(config, items, folder / "run"), 0)[1]:
         sys.exit("the last run failed")
-    rows = [row["weights"] for row in read_rows(folder / "run" / LEDGER)]
+    rows = acknowledged(folder / "run")
     print(json.dumps({"landed": landed, "rows": rows, "wanted": wanted, "seen": seen}))
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,11 +18,12 @@ from pixelis.retrieval.keys import Key, KeyMaker
 from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.memory import Memory, MemoryConfig
 from pixelis.retrieval.memory_item import Draft, MemoryItem
+from pixelis.rollout.episode import Rollout
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.trace.running import Plan, run_plan
 from pixelis.train.adaptation import LEDGER, read_rows
 from pixelis.train.recollection import Recollection
-from pixelis.train.ttrl import adapt
+from pixelis.train.ttrl import adapt, variety, with_flips
 from pixelis.train.ttrl_config import TtrlConfig
 
 
@@ -122,6 +124,30 @@ def test_what_was_remembered_of_the_very_same_picture_is_no_neighbour(items, key
         assert {n.item.id for n in own.near(traces[:1], items[0], None)} == {made.item.id for made in items[1:]}
     finally:
         own.close()
+
+
+def test_flipped_votes_go_to_another_answer_of_the_group(items):
+    trace = _trace(items[0])
+    group = [
+        Rollout("q", k, None, trace.model_copy(update={"answer": answer}), "answered", 0, {})
+        for k, answer in enumerate(["red", "blue", "red", None])
+    ]
+    assert [r.answer for r in with_flips(group, 0.0, np.random.default_rng(0))] == ["red", "blue", "red", None]
+    assert [r.answer for r in with_flips(group, 1.0, np.random.default_rng(0))] == ["blue", "red", "blue", None]
+    assert [r.answer for r in with_flips(group[:1], 1.0, np.random.default_rng(0))] == ["unsure"]
+    # 30 % of 2,000 votes, give or take three standard deviations of a binomial (20.5)
+    many = with_flips(group[:2] * 1000, 0.3, np.random.default_rng(0))
+    assert abs(sum(r.answer != g.answer for r, g in zip(many, group[:2] * 1000, strict=True)) - 600) < 62
+
+
+def test_the_variety_of_a_group_is_the_entropy_of_its_tool_sequences():
+    def group(*tools):
+        return SimpleNamespace(decision=SimpleNamespace(ballots=[SimpleNamespace(tools=own) for own in tools]))
+
+    assert variety(group(("SEG",), ("SEG",), ("OCR",), ("OCR",))) == pytest.approx(0.5)  # ln 2 / ln 4
+    assert variety(group(("SEG",), ("SEG",))) == 0.0
+    assert variety(group(("SEG",), ())) == pytest.approx(1.0)
+    assert variety(group(("SEG",))) == 0.0
 
 
 def test_the_search_key_under_a_retrieval_shift_is_another_one_of_the_same_thing(items, keys, tmp_path):
