@@ -64,6 +64,16 @@ def test_an_abstention_says_why(row):
     assert told.endswith("Nothing was learnt from it: margin 0.333 under 0.5.")
 
 
+def test_many_and_long_answers_are_cut_short_in_words(row):
+    row["vote"]["scores"] = {"red": 0.5, "x" * 99: 0.1} | {f"other {k}": 0.1 for k in range(4)}
+    told = sentences(row)[1]
+    assert told.startswith(
+        f"Against it: '{'x' * 60}…' 10 %, 'other 0' 10 %, 'other 1' 10 %, 'other 2' 10 % and 1 more."
+    )
+    assert "(not given)" not in vote_page(row)
+    assert "Red (not given)" in vote_page(row | {"answered": False})
+
+
 def test_a_vote_without_an_answer_has_a_page(row):
     row |= {"answer": None, "answered": False, "learnt": False, "why": "no rollout voted with weight"}
     row["vote"] |= {

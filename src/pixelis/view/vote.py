@@ -19,6 +19,11 @@ TERMS = (
 )
 
 
+LISTED = 4
+"""Other answers that are told in words; the table has them all."""
+QUOTED = 60
+
+
 class BallotView(NamedTuple):
     """One rollout as its line shows it."""
 
@@ -72,7 +77,9 @@ def sentences(row: Mapping[str, Any]) -> list[str]:
             f"{len(vote['ballots'])} rollouts; it leads by a margin of {vote['margin']:.2f}."
         ]
         others = [(a, s) for a, s in vote["scores"].items() if a != row["answer"].casefold()]
-        said += [f"Against it: {', '.join(f'{a!r} {100 * s:.0f} %' for a, s in others)}."] if others else []
+        listed = [f"{short(a)!r} {100 * s:.0f} %" for a, s in others[:LISTED]]
+        rest = f" and {len(others) - LISTED} more" if len(others) > LISTED else ""
+        said += [f"Against it: {', '.join(listed)}{rest}."] if others else []
         said += [f"It was not given: {vote['reason']}."] if not row["answered"] else []
     if vote["conformal_set"] is not None:
         said.append(f"Conformal set: {', '.join(map(repr, vote['conformal_set'])) or 'empty'}.")
@@ -88,6 +95,11 @@ def sentences(row: Mapping[str, Any]) -> list[str]:
         said.append("No single weight could have changed it.")
     said.append("The policy learnt from it." if row["learnt"] else f"Nothing was learnt from it: {row['why']}.")
     return said
+
+
+def short(answer: str) -> str:
+    """An answer as a sentence quotes it."""
+    return answer if len(answer) <= QUOTED else f"{answer[:QUOTED]}…"
 
 
 def vote_page(row: Mapping[str, Any]) -> str:
