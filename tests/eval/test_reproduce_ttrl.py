@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pixelis.config import load_config
@@ -19,6 +20,7 @@ from pixelis.eval.reproduce_ttrl import (
     row_at,
     selective,
 )
+from pixelis.eval.ttrl_figures import recent
 from pixelis.train.ttrl_config import TtrlConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +69,11 @@ def test_families_are_told_apart():
     found = families([[row(1), row(2, family="space", score=0.0, learnt=False)]])
     assert found["search"]["accepted_per_1k"] == 1000.0
     assert found["space"]["voted"] == 0.0
+
+
+def test_accuracy_is_drawn_over_the_last_queries_and_over_fewer_at_first():
+    found = recent(np.array([100.0, 0.0, 0.0, 100.0]), width=2)
+    assert found.tolist() == [100.0, 50.0, 0.0, 50.0]
 
 
 def write_part(folder, rows, scores, budget):

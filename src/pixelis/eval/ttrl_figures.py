@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pixelis.metrics.selective import risk_coverage
-from pixelis.train.rft_export import smoothed
 
 Rows = list[dict[str, Any]]
+WINDOW = 100
+"""Queries over which accuracy is drawn."""
 KINDS = (("score", "voted"), ("greedy", "greedy"), ("sampled", "sampled"))
 
 
@@ -46,8 +48,9 @@ def draw_prequential(streams: Mapping[str, Rows], table: Sequence[Mapping[str, A
     for axis, (key, title) in zip(axes, KINDS, strict=False):
         for name, rows in streams.items():
             values = 100.0 * np.array([np.nan if row[key] is None else row[key] for row in rows], dtype=float)
-            axis.plot(range(1, len(rows) + 1), smoothed(values, rho=0.98), label=name, linewidth=1.2)
-        axis.set_title(f"{title}, over the stream, %", fontsize=10, loc="left")
+            if not np.isnan(values).any():
+                axis.plot(range(1, len(rows) + 1), recent(values), label=name, linewidth=1.2)
+        axis.set_title(f"{title}, the last {WINDOW} queries of the stream, %", fontsize=10, loc="left")
         axis.set_xlabel("query", fontsize=8)
     held = [row for row in table if row["held_out"] is not None]
     width = 0.8 / len(KINDS)
@@ -61,6 +64,14 @@ def draw_prequential(streams: Mapping[str, Rows], table: Sequence[Mapping[str, A
     if held:
         axes[3].legend(fontsize=7, frameon=False)
     finish(figure, axes[0], path)
+
+
+def recent(values: NDArray[np.float64], width: int = WINDOW) -> NDArray[np.float64]:
+    """(n,) the mean of the last `width` values, of fewer at the beginning."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - width, 0)
+    return (sums[ends] - sums[starts]) / (ends - starts)
 
 
 def panels(count: int) -> tuple[Any, list[Any]]:
