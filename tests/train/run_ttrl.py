@@ -1,9 +1,11 @@
 """Runs of phase 3 as processes of their own, killed at random moments.
 
 One process imports everything and forks; each child goes on with the same adaptation and gets SIGKILL. The first child,
-in a folder of its own, is left alone: it says how long a row takes, and what must come out.
+in a folder of its own, is left alone: it says what must come out. A moment is so many changes of the run's files and a
+little time: then kills meet all that a run does, however busy the machine is.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -21,6 +23,8 @@ from pixelis.train.adaptation import LEDGER, read_rows
 from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
 
+MOST_CHANGES = 40
+
 
 def child(config, items, out):
     """A process that adapts and ends; the child never comes back from here."""
@@ -37,6 +41,32 @@ def child(config, items, out):
         os._exit(code)
 
 
+def killed(pid, folder, chance):
+    """Kill a child at a random moment; how it ended."""
+    changes, last = chance.randint(1, MOST_CHANGES), None
+    while changes:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        now = files_of(folder)
+        changes -= now != last
+        last = now
+        time.sleep(0.002)
+    time.sleep(chance.uniform(0.0, 0.05))
+    os.kill(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
+
+
+def files_of(folder):
+    """Names and sizes of everything that a run has written."""
+    found = {}
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                found[os.path.join(where, name)] = os.stat(os.path.join(where, name)).st_size
+    return found
+
+
 def acknowledged(folder):
     """What a ledger says of its rows: hash of the learner, watermark of the memory, baseline."""
     return [[row["weights"], row["memory"], row["baseline"]] for row in read_rows(folder / LEDGER)]
@@ -44,17 +74,12 @@ def acknowledged(folder):
 
 def main(config, folder, count, kills):
     items = list(stream_of(["search"], split="test", limit=count).items())
-    began = time.monotonic()
     if os.waitpid(child(config, items, folder / "whole"), 0)[1]:
         sys.exit("the run that nobody killed failed")
-    whole = time.monotonic() - began
     wanted = acknowledged(folder / "whole")
     chance, seen, landed = random.Random(0), [], 0
     for _ in range(kills):
-        pid = child(config, items, folder / "run")
-        time.sleep(chance.uniform(0.0, 0.5 * whole))
-        os.kill(pid, signal.SIGKILL)
-        status = os.waitpid(pid, 0)[1]
+        status = killed(child(config, items, folder / "run"), folder / "run", chance)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status):
             sys.exit("a run that went on after a kill failed")
         landed += os.WIFSIGNALED(status)

@@ -61,7 +61,7 @@ def test_a_file_that_is_no_calibration_is_told_in_one_line(tmp_path):
 
 
 def test_without_questions_nothing_is_fitted(tmp_path):
-    found = calibrate(TtrlConfig(), None, None, [], tmp_path / "c.json")
+    found = calibrate(TtrlConfig(), None, None, tuple, tmp_path / "c.json")
     assert found == Calibration()
     assert not (tmp_path / "c.json").exists()
 
@@ -71,12 +71,12 @@ def test_real_rollouts_are_fitted_once_and_kept(tmp_path, monkeypatch):
         "samples": 2, "limits": {"steps": 4, "total_tokens": 600}, "calibration": {"items": 3, "coverage": 1.0}
     }  # fmt: skip
     config = TtrlConfig.model_validate(settings)
-    items = list(stream_of(["search"], split="dev-cal", limit=3).items())
+    questions = stream_of(["search"], split="dev-cal", limit=3).items
     with Toolbox(ToolboxConfig(seg="classical", isolate=False)) as toolbox:
         policy = load_checkpoint("nano-sft").policy
-        found = calibrate(config, policy, toolbox, items, tmp_path / "c.json")
-        monkeypatch.setattr(calibrating, "ask", lambda *a, **k: pytest.fail("asked again"))
-        again = calibrate(config, policy, toolbox, items, tmp_path / "c.json")
+        found = calibrate(config, policy, toolbox, questions, tmp_path / "c.json")
+        monkeypatch.setattr(calibrating, "ask_each", lambda *a, **k: pytest.fail("asked again"))
+        again = calibrate(config, policy, toolbox, questions, tmp_path / "c.json")
     assert again == found
     facts = json.loads((tmp_path / "c.json").read_text())
     assert facts["questions"] == 3

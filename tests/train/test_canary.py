@@ -24,8 +24,8 @@ def test_six_of_six_that_fall_are_significant_and_five_of_five_are_not(tmp_path)
     for count, fell in ((6, True), (5, False)):
         own = canary(tmp_path / str(count))
         own.path.parent.mkdir()
-        own.check(0, lambda n=count: [1.0] * n)
-        row = own.check(10, lambda n=count: [0.0] * n)
+        own.check(0, [1.0] * count)
+        row = own.check(10, [0.0] * count)
         assert row["p"] == pytest.approx(2 / 2**count)
         assert row["fell"] is fell
         assert row["good"] == 0
@@ -33,16 +33,16 @@ def test_six_of_six_that_fall_are_significant_and_five_of_five_are_not(tmp_path)
 
 def test_a_rise_is_no_fall(tmp_path):
     own = canary(tmp_path)
-    own.check(0, lambda: [0.0] * 6)
-    assert not own.check(10, lambda: [1.0] * 6)["fell"]
+    own.check(0, [0.0] * 6)
+    assert not own.check(10, [1.0] * 6)["fell"]
 
 
 def test_questions_are_asked_before_the_first_query_and_then_every_so_many(tmp_path):
     own = canary(tmp_path)
     assert own.due(0)
-    own.check(0, lambda: [1.0] * 6)
+    own.check(0, [1.0] * 6)
     assert [query for query in range(1, 25) if own.due(query)] == list(range(10, 25))
-    own.check(12, lambda: [1.0] * 6)  # a batch may step over the tenth
+    own.check(12, [1.0] * 6)  # a batch may step over the tenth
     assert [query for query in range(12, 25) if own.due(query)] == list(range(20, 25))
     assert not canary(tmp_path, items=0).due(0)
 
@@ -50,7 +50,7 @@ def test_questions_are_asked_before_the_first_query_and_then_every_so_many(tmp_p
 def test_the_good_state_is_the_last_time_without_a_fall_and_going_back_forgets_the_rest(tmp_path):
     own = canary(tmp_path)
     for query, score in ((0, 1.0), (10, 1.0), (20, 0.0)):
-        own.check(query, lambda s=score: [s] * 6)
+        own.check(query, [score] * 6)
     again = canary(tmp_path)
     assert again.fell["good"] == 10
     again.forget_after(10)
@@ -58,11 +58,16 @@ def test_the_good_state_is_the_last_time_without_a_fall_and_going_back_forgets_t
     assert [time["query"] for time in canary(tmp_path).times] == [0, 10]
 
 
+def test_questions_that_are_wanted_and_not_there_are_told(tmp_path):
+    with pytest.raises(ConfigError, match=r"canary\.items=0"):
+        canary(tmp_path).check(0, [])
+
+
 def test_other_questions_than_the_first_time_are_refused(tmp_path):
     own = canary(tmp_path)
-    own.check(0, lambda: [1.0] * 6)
+    own.check(0, [1.0] * 6)
     with pytest.raises(ConfigError, match="has 6 canary questions, 5 were asked"):
-        own.check(10, lambda: [1.0] * 5)
+        own.check(10, [1.0] * 5)
 
 
 def test_a_policy_that_its_updates_destroy_is_stopped_and_taken_back(tmp_path):
@@ -75,8 +80,8 @@ def test_a_policy_that_its_updates_destroy_is_stopped_and_taken_back(tmp_path):
         }
     )  # fmt: skip
     items = list(stream_of(["search"], split="test", limit=4).items())
-    questions = list(stream_of(["search"], split="dev-cal", limit=8).items())
-    report = adapt(settings, items, tmp_path / "run", canaries=questions)
+    questions = stream_of(["search"], split="dev-cal", limit=8)
+    report = adapt(settings, items, tmp_path / "run", canaries=questions.items)
     assert "paired permutation test" in report.stopped
     assert report.queries == 0
     assert read_rows(tmp_path / "run" / LEDGER) == []
@@ -89,6 +94,6 @@ def test_a_policy_that_its_updates_destroy_is_stopped_and_taken_back(tmp_path):
     for name, value in start.model.state_dict().items():
         assert name not in written or value.equal(written[name]), name
     # the same command does not walk into it again; whoever reverts says that it may
-    assert adapt(settings, items, tmp_path / "run", canaries=questions).stopped == report.stopped
+    assert adapt(settings, items, tmp_path / "run", canaries=questions.items).stopped == report.stopped
     go_back(tmp_path / "run", 0)
     assert [json.loads(line)["query"] for line in (tmp_path / "run" / "canary.jsonl").read_text().splitlines()] == [0]

@@ -168,6 +168,18 @@ def test_old_states_are_dropped_once_they_take_too_much_room(lessons, tmp_path):
         home.revert(1)
 
 
+def test_within_a_batch_there_is_no_way_back(lessons, tmp_path):
+    home = Adaptation(tmp_path, settings(), begin(settings(), load_checkpoint("nano-sft")))
+    for _ in range(2):
+        home.learn(lessons[0])
+        home.acknowledge([{"memory": 0}, {"memory": 0}, {"memory": 0}])
+    with pytest.raises(TraceError, match="rows 4 to 6 were learnt from in one update: go back to 3 or 6"):
+        home.revert(5)
+    with pytest.raises(TraceError, match="rows 1 to 3 were learnt from in one update: go back to 0 or 3"):
+        home.revert(1)
+    assert home.revert(3)["updates"] == 1
+
+
 # --- a stream
 
 

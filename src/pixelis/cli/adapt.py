@@ -86,10 +86,10 @@ def run(
     with board(len(chosen), quiet=as_json) as show:
         report = adapt(
             settings, chosen.items(), out, keys=keys, mask=mask, show=show,
-            dev_cal=list(stream_of([], split="dev-cal", limit=settings.calibration.items).items()),
-            canaries=list(
-                stream_of([], split="dev-cal", limit=settings.canary.items, skip=settings.calibration.items).items()
-            ),
+            dev_cal=stream_of([], split="dev-cal", limit=settings.calibration.items).items,
+            canaries=stream_of(
+                [], split="dev-cal", limit=settings.canary.items, skip=settings.calibration.items
+            ).items,
         )  # fmt: skip
     if as_json:
         print_json(report._asdict())

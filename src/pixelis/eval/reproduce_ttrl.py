@@ -159,7 +159,7 @@ def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
     report = adapt(
         settings, stream.items(), runs.work / part.name / "stream", show=show,
         keys=runs.keys() if runs.keys and settings.neighbours else None,
-        dev_cal=list(stream_of(runs.config.families, split="dev-cal", limit=settings.calibration.items).items()),
+        dev_cal=stream_of(runs.config.families, split="dev-cal", limit=settings.calibration.items).items,
     )  # fmt: skip
     if report.stopped:
         raise ConfigError(f"{part.name}: {report.stopped}")

@@ -77,6 +77,7 @@ class Adaptation:
         The caller takes the memory back to the row's watermark.
         """
         row = self._row(query)
+        self._require_whole(query)
         self._require_reachable(row["updates"])
         append(self.folder / UNDONE, [json.dumps(each, ensure_ascii=False) for each in self.rows[query:]])
         # the ledger first: a process killed after this line opens at this row
@@ -111,6 +112,16 @@ class Adaptation:
             raise TraceError(
                 f"{self.folder}: the weights after update {taken} are not those of its row; the states were made by "
                 "another build of torch or with more than one thread"
+            )
+
+    def _require_whole(self, query: int) -> None:
+        """A row within a batch shares its update with rows after it: whoever learnt from them would answer anew."""
+        taken = [0, *(row["updates"] for row in self.rows)]
+        if 0 < query < len(self.rows) and taken[query] and taken[query] == taken[query + 1]:
+            first, last = taken.index(taken[query]), len(taken) - 1 - taken[::-1].index(taken[query])
+            raise TraceError(
+                f"{self.folder}: rows {first} to {last} were learnt from in one update: go back to {first - 1} or "
+                f"{last}"
             )
 
     def _require_reachable(self, taken: int) -> None:

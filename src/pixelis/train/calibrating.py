@@ -9,7 +9,7 @@ split conformal on 1 − the right answer's share. It lies in one file of the ad
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
@@ -40,9 +40,9 @@ from pixelis.rollout.answering import spoken, sureness
 from pixelis.rundir import write_json
 from pixelis.scoring.consensus import PLAIN, Window, decide
 from pixelis.tools.toolbox import Toolbox
-from pixelis.train.questions import ask, right
+from pixelis.train.questions import Questions, ask_each, right
 from pixelis.train.ttrl_config import CalibrationSettings, Calibrators, TtrlConfig
-from pixelis.world import Item, Rendered
+from pixelis.world import Item
 
 FILE = "calibration.json"
 DELTAS = (0.0, 0.04, 0.08, 0.12, 0.2, 0.3, 0.5, 0.8)
@@ -60,44 +60,41 @@ class Calibration(NamedTuple):
     """The vote's own where it was not fitted."""
 
 
-def calibrate(
-    config: TtrlConfig, policy: Policy, toolbox: Toolbox, items: Sequence[Rendered], path: Path
-) -> Calibration:
-    """The calibration that lies at `path`, or a new one, fitted on these items and written there."""
+def calibrate(config: TtrlConfig, policy: Policy, toolbox: Toolbox, questions: Questions, path: Path) -> Calibration:
+    """The calibration that lies at `path`, or a new one, fitted on these questions and written there."""
     if path.exists():
         return read_calibration(path)
-    if not items:
+    if not config.calibration.items:
         return Calibration()
-    groups = ask(
-        config, policy, toolbox, items, n=config.samples, seed=config.seed * 1_000_003, temperature=config.temperature
-    )
+    seed, temperature = config.seed * 1_000_003, config.temperature
+    asked = list(ask_each(config, policy, toolbox, questions, n=config.samples, seed=seed, temperature=temperature))
     told = [
-        (k, sureness(rolled.trace), right(made.item, rolled.answer))
-        for k, (made, group) in enumerate(zip(items, groups, strict=True))
+        (k, sureness(rolled.trace), right(own, rolled.answer))
+        for k, (own, group) in enumerate(asked)
         for rolled in group
         if spoken(rolled)
     ]
     if not told:
-        raise ConfigError(f"none of {len(items)} dev-cal questions got an answer: there is nothing to calibrate on")
+        raise ConfigError(f"none of {len(asked)} dev-cal questions got an answer: there is nothing to calibrate on")
     item, raw, correct = (np.array(column) for column in zip(*told, strict=True))
     settings = config.calibration
     calibrator = FITS[settings.kind](raw, correct)
     window = Window(config.vote.window)
     votes = [
         decide(group, config.vote.model_copy(update={"delta": 0.0}), calibration=calibrator, window=window)
-        for group in groups
+        for _, group in asked
     ]
-    shares = [share_of_right(made.item, v.consensus.scores) for made, v in zip(items, votes, strict=True)]
+    shares = [share_of_right(own, vote.consensus.scores) for (own, _), vote in zip(asked, votes, strict=True)]
     threshold = conformal_quantile(nonconformity(shares), alpha=settings.level)
     margins = np.array([vote.consensus.margin for vote in votes])
-    wrong = np.array([not right(made.item, vote.answer) for made, vote in zip(items, votes, strict=True)])
+    wrong = np.array([not right(own, vote.answer) for (own, _), vote in zip(asked, votes, strict=True)])
     facts = {
         "kind": settings.kind,
         "calibrator": plain(calibrator),
         "threshold": None if threshold == inf else threshold,
         "delta": delta_of(margins, settings),
         "level": settings.level,
-        "questions": len(items),
+        "questions": len(asked),
         "rollouts": len(raw),
         "right": float(correct.mean()),
         "compared": compared(item, raw, correct),

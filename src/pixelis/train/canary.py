@@ -8,7 +8,6 @@ p-value under the level stops the run; the last time without such a fall is the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from pixelis.train.adaptation import append, read_rows
 from pixelis.train.ttrl_config import CanarySettings
 
 FILE = "canary.jsonl"
-Scores = Callable[[], list[float]]
-"""Asks the canary questions and scores the answers."""
 
 
 class Canary:
@@ -43,9 +40,10 @@ class Canary:
             return False
         return not self.times or query // self.settings.every > self.times[-1]["query"] // self.settings.every
 
-    def check(self, query: int, scores: Scores) -> dict[str, Any]:
-        """Ask, compare with the first time, write it down."""
-        now = scores()
+    def check(self, query: int, now: list[float]) -> dict[str, Any]:
+        """Hold the scores of a time against those of the first, and write it down."""
+        if not now:
+            raise ConfigError("canary questions are wanted, and there are none: say canary.items=0")
         first = self.times[0]["scores"] if self.times else now
         if len(first) != len(now):
             raise ConfigError(f"{self.path} has {len(first)} canary questions, {len(now)} were asked: give the same")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from pixelis.data.acceptance import RIGHT
 from pixelis.media import MediaSet
@@ -13,6 +14,10 @@ from pixelis.tools.toolbox import Toolbox
 from pixelis.train.precision import computed_in, computing
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.world import Item, Rendered
+
+Questions = Callable[[], Iterable[Rendered]]
+"""Items with known answers, made anew each time: clips of a hundred of them would fill the memory."""
+ROLLOUTS_AT_ONCE = 32
 
 
 def ask(
@@ -37,6 +42,17 @@ def ask(
     for own in media:
         toolbox.let_go(own)
     return groups
+
+
+def ask_each(
+    config: TtrlConfig, policy: Policy, toolbox: Toolbox, questions: Questions, *, n: int, seed: int, temperature: float
+) -> Iterator[tuple[Item, list[Rollout]]]:
+    """The same for many items, a few of whose media are held at a time."""
+    items = iter(questions())
+    while some := list(islice(items, max(1, ROLLOUTS_AT_ONCE // n))):
+        groups = ask(config, policy, toolbox, some, n=n, seed=seed, temperature=temperature)
+        for made, group in zip(some, groups, strict=True):
+            yield made.item, [rolled._replace(blobs={}) for rolled in group]
 
 
 def score_of(item: Item, answer: str | None) -> float:

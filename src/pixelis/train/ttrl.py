@@ -45,7 +45,7 @@ from pixelis.train.canary import Canary, told
 from pixelis.train.crew import Crew
 from pixelis.train.experience import Lived, lived, parts_of, read_anchor
 from pixelis.train.precision import computed_in, computing, held_in
-from pixelis.train.questions import ask, blind, score_of
+from pixelis.train.questions import Questions, ask, ask_each, blind, score_of
 from pixelis.train.recollection import Recollection
 from pixelis.train.run import run_folder
 from pixelis.train.ttrl_config import TtrlConfig
@@ -111,8 +111,8 @@ def adapt(
     *,
     keys: KeyMaker | None = None,
     mask: EvaluationMask | None = None,
-    canaries: Sequence[Rendered] = (),
-    dev_cal: Sequence[Rendered] = (),
+    canaries: Questions = tuple,
+    dev_cal: Questions = tuple,
     show: Show = lambda row, total: None,
 ) -> TtrlReport:
     """Answer a stream and learn from it without labels, into a folder, or go on where that was stopped."""
@@ -136,7 +136,7 @@ def adapt(
             require_same(home.rows, items, out)
             while not canary.fell and (batch := list(islice(items, config.batch))):
                 first = len(home.rows)
-                heard = [hear(around, home.learner, made, state, first + k) for k, made in enumerate(batch)]
+                heard = hear(around, home.learner, batch, state, first)
                 rows = settle(around, home, state, heard, first)
                 home.acknowledge(rows)
                 for row in rows:
@@ -182,16 +182,12 @@ class Standing:
                 self.window.add(row["labels"])
 
 
-def watch(around: Around, home: Adaptation, canary: Canary, items: Sequence[Rendered]) -> None:
+def watch(around: Around, home: Adaptation, canary: Canary, questions: Questions) -> None:
     """Ask the canary questions where it is time; after a significant fall go back to the last good state."""
-    if canary.fell is None and items and canary.due(len(home.rows)):
-        config = around.config
-
-        def scores() -> list[float]:
-            groups = ask(config, home.learner.policy, around.toolbox, items, n=1, seed=config.seed, temperature=0.0)
-            return [score_of(made.item, group[0].answer) for made, group in zip(items, groups, strict=True)]
-
-        canary.check(len(home.rows), scores)
+    if canary.fell is None and canary.due(len(home.rows)):
+        config, policy = around.config, home.learner.policy
+        asked = ask_each(config, policy, around.toolbox, questions, n=1, seed=config.seed, temperature=0.0)
+        canary.check(len(home.rows), [score_of(item, rolled.answer) for item, (rolled,) in asked])
     fall = canary.fell
     if fall is not None and len(home.rows) > fall["good"]:  # also where a process was killed before it had gone back
         row = home.revert(fall["good"])
@@ -201,17 +197,36 @@ def watch(around: Around, home: Adaptation, canary: Canary, items: Sequence[Rend
 # --- 1 to 4: rollouts and the vote
 
 
-def hear(around: Around, learner: Learner, made: Rendered, state: Standing, number: int) -> Heard:
-    """Roll a query out and put it to the vote."""
-    config, known, recollection = around.config, around.known, around.recollection
-    media, seed = MediaSet(made.media), config.seed * 1_000_003 + number
-    (group,) = ask(
-        config, learner.policy, around.toolbox, [made], n=config.samples, seed=seed, temperature=config.temperature
-    )
-    greedy = None
+def hear(around: Around, learner: Learner, batch: Sequence[Rendered], state: Standing, first: int) -> list[Heard]:
+    """Roll the queries of a batch out together, and put each to the vote in its turn."""
+    config, toolbox, policy = around.config, around.toolbox, learner.policy
+    seed = seed_of(config, first)
+    groups = ask(config, policy, toolbox, batch, n=config.samples, seed=seed, temperature=config.temperature)
+    greedy: list[str | None] = [None] * len(batch)
     if config.greedy:
-        ((single,),) = ask(config, learner.policy, around.toolbox, [made], n=1, seed=seed, temperature=0.0)
-        greedy = single.answer
+        greedy = [one.answer for (one,) in ask(config, policy, toolbox, batch, n=1, seed=seed, temperature=0.0)]
+    return [
+        put_to_vote(around, learner, made, group, said, state, first + k)
+        for k, (made, group, said) in enumerate(zip(batch, groups, greedy, strict=True))
+    ]
+
+
+def seed_of(config: TtrlConfig, number: int) -> int:
+    return config.seed * 1_000_003 + number
+
+
+def put_to_vote(
+    around: Around,
+    learner: Learner,
+    made: Rendered,
+    group: Sequence[Rollout],
+    greedy: str | None,
+    state: Standing,
+    number: int,
+) -> Heard:
+    """What the rollouts of one query are worth, who is near, and what they agree on."""
+    config, known, recollection = around.config, around.known, around.recollection
+    media, seed = MediaSet(made.media), seed_of(config, number)
     hidden = blind(made.item)
     experience = [lived(rolled, hidden, media, learner.policy.tokens) for rolled in group]
     ledgers = [one.ledger for one in experience]
