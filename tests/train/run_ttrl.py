@@ -23,7 +23,7 @@ from pixelis.train.adaptation import LEDGER, read_rows
 from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
 
-MOST_CHANGES = 40
+MOST_CHANGES = 30
 
 
 def child(config, items, out):
