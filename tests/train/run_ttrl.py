@@ -23,7 +23,7 @@ from pixelis.train.adaptation import LEDGER, read_rows
 from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
 
-MOST_CHANGES = 30
+MOST_CHANGES = 20
 
 
 def child(config, items, out):
@@ -51,7 +51,7 @@ def killed(pid, folder, chance):
         now = files_of(folder)
         changes -= now != last
         last = now
-        time.sleep(0.002)
+        time.sleep(0.005)
     time.sleep(chance.uniform(0.0, 0.05))
     os.kill(pid, signal.SIGKILL)
     return os.waitpid(pid, 0)[1]
