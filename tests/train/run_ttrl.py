@@ -18,6 +18,7 @@ from pathlib import Path
 from pixelis.encoders.text import TextEncoder
 from pixelis.encoders.visual import VisualEncoder
 from pixelis.eval.streams import stream_of
+from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.train.adaptation import LEDGER, read_rows
 from pixelis.train.ttrl import adapt
@@ -74,6 +75,7 @@ def acknowledged(folder):
 
 def main(config, folder, count, kills):
     items = list(stream_of(["search"], split="test", limit=count).items())
+    load_checkpoint(config.policy)  # imports most of what a child would import again
     if os.waitpid(child(config, items, folder / "whole"), 0)[1]:
         sys.exit("the run that nobody killed failed")
     wanted = acknowledged(folder / "whole")
