@@ -8,9 +8,10 @@ import pytest
 from pixelis.config import load_config
 from pixelis.errors import ConfigError
 from pixelis.eval import reproduce_rft
+from pixelis.eval.comparing import Part, merged, parts_of
 from pixelis.eval.harness import Scored, as_row
 from pixelis.eval.process import Process
-from pixelis.eval.reproduce_rft import Part, ReproduceConfig, Variant, compare, draw, merged, parts_of
+from pixelis.eval.reproduce_rft import ReproduceConfig, Variant, compare, draw
 from pixelis.train.rft_config import RftConfig
 
 FOUR = Process((True,) * 4, 2, (None, 0.6, 0.6, 0.6))
@@ -34,10 +35,10 @@ def write(folder, rows):
 
 def test_parts_are_all_seeds_of_all_variants_and_unknown_names_are_refused(tmp_path):
     given = config(tmp_path, {"name": "sft", "learn": "nothing"}, {"name": "cc-rft", "seeds": 2})
-    assert [part.name for part in parts_of(given, ())] == ["sft-0", "cc-rft-0", "cc-rft-1"]
-    assert [part.name for part in parts_of(given, ["cc-rft"])] == ["cc-rft-0", "cc-rft-1"]
+    assert [part.name for part in parts_of(given.variants, ())] == ["sft-0", "cc-rft-0", "cc-rft-1"]
+    assert [part.name for part in parts_of(given.variants, ["cc-rft"])] == ["cc-rft-0", "cc-rft-1"]
     with pytest.raises(ConfigError, match="no variant 'nope'"):
-        parts_of(given, ["nope"])
+        parts_of(given.variants, ["nope"])
 
 
 def test_a_variant_changes_single_keys():

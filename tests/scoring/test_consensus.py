@@ -157,3 +157,15 @@ def test_the_record_says_every_term_and_what_would_have_flipped_it(rolled):
     assert set(record["ballots"][0]) >= {"entropy", "raw", "calibrated", "fidelity", "reliability", "weight"}
     assert record["flips"]
     assert record["flips"][0]["answer"] == "red"
+
+
+def test_answers_from_elsewhere_vote_with_their_weights_and_are_no_ballots(rolled):
+    group = [rolled("red", *looks_at("red", RIGHT))]
+    alone = decide(group)
+    beside = decide(group, outside=[("Blue", 0.8), ("blue", 0.4)])
+    weight = alone.ballots[0].weight
+    assert beside.consensus.answer == "blue"
+    # what the rollout has of all weights, 1.2 of which came from elsewhere
+    assert beside.consensus.scores["red"] == pytest.approx(weight / (weight + 1.2))
+    assert len(beside.ballots) == 1
+    assert beside.exemplar.rollout is None

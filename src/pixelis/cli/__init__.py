@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from pixelis.cli import (
+    adapt,
     ask,
     bench,
     cache,
@@ -46,9 +47,10 @@ app.add_typer(score.app, name="score", help="Score files with the evaluators of 
 app.add_typer(world.app, name="world", help="The procedural gym: scenes with exact references.")
 app.add_typer(data.app, name="data", help="Corpora: build, count, de-duplicate, audit; datasets in, Parquet out.")
 app.add_typer(train.app, name="train", help="Train a policy: sft, rft.")
+app.add_typer(adapt.app, name="adapt", help="Phase 3: answer a stream, learn without labels, look at rows, go back.")
 app.command("eval", help="Score a policy on held-out items of the world, or on your own.")(evaluate.evaluate)
 app.add_typer(index.app, name="index", help="The retrieval memory: build, add, search, audit, delete.")
-app.add_typer(reproduce.app, name="reproduce", help="Run the paper's claims again on nano: rft.")
+app.add_typer(reproduce.app, name="reproduce", help="Run the paper's claims again on nano: rft, ttrl.")
 app.command("doctor", help="What is installed, which backends are live, a self-test of each tool.")(doctor.doctor)
 app.add_typer(bench.app, name="bench", help="Measure: CPU seconds beside the paper's latencies and beside peers.")
 app.command("demo", help="Ask the shipped policy seven questions and write the evidence pages.")(demo.demo)

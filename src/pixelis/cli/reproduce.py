@@ -53,6 +53,65 @@ def rft(
     typer.echo(f"wrote {printable(str(results))}")
 
 
+@app.command()
+def ttrl(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="What is compared.")] = Path(
+        "configs/nano/reproduce_ttrl.yaml"
+    ),
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the runs; what has ended is kept.")] = Path(
+        "runs/reproduce/ttrl"
+    ),
+    results: Annotated[Path, typer.Option(help="Folder for table.json and the figures.")] = Path("docs/results/ttrl"),
+    only: Annotated[list[str] | None, typer.Option(help="Only this variant; may be given several times.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Where adaptation starts, in place of the configuration's.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Phase 3: variants adapt to the same shifted stream and are asked the same held-out questions."""
+    from functools import cache
+
+    from pixelis.cli.index_files import key_maker
+    from pixelis.config import load_config
+    from pixelis.eval.reproduce_ttrl import ReproduceTtrlConfig, reproduce_ttrl
+
+    found = reproduce_ttrl(
+        load_config(ReproduceTtrlConfig, config, []), out, results, keys=cache(key_maker), only=only or (),
+        overrides={"policy": policy} if policy else {}, say=lambda words: typer.echo(words, err=True),
+    )  # fmt: skip
+    if as_json:
+        print_json(found)
+        return
+    print_adapted(found["rows"])
+    for name in found["left"]:
+        typer.echo(f"not run yet: {printable(name)}")
+    typer.echo(f"wrote {printable(str(results))}")
+
+
+def print_adapted(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in (
+        "variant", "seeds", "greedy", "over none", "p", "sampled", "voted", "preq. voted", "accept", "abstain",
+        "KL P50", "P95", "AURC",
+    ):  # fmt: skip
+        table.add_column(heading, justify="left" if heading == "variant" else "right")
+    for row in rows:
+        held, kl = row["held_out"], row["kl"]
+        own = held["greedy"] if held else {}
+        table.add_row(
+            row["variant"], str(row["seeds"]),
+            f"{own['mean']:.1f} ({own['low']:.1f}–{own['high']:.1f})" if held else "not run",
+            f"{own['over_none']:+.1f}" if "over_none" in own else "", f"{own['p']:.3f}" if "p" in own else "",
+            *(f"{held[key]['mean']:.1f}" if held else "" for key in ("sampled", "voted")),
+            f"{row['prequential']['voted']['mean']:.1f}", f"{row['accepted']:.1f}", f"{row['abstained']:.1f}",
+            *(f"{kl[key]:.3f}" if kl else "" for key in ("p50", "p95")),
+            f"{row['selective']['vote']['aurc']['mean']:.3f}",
+        )  # fmt: skip
+    stdout().print(table)
+
+
 def print_table(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 

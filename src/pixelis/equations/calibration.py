@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,6 +53,10 @@ class Platt:
         p = np.asarray(expit(np.asarray(scores, dtype=np.float64) * self.slope + self.intercept))
         return p if self.slope.ndim == 0 else p / np.maximum(p.sum(axis=-1, keepdims=True), SMALLEST)
 
+    def confidence(self, raw: ArrayLike) -> Floats:
+        """A single confidence, where it was fitted on logits of such."""
+        return self(_logit(raw))
+
 
 @dataclass(frozen=True)
 class Affine:
@@ -66,6 +70,10 @@ class Affine:
     def __call__(self, logits: ArrayLike) -> Floats:
         return np.asarray(softmax(np.asarray(logits, dtype=np.float64) @ self.weight.T + self.bias, axis=-1))
 
+    def confidence(self, raw: ArrayLike) -> Floats:
+        """A single confidence as two classes, wrong and right, where it was fitted on such."""
+        return np.asarray(self(two_classes(raw))[..., 1])
+
 
 @dataclass(frozen=True)
 class Isotonic:
@@ -76,6 +84,16 @@ class Isotonic:
 
     def __call__(self, raw: ArrayLike) -> Floats:
         return np.interp(np.asarray(raw, dtype=np.float64), self.knots, self.values)
+
+    def confidence(self, raw: ArrayLike) -> Floats:
+        return self(raw)
+
+
+class Calibrator(Protocol):
+    """Anything that makes a calibrated confidence of a raw one."""
+
+    def confidence(self, raw: ArrayLike) -> Floats:
+        """(n,) p_raw to (n,) p~."""
 
 
 def raw_confidence(answer_probability: float, tool_confidences: ArrayLike = ()) -> float:
@@ -122,8 +140,13 @@ def fit_confidence_temperature(raw: ArrayLike, correct: ArrayLike) -> Temperatur
 
     Apply it with `.confidence`. Edge cases as in `fit_temperature`.
     """
+    return fit_temperature(two_classes(raw), np.asarray(correct, dtype=np.int64))
+
+
+def two_classes(raw: ArrayLike) -> Floats:
+    """(n, 2) logits of wrong and right for single confidences: (0, logit p)."""
     p = np.atleast_1d(np.asarray(raw, dtype=np.float64))
-    return fit_temperature(np.stack([np.zeros_like(p), _logit(p)], axis=-1), np.asarray(correct, dtype=np.int64))
+    return np.stack([np.zeros_like(p), _logit(p)], axis=-1)
 
 
 def fit_platt(scores: ArrayLike, targets: ArrayLike) -> Platt:

@@ -1,48 +1,35 @@
-"""The claims of phase 2 on nano: variants trained alike, asked the same held-out questions, compared in pairs.
-
-Every part (one training, one evaluation) has a folder of its own and is skipped where it has ended, so that the whole
-can be stopped and gone on with.
-"""
+"""The claims of phase 2 on nano: variants trained alike, asked the same held-out questions, compared in pairs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 
 from pixelis.config import Config, load_config
 from pixelis.equations.embedding import CosineStatistics
-from pixelis.errors import ConfigError
-from pixelis.eval.harness import Scored, from_row
+from pixelis.eval.comparing import Floats, Part, Say, Seeded, compared, merged, parts_of, rows_of
+from pixelis.eval.harness import Scored
 from pixelis.eval.process import process_scores, task_statistics
 from pixelis.eval.rescore_rft import Saved, rescored
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.tasks import tasks_of
-from pixelis.metrics.bootstrap import Interval, bca_interval
-from pixelis.metrics.statistics import paired_permutation_test
 from pixelis.rundir import provenance, write_json
 from pixelis.train.rft import train_rft
 from pixelis.train.rft_config import RftConfig
 from pixelis.train.sft import train_sft
 from pixelis.train.sft_config import SftConfig
 
-Floats = NDArray[np.float64]
 
-
-class Variant(Config):
+class Variant(Seeded):
     """One way to go on from π_SFT."""
 
-    name: str = Field(pattern="^[a-z0-9-]+$")
     learn: Literal["nothing", "sft", "rft"] = "rft"
     """`sft`: the same seconds spent on more of phase 1."""
-    seeds: int = Field(default=1, ge=1)
-    change: dict[str, Any] = Field(default_factory=dict)
-    """Keys of the phase's configuration."""
 
 
 class ReproduceConfig(Config):
@@ -71,28 +58,6 @@ class ReproduceConfig(Config):
         return name
 
 
-class Part(NamedTuple):
-    """One training and its evaluation."""
-
-    variant: Variant
-    seed: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.variant.name}-{self.seed}"
-
-
-Say = Callable[[str], None]
-
-
-def parts_of(config: ReproduceConfig, only: Sequence[str]) -> list[Part]:
-    """All seeds of the first kind of variants come before the rest, in the order of the file."""
-    known = {variant.name for variant in config.variants}
-    if unknown := set(only) - known:
-        raise ConfigError(f"no variant {sorted(unknown)[0]!r}: want some of {', '.join(sorted(known))}")
-    return [Part(v, seed) for v in config.variants if not only or v.name in only for seed in range(v.seeds)]
-
-
 def reproduce_rft(
     config: ReproduceConfig,
     work: Path,
@@ -106,15 +71,15 @@ def reproduce_rft(
     """Run what is not yet done, then write the table and the figures from everything that is."""
     base = load_config(RftConfig, config.rft, []).model_copy(update={"updates": config.updates, **(overrides or {})})
     statistics = external_statistics(config, base, work, say)
-    for part in parts_of(config, only):
+    for part in parts_of(config.variants, only):
         run(part, config, base, work, say, show)
-    done = [part for part in parts_of(config, ()) if (work / part.name / "eval" / "report.json").exists()]
+    done = [part for part in parts_of(config.variants, ()) if (work / part.name / "eval" / "report.json").exists()]
     table = compare(done, work, statistics)
     results.mkdir(parents=True, exist_ok=True)
     write_json(results / "table.json", provenance(config=config.model_dump(mode="json"), rows=table))
     draw(done, work, results / "dynamics.svg")
     rescore(config, base, work, results, say)
-    return {"rows": table, "left": [p.name for p in parts_of(config, ()) if p not in done]}
+    return {"rows": table, "left": [p.name for p in parts_of(config.variants, ()) if p not in done]}
 
 
 def rescore(config: ReproduceConfig, base: RftConfig, work: Path, results: Path, say: Say) -> None:
@@ -122,7 +87,7 @@ def rescore(config: ReproduceConfig, base: RftConfig, work: Path, results: Path,
 
     What it was made of is written beside the rows: another policy, reward or number of items makes them anew.
     """
-    parts = parts_of(config, [config.ours])
+    parts = parts_of(config.variants, [config.ours])
     done = [part for part in parts if (work / part.name / "eval" / "report.json").exists()]
     if not done:
         say("layer and gate: not run yet")
@@ -143,14 +108,14 @@ def rescore(config: ReproduceConfig, base: RftConfig, work: Path, results: Path,
     write_json(path, provenance(config=config.model_dump(mode="json"), made_of=made_of, rows=rows))
 
 
-def settings_of(part: Part, base: RftConfig) -> RftConfig:
+def settings_of(part: Part[Variant], base: RftConfig) -> RftConfig:
     """Phase 2 as a variant has it; what learns nothing, or more of phase 1, has the base's."""
     change = part.variant.change if part.variant.learn == "rft" else {}
     own = {**change, "seed": part.seed, "name": part.name}
     return RftConfig.model_validate(merged(base.model_dump(mode="json"), own))
 
 
-def run(part: Part, config: ReproduceConfig, base: RftConfig, work: Path, say: Say, show: Any) -> None:
+def run(part: Part[Variant], config: ReproduceConfig, base: RftConfig, work: Path, say: Say, show: Any) -> None:
     """Train and evaluate one part, or go on with it."""
     folder = work / part.name
     if (folder / "eval" / "report.json").exists():
@@ -171,14 +136,6 @@ def run(part: Part, config: ReproduceConfig, base: RftConfig, work: Path, say: S
     )  # fmt: skip
 
 
-def merged(tree: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with some keys changed, level by level."""
-    out = dict(tree)
-    for key, value in change.items():
-        out[key] = merged(out[key], value) if isinstance(value, Mapping) and isinstance(out.get(key), dict) else value
-    return out
-
-
 def external_statistics(config: ReproduceConfig, base: RftConfig, work: Path, say: Say) -> dict[str, CosineStatistics]:
     """E_ext's statistics, from dev chains of π_SFT."""
     folder = work / "statistics"
@@ -188,10 +145,6 @@ def external_statistics(config: ReproduceConfig, base: RftConfig, work: Path, sa
             base.policy, tasks_of([], split="dev"), limit=config.statistics_items, composite=True, out=folder
         )
     return task_statistics(rows_of(folder))
-
-
-def rows_of(folder: Path) -> list[Scored]:
-    return [from_row(json.loads(line)) for line in (folder / "items.jsonl").read_text().splitlines()]
 
 
 # --- the table
@@ -210,38 +163,21 @@ def measures(rows: Sequence[Scored], statistics: Mapping[str, CosineStatistics])
     }
 
 
-def compare(done: Sequence[Part], work: Path, statistics: Mapping[str, CosineStatistics]) -> list[dict[str, Any]]:
-    """One row a variant: seeds averaged item by item, BCa intervals over items, paired tests against π_SFT."""
-    variants = list(dict.fromkeys(part.variant.name for part in done))
-    found: dict[str, dict[str, Floats]] = {}
-    spread: dict[str, dict[str, float]] = {}
-    for name in variants:
-        runs = [measures(rows_of(work / p.name / "eval"), statistics) for p in done if p.variant.name == name]
-        found[name] = {key: np.mean([run[key] for run in runs], axis=0) for key in runs[0]}
-        spread[name] = {key: float(np.std([run[key].mean() for run in runs])) for key in runs[0]}
-    base = next((v for v in done if v.variant.learn == "nothing"), None)
-    table = []
-    for name in variants:
-        parts = [part for part in done if part.variant.name == name]
-        row: dict[str, Any] = {"variant": name, "seeds": len(parts), "items": len(found[name]["accuracy"])}
-        for key, values in found[name].items():
-            own = interval(values)
-            row[key] = {"mean": own.point, "low": own.low, "high": own.high, "over_seeds": spread[name][key]}
-            if base is not None and base.variant.name != name:
-                test = paired_permutation_test(
-                    values, found[base.variant.name][key], rng=np.random.default_rng(0), permutations=9999
-                )
-                row[key] |= {"over_sft": test.difference, "p": test.p_value}
-        row |= drift(parts, work)
-        table.append(row)
-    return table
+def compare(
+    done: Sequence[Part[Variant]], work: Path, statistics: Mapping[str, CosineStatistics]
+) -> list[dict[str, Any]]:
+    """One row a variant, tested against π_SFT, with the drift of its runs."""
+    found: dict[str, list[dict[str, Floats]]] = {}
+    for part in done:
+        found.setdefault(part.variant.name, []).append(measures(rows_of(work / part.name / "eval"), statistics))
+    base = next((part.variant.name for part in done if part.variant.learn == "nothing"), None)
+    return [
+        row | drift([part for part in done if part.variant.name == row["variant"]], work)
+        for row in compared(found, base, "over_sft")
+    ]
 
 
-def interval(values: Floats) -> Interval:
-    return bca_interval(values, rng=np.random.default_rng(0))
-
-
-def drift(parts: Sequence[Part], work: Path) -> dict[str, Any]:
+def drift(parts: Sequence[Part[Variant]], work: Path) -> dict[str, Any]:
     """Token KL over the updates after the first quarter, and how many updates were skipped."""
     kls: list[float] = []
     skipped = seconds = 0.0
@@ -265,7 +201,7 @@ def curve(folder: Path) -> list[dict[str, Any]]:
 # --- the figure
 
 
-def draw(done: Sequence[Part], work: Path, path: Path) -> None:
+def draw(done: Sequence[Part[Variant]], work: Path, path: Path) -> None:
     """RaPR and RaCPR, KL and chain length over the updates, one line a variant (the paper's figure of dynamics)."""
     from matplotlib.figure import Figure
 

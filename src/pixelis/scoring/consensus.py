@@ -21,7 +21,7 @@ from pydantic import Field
 
 from pixelis.config import Config
 from pixelis.equations.behaviour import duplicate_groups, similarities
-from pixelis.equations.calibration import Temperature, vote_calibration
+from pixelis.equations.calibration import Calibrator, Temperature, vote_calibration
 from pixelis.equations.dawid_skene import agreement, dawid_skene
 from pixelis.equations.exemplar import Exemplar, choose_exemplar
 from pixelis.equations.visfid import Step, group_fidelity, step_scores
@@ -174,14 +174,18 @@ def decide(
     group: Sequence[Rollout],
     settings: VoteSettings = VoteSettings(),
     *,
-    calibration: Temperature = PLAIN,
+    calibration: Calibrator = PLAIN,
     threshold: float | None = None,
     window: Window | None = None,
     neighbours: Sequence[Sequence[Step]] = (),
+    outside: Sequence[tuple[str, float]] = (),
     curiosity: Sequence[float] | None = None,
     coherence: Sequence[float] | None = None,
 ) -> Decision:
-    """Put a group of rollouts to the vote. `threshold` is the conformal one; `window` is read and then told of this."""
+    """Put a group of rollouts to the vote. `threshold` is the conformal one; `window` is read and then told of this.
+
+    `outside` are answers of others that vote beside the rollouts, each with its weight; they never become exemplars.
+    """
     marks = [[d.decisive for d in decisive_steps(rolled.trace)] for rolled in group]
     chains = [evidence(rolled.trace, own) for rolled, own in zip(group, marks, strict=True)]
     spelt = [spoken(rolled) for rolled in group]
@@ -203,8 +207,10 @@ def decide(
     if not settings.weighted:
         weights = np.ones(len(group))
     kept = one_vote_each(weights, groups)
+    said = [*answers, *(answer.casefold() for answer, _ in outside)]
+    weighed = np.append(kept, [weight for _, weight in outside])
     voted = consensus(
-        answers, kept, delta=settings.delta, conformal_threshold=threshold, max_entropy=settings.max_entropy
+        said, weighed, delta=settings.delta, conformal_threshold=threshold, max_entropy=settings.max_entropy
     )
     successful = [a is not None and a == voted.answer for a in answers]
     nothing = np.zeros(len(group))
@@ -224,7 +230,8 @@ def decide(
         )
         for j in range(len(group))
     )  # fmt: skip
-    return Decision(ballots, voted, star, alike, single_flips(answers, kept), pooled)
+    flips = tuple(flip for flip in single_flips(said, weighed) if flip.rollout < len(group))
+    return Decision(ballots, voted, star, alike, flips, pooled)
 
 
 def fidelities(

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
     from pixelis.train.rft_config import RftConfig
     from pixelis.train.sft_config import SftConfig
+    from pixelis.train.ttrl_config import TtrlConfig
 
 
-def computed_in(config: SftConfig | RftConfig) -> torch.dtype:
+def computed_in(config: SftConfig | RftConfig | TtrlConfig) -> torch.dtype:
     """What matrices are multiplied in."""
     return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
 
 
-def held_in(config: SftConfig | RftConfig) -> torch.dtype:
+def held_in(config: SftConfig | RftConfig | TtrlConfig) -> torch.dtype:
     """What a checkpoint is opened in: beside LoRA it is frozen, and need not be finer than the arithmetic."""
     return computed_in(config) if config.lora is not None else torch.float32
 

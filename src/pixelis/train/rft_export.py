@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from pixelis.policy.checkpoint import Loaded, save_checkpoint
 from pixelis.policy.model import Policy
@@ -68,18 +69,22 @@ def export(
             "scores": {**loaded.card.scores, "rft": scores},
         }
     )
-    arguments = ToolHeads(policy.width)
-    prefix = "arguments."
-    arguments.load_state_dict({k.removeprefix(prefix): v for k, v in loaded.heads.items() if k.startswith(prefix)})
-    heads = known.heads
-    kept = {
-        "arguments": arguments, "visual": heads.visual, "projector": heads.projector, "g_phi": heads.g_phi,
-        "h_psi": heads.h_psi,
-    }  # fmt: skip
-    save_checkpoint(out / "policy", policy, card, kept)
+    save_checkpoint(out / "policy", policy, card, heads_of(loaded, known))
     draw_curves(rows, out / "curves.svg", target=config.kl.target)
     us.wait()
     return scores
+
+
+def heads_of(loaded: Loaded, known: Known) -> dict[str, nn.Module]:
+    """The heads of a checkpoint as phases 2 and 3 hand them on: argument heads as phase 1 left them."""
+    arguments = ToolHeads(loaded.policy.width)
+    prefix = "arguments."
+    arguments.load_state_dict({k.removeprefix(prefix): v for k, v in loaded.heads.items() if k.startswith(prefix)})
+    heads = known.heads
+    return {
+        "arguments": arguments, "visual": heads.visual, "projector": heads.projector, "g_phi": heads.g_phi,
+        "h_psi": heads.h_psi,
+    }  # fmt: skip
 
 
 def draw_curves(rows: Sequence[dict[str, Any]], path: Path, *, target: float) -> None:

@@ -1,0 +1,259 @@
+"""`pixelis adapt`: phase 3. Answer a stream, learn from it without labels, look at every row, go back to any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from pixelis.cli.terminal import AsJson, print_json, printable, stdout
+
+if TYPE_CHECKING:
+    from pixelis.retrieval.keys import KeyMaker
+    from pixelis.retrieval.mask import EvaluationMask
+    from pixelis.train.ttrl import TtrlReport
+    from pixelis.train.ttrl_config import TtrlConfig
+
+
+class StreamFirst(TyperGroup):
+    """`adapt search space` is `adapt run search space`: a stream needs no verb."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = (*self.commands, "--help")
+        return super().parse_args(ctx, ["run", *args] if args and args[0] not in known else args)
+
+
+app = typer.Typer(no_args_is_help=True, cls=StreamFirst)
+Run = Annotated[Path, typer.Option("-o", "--out", help="The folder of the adaptation.")]
+WHERE = Path("runs/ttrl")
+
+
+@app.callback()
+def _adapt() -> None:
+    """Phase 3. `pixelis adapt STREAM…` answers a stream and learns from it; the verbs below look at what came of it."""
+
+
+@app.command()
+def run(
+    stream: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STREAM or KEY=VALUE]...",
+            help="Families of the world (all six if left out), corpora, files of items; and keys of the settings.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A YAML file such as configs/nano/ttrl.yaml.")
+    ] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder; what is unfinished is gone on with.")] = WHERE,
+    limit: Annotated[int, typer.Option(min=1, help="Queries of each task.")] = 50,
+    split: Annotated[
+        Literal["dev", "dev-cal", "test"], typer.Option(help="Which held-out seeds of the world, or part of a corpus.")
+    ] = "test",
+    shift: Annotated[
+        list[str] | None, typer.Option(help="A shift and its severity, such as lighting:3; several take turns.")
+    ] = None,
+    course: Annotated[
+        Literal["steady", "abrupt", "gradual", "returning"],
+        typer.Option(help="How shifts come: always, from the middle on, growing, or in the middle third alone."),
+    ] = "steady",
+    evaluation: Annotated[
+        list[Path] | None,
+        typer.Option(help="Media of evaluation (a folder, a list, a corpus split): answered, never learnt from."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer the queries of a stream, and learn from those that the vote is sure of.
+
+    Kill it at any moment and run the same command: it goes on, and nothing that was acknowledged is lost.
+    """
+    from pixelis.cli.index_files import key_maker
+    from pixelis.config import load_config
+    from pixelis.eval.streams import stream_of
+    from pixelis.train.ttrl import adapt
+    from pixelis.train.ttrl_config import TtrlConfig
+
+    given = stream or []
+    settings = load_config(TtrlConfig, config, [word for word in given if "=" in word])
+    names = [word for word in given if "=" not in word]
+    chosen = stream_of(names, split=split, limit=limit, shifts=shift or (), course=course)
+    keys = key_maker() if settings.neighbours or evaluation else None
+    mask = mask_of(settings, evaluation or [], keys)
+    with board(len(chosen), quiet=as_json) as show:
+        report = adapt(
+            settings, chosen.items(), out, keys=keys, mask=mask, show=show,
+            dev_cal=stream_of([], split="dev-cal", limit=settings.calibration.items).items,
+            canaries=stream_of(
+                [], split="dev-cal", limit=settings.canary.items, skip=settings.calibration.items
+            ).items,
+        )  # fmt: skip
+    if as_json:
+        print_json(report._asdict())
+    else:
+        print_adapted(report, out)
+    if report.stopped:
+        typer.echo(f"stopped: {report.stopped}", err=True)
+        raise typer.Exit(1)
+
+
+@contextmanager
+def board(total: int, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int], None]]:
+    """A live view on a terminal: where the stream is, what was said last, how sure, what it did to the policy."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda row, done: None
+        return
+    seen: list[dict[str, Any]] = []
+    with Live(console=console, transient=True, refresh_per_second=2) as live:
+
+        def show(row: dict[str, Any], done: int) -> None:
+            seen.append(row)
+            kinds = [outcome(each) for each in seen]
+            known = [each["score"] for each in seen if each["score"] is not None]
+            right = f"{100 * sum(known) / len(known):.1f} % of what the vote said" if known else "nobody knows"
+            table = Table.grid(padding=(0, 3))
+            vote = row["vote"]
+            for name, words in (
+                ("query", f"{done} of {total}; {row['item']} {row['shift']}"),
+                ("asked", row["question"][:100]),
+                ("said", f"{row['answer'] or '–'}: {100 * vote['share']:.0f} % of weight, margin {vote['margin']:.2f}"),
+                ("then", f"{outcome(row)}{': ' if row['why'] else ''}{row['why']}"),
+                ("so far", ", ".join(f"{kind} {kinds.count(kind)}" for kind in dict.fromkeys(kinds))),
+                ("right", right),
+                ("policy", told_kl(row)),
+            ):  # fmt: skip
+                table.add_row(name, printable(words))
+            live.update(table)
+
+        yield show
+
+
+def told_kl(row: dict[str, Any]) -> str:
+    if row["kl"] is None or row["drift"] is None:
+        return row["refused"] or "learning is off"
+    return f"KL to its average {row['kl']:.4f}, to the start {row['drift']:.4f}; β {row['beta']:.4f}"
+
+
+def mask_of(settings: TtrlConfig, evaluation: list[Path], keys: KeyMaker | None) -> EvaluationMask | None:
+    """Of the named media, or the one that the given memory was built under."""
+    from pixelis.cli.data_dedup import media_of
+    from pixelis.cli.index_files import kept_mask
+    from pixelis.errors import ConfigError
+    from pixelis.retrieval.mask import EvaluationMask
+
+    own = kept_mask(settings.memory) if settings.memory is not None else None
+    if not evaluation or keys is None:
+        return own
+    if own is not None:
+        raise ConfigError(f"{settings.memory} has its mask already: --evaluation is for a run with a memory of its own")
+    return EvaluationMask.of([item for source in evaluation for item in media_of(source)], keys.visual)
+
+
+def outcome(row: dict[str, Any]) -> str:
+    return "learnt" if row["learnt"] else "answered" if row["answered"] else "abstained"
+
+
+def print_adapted(report: TtrlReport, out: Path) -> None:
+    right = "" if report.accuracy is None else f"; {report.accuracy:.1f} % of the given answers are right"
+    typer.echo(
+        f"{report.queries} queries, {report.answered:.0f} % answered{right}; learnt from {report.accepted}, "
+        f"{report.refused} updates refused, drift {report.drift:.3f}, {report.bytes / 1e6:.0f} MB of states and updates"
+    )
+    where = "" if out == WHERE else f" -o {out}"
+    typer.echo(f"wrote {printable(report.policy)}; `pixelis adapt log{printable(where)}`, `show` and `revert`")
+
+
+@app.command()
+def log(
+    out: Run = WHERE, last: Annotated[int, typer.Option(min=1, help="So many rows.")] = 20, as_json: AsJson = False
+) -> None:
+    """The last rows of an adaptation."""
+    from rich.table import Table
+
+    from pixelis.train.adaptation import LEDGER, read_rows, shown
+    from pixelis.train.ttrl_export import config_of
+
+    config_of(out)
+    rows = list(shown(read_rows(out / LEDGER)))[-last:]
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("query", "item", "answer", "right", "what", "why not", "KL", "drift", "β", "weights"):
+        table.add_column(heading, no_wrap=heading not in ("item", "answer", "why not"))
+    for row in rows:
+        right, *figures = ("" if row[key] is None else f"{row[key]:.3f}" for key in ("score", "kl", "drift", "beta"))
+        table.add_row(
+            str(row["query"]), printable(row["item"]), printable(str(row["answer"] or "–")), right,
+            outcome(row), printable(row["why"]), *figures, row["weights"][:8],
+        )  # fmt: skip
+    stdout().print(table)
+
+
+@app.command()
+def show(
+    query: Annotated[int, typer.Argument(min=1, help="Which row, from 1.")],
+    out: Run = WHERE,
+    page: Annotated[Path | None, typer.Option(help="Write the evidence page of its vote here.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """One row: what was asked, every term of its vote, and what would have flipped it."""
+    from pixelis.errors import TraceError
+    from pixelis.train.adaptation import LEDGER, read_rows
+    from pixelis.train.ttrl_export import config_of
+
+    config_of(out)
+    rows = read_rows(out / LEDGER)
+    if query > len(rows):
+        raise TraceError(f"{out} has {len(rows)} rows")
+    row = rows[query - 1]
+    if page is not None:
+        from pixelis.trace.artifacts import write_whole
+        from pixelis.view.vote import vote_page
+
+        write_whole(page, vote_page(row).encode())
+    if as_json:
+        print_json(row)
+        return
+    print_row(row)
+    if page is not None:
+        typer.echo(f"wrote {printable(str(page))}")
+
+
+def print_row(row: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from pixelis.view.vote import sentences
+
+    typer.echo(f"{row['query']}. {printable(row['question'])}")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("rollout", "answer", "tools", "exp(−H)", "Cal", "VisFid", "r", "weight"):
+        table.add_column(heading, justify="right" if heading not in ("answer", "tools") else "left")
+    for number, ballot in enumerate(row["vote"]["ballots"], start=1):
+        terms = [f"{ballot[key]:.2f}" for key in ("calibrated", "fidelity", "reliability")]
+        table.add_row(
+            str(number), printable(str(ballot["spelt"] or "–")), " ".join(ballot["tools"]),
+            f"{2.718281828 ** -ballot['entropy']:.2f}", *terms, f"{ballot['weight']:.3f}",
+        )  # fmt: skip
+    stdout().print(table)
+    for sentence in sentences(row):
+        typer.echo(printable(sentence))
+
+
+@app.command()
+def revert(
+    query: Annotated[int, typer.Argument(min=0, help="The row to go back to; 0 is the start.")], out: Run = WHERE
+) -> None:
+    """Go back to what held after a row: weights, moments, averages, controller, baseline, memory; bit for bit."""
+    from pixelis.train.ttrl_export import go_back
+
+    row = go_back(out, query)
+    typer.echo(f"{out} is at row {query} again, {row['updates']} updates, weights {str(row['weights'])[:10]}")

@@ -1,0 +1,351 @@
+"""The claims of phase 3 on nano: variants adapt to the same shifted stream, and are then asked the same held-out items.
+
+A variant's stream is one part, its held-out questions another. Before the second, the budget is matched: the policy of
+each variant is taken as it was when it had learnt from as many queries as the variant that learnt from fewest
+(supp:budget_fairness); the ledger of an adaptation knows every one of these policies. Greedy, sampled and voted
+accuracy are told apart: a gain in sampled accuracy alone is sharpening.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from pixelis.config import Config, load_config
+from pixelis.data.record import Split
+from pixelis.equations.embedding import CosineStatistics
+from pixelis.errors import ConfigError
+from pixelis.eval.comparing import Floats, Part, Say, Seeded, compared, merged, parts_of, rows_of
+from pixelis.eval.process import process_scores, task_statistics
+from pixelis.eval.running import evaluate_model
+from pixelis.eval.streams import Course, Stream, stream_of
+from pixelis.eval.ttrl_figures import draw_kl, draw_prequential, draw_risk
+from pixelis.metrics.bootstrap import bca_interval
+from pixelis.metrics.selective import aurc, error_at_coverage, error_at_margin
+from pixelis.retrieval.keys import KeyMaker
+from pixelis.rundir import provenance, write_json
+from pixelis.trace.artifacts import write_whole
+from pixelis.train.adaptation import LEDGER, read_rows
+from pixelis.train.calibrating import FILE as CALIBRATION
+from pixelis.train.ttrl import adapt
+from pixelis.train.ttrl_config import TtrlConfig
+from pixelis.train.ttrl_export import policy_after
+from pixelis.world import Rendered
+
+Rows = list[dict[str, Any]]
+HELD_OUT = "held-out"
+COVERAGE = 0.889
+"""At which errors are compared (tab:risk_coverage)."""
+RESAMPLES = 2000
+
+
+class TtrlVariant(Seeded):
+    """One way to adapt."""
+
+    course: Course | None = None
+    """Of the shifts in its stream, where that is another than the others'."""
+    matched: bool = True
+    """Off for stress: it has no say in the budget, and is taken at its own end where it learnt from less."""
+
+
+class ReproduceTtrlConfig(Config):
+    """What is compared, and on what."""
+
+    ttrl: Path
+    """The configuration that variants change."""
+    families: tuple[str, ...] = ()
+    """All six where none is named."""
+    shifts: tuple[str, ...] = ("lighting:3", "motion_blur:3")
+    course: Course = "steady"
+    stream_items: int = Field(default=60, ge=1)
+    """Queries of each family in the stream."""
+    held_items: int = Field(default=40, ge=1)
+    """Questions of each family that are asked before and after, of other seeds."""
+    statistics_items: int = Field(default=20, ge=1)
+    """The same for E_ext's statistics."""
+    none: str = "no-adaptation"
+    """The variant that the others are held against."""
+    variants: tuple[TtrlVariant, ...]
+
+
+class StreamTask(NamedTuple):
+    """A stream as a task of the evaluation."""
+
+    stream: Stream
+    name: str = HELD_OUT
+
+    def items(self, limit: int) -> Iterator[Rendered]:
+        return self.stream.items()
+
+    def size(self, limit: int) -> int:
+        return len(self.stream)
+
+
+class Runs(NamedTuple):
+    """Where everything lies."""
+
+    config: ReproduceTtrlConfig
+    base: TtrlConfig
+    work: Path
+    keys: Callable[[], KeyMaker] | None
+    say: Say
+
+    def stream(self, split: Split, items: int, *, course: Course | None = None, skip: int = 0) -> Stream:
+        own = self.config
+        return stream_of(
+            own.families, split=split, limit=items, shifts=own.shifts, course=course or own.course, skip=skip
+        )
+
+    def settings(self, part: Part[TtrlVariant]) -> TtrlConfig:
+        change = {**part.variant.change, "seed": part.seed, "name": part.name, "greedy": True}
+        return TtrlConfig.model_validate(merged(self.base.model_dump(mode="json"), change))
+
+    def rows(self, part: Part[TtrlVariant]) -> Rows:
+        """Of a stream that has come to its end; none before."""
+        rows = read_rows(self.work / part.name / "stream" / LEDGER)
+        wanted = len(self.stream("dev", self.config.stream_items, course=part.variant.course))
+        return rows if len(rows) >= wanted else []
+
+
+def reproduce_ttrl(
+    config: ReproduceTtrlConfig,
+    work: Path,
+    results: Path,
+    *,
+    keys: Callable[[], KeyMaker] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    only: Sequence[str] = (),
+    say: Say = lambda words: None,
+    show: Any = lambda row, total: None,
+) -> dict[str, Any]:
+    """Run what is not yet done, then write the table and the figures from everything that is."""
+    base = load_config(TtrlConfig, config.ttrl, [])
+    base = TtrlConfig.model_validate(merged(base.model_dump(mode="json"), overrides or {}))
+    runs = Runs(config, base, work, keys, say)
+    for part in parts_of(config.variants, only):
+        live(runs, part, show)
+    done = [part for part in parts_of(config.variants, ()) if runs.rows(part)]
+    budget = matched(runs, done)
+    for part in done:
+        if not only or part.variant.name in only:
+            examine(runs, part, budget, show)
+    asked = [part for part in done if finished(held(runs, part, budget))]
+    table = tabulated(runs, done, asked, budget)
+    results.mkdir(parents=True, exist_ok=True)
+    write_json(results / "table.json", provenance(config=config.model_dump(mode="json"), budget=budget, rows=table))
+    streams = {part.variant.name: runs.rows(part) for part in reversed(done)}
+    streams = dict(reversed(streams.items()))  # the first seed of each, in the order of the file
+    draw_risk(streams, results / "risk_coverage.svg")
+    draw_kl(streams, results / "kl.svg", target=base.kl.target)
+    draw_prequential(streams, table, results / "accuracy.svg")
+    return {"rows": table, "left": [part.name for part in parts_of(config.variants, ()) if part not in asked]}
+
+
+# --- the parts
+
+
+def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
+    """Answer the stream with one variant, or go on with it."""
+    if runs.rows(part):
+        return
+    runs.say(f"{part.name}: the stream")
+    settings = runs.settings(part)
+    stream = runs.stream("dev", runs.config.stream_items, course=part.variant.course)
+    report = adapt(
+        settings, stream.items(), runs.work / part.name / "stream", show=show,
+        keys=runs.keys() if runs.keys and settings.neighbours else None,
+        dev_cal=stream_of(runs.config.families, split="dev-cal", limit=settings.calibration.items).items,
+    )  # fmt: skip
+    if report.stopped:
+        raise ConfigError(f"{part.name}: {report.stopped}")
+
+
+def matched(runs: Runs, done: Sequence[Part[TtrlVariant]]) -> int:
+    """Queries that the variant with the fewest has learnt from, of those that learn and are matched."""
+    learning = [part for part in done if part.variant.matched and runs.settings(part).learn]
+    counts = [sum(row["learnt"] for row in runs.rows(part)) for part in learning]
+    return min(counts, default=0)
+
+
+def row_at(rows: Rows, budget: int) -> int:
+    """The row after which so many queries had been learnt from; the last one where that never was."""
+    learnt = np.cumsum([0, *(row["learnt"] for row in rows)])  # (n + 1,) before the first row, after each
+    return int(np.argmax(learnt >= budget)) if learnt[-1] >= budget else len(rows)
+
+
+def held(runs: Runs, part: Part[TtrlVariant], budget: int) -> Path:
+    """Another budget is another policy, and has its own folder."""
+    return runs.work / part.name / (f"held-{budget}" if runs.settings(part).learn else "held")
+
+
+def finished(folder: Path) -> bool:
+    return (folder / "greedy" / "report.json").exists() and (folder / "voted" / "done.json").exists()
+
+
+def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None:
+    """Ask the held-out questions: greedily, and with N rollouts under the vote that all variants share."""
+    folder, settings = held(runs, part, budget), runs.settings(part)
+    if finished(folder):
+        return
+    policy = settings.policy
+    if settings.learn:
+        policy = str(folder / "policy")
+        if not (folder / "policy" / "model.safetensors").exists():
+            policy_after(runs.work / part.name / "stream", row_at(runs.rows(part), budget), folder / "policy")
+    stream = runs.stream("test", runs.config.held_items, course="steady")
+    if not (folder / "greedy" / "report.json").exists():
+        runs.say(f"{part.name}: held-out, greedily")
+        evaluate_model(
+            policy, [StreamTask(stream)], limit=len(stream), seed=part.seed, composite=True, out=folder / "greedy",
+            without_tools=not settings.tools,
+        )  # fmt: skip
+    runs.say(f"{part.name}: held-out, by vote")
+    shared = {"policy": policy, "learn": False, "seed": part.seed, "neighbours": 0, "tools": settings.tools}
+    voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), {**shared, "name": part.name}))
+    frozen = [runs.work / name / "stream" / CALIBRATION for name in (f"{runs.config.none}-{part.seed}", part.name)]
+    for path in frozen:  # thresholds are those of the policy at the start, whoever is asked
+        if path.exists() and not (folder / "voted" / CALIBRATION).exists():
+            write_whole(folder / "voted" / CALIBRATION, path.read_bytes())
+    report = adapt(voting, stream.items(), folder / "voted", show=show)
+    write_json(folder / "voted" / "done.json", {"queries": report.queries})
+
+
+def external_statistics(runs: Runs) -> dict[str, CosineStatistics]:
+    """E_ext's statistics, from chains of the policy at the start on dev items that no stream has."""
+    folder = runs.work / "statistics"
+    if not (folder / "report.json").exists():
+        runs.say("statistics of E_ext")
+        own = runs.config
+        stream = runs.stream("dev", own.statistics_items, course="steady", skip=own.stream_items)
+        evaluate_model(runs.base.policy, [StreamTask(stream)], limit=len(stream), composite=True, out=folder)
+    return task_statistics(rows_of(folder))
+
+
+# --- the table
+
+
+def tabulated(
+    runs: Runs, done: Sequence[Part[TtrlVariant]], asked: Sequence[Part[TtrlVariant]], budget: int
+) -> list[dict[str, Any]]:
+    """One row a variant: held-out accuracy against no adaptation, prequential accuracy, acceptance, drift, risk."""
+    held_out: dict[str, list[dict[str, Floats]]] = {}
+    lived: dict[str, list[dict[str, Floats]]] = {}
+    statistics = external_statistics(runs) if asked else {}
+    for part in asked:
+        held_out.setdefault(part.variant.name, []).append(after(held(runs, part, budget), statistics))
+    for part in done:
+        lived.setdefault(part.variant.name, []).append(before_learning(runs.rows(part)))
+    none = runs.config.none
+    told = {row["variant"]: row for row in compared(held_out, none if none in held_out else None, "over_none")}
+    apart = {part.variant.name for part in done if part.variant.course is not None}  # their queries are other ones
+    alike = {name: found for name, found in lived.items() if name not in apart}
+    others = {name: found for name, found in lived.items() if name in apart}
+    answers = compared(alike, none if none in alike else None, "over_none") + compared(others, None, "over_none")
+    answered = {row["variant"]: row for row in answers}
+    table = []
+    for name in lived:
+        streams = [runs.rows(part) for part in done if part.variant.name == name]
+        table.append({
+            "variant": name, "seeds": len(streams), "queries": len(streams[0]), "budget": budget,
+            "held_out": told.get(name), "prequential": answered[name], **acceptance(streams),
+            "selective": selective(streams), "families": families(streams),
+            "calibration": calibration_of(runs, done, name),
+        })  # fmt: skip
+    return table
+
+
+def after(folder: Path, statistics: Mapping[str, CosineStatistics]) -> dict[str, Floats]:
+    """(n,) of each measure on the held-out items, in percent."""
+    greedy, voted = rows_of(folder / "greedy"), read_rows(folder / "voted" / LEDGER)
+    process = process_scores(greedy, statistics)
+    return {
+        "greedy": 100.0 * np.array([row.score for row in greedy]),
+        "sampled": 100.0 * np.array([row["sampled"] for row in voted]),
+        "voted": 100.0 * np.array([row["score"] for row in voted]),
+        "racpr": 100.0 * process.racpr,
+        "rapr": 100.0 * process.rapr,
+        "calls": np.array([float(row.steps) for row in greedy]),
+        "variety": np.array([row["variety"] for row in voted]),
+    }
+
+
+def before_learning(rows: Rows) -> dict[str, Floats]:
+    """(n,) of each measure on the stream, every query answered before it was learnt from; and its later half alone."""
+    whole = {
+        "greedy": np.array([row["greedy"] for row in rows]), "sampled": np.array([row["sampled"] for row in rows]),
+        "voted": np.array([row["score"] for row in rows]), "majority": np.array([row["majority"] for row in rows]),
+    }  # fmt: skip
+    later = {f"{key}_later": values[len(values) // 2 :] for key, values in whole.items()}
+    return {key: 100.0 * np.asarray(values, dtype=np.float64) for key, values in {**whole, **later}.items()}
+
+
+def acceptance(streams: Sequence[Rows]) -> dict[str, Any]:
+    """Acceptance and drift (tab:supp_accept_drift), over all seeds."""
+    rows = [row for stream in streams for row in stream]
+    kls = [row["kl"] for row in rows if row["kl"] is not None]
+    drifts = [stream[-1]["drift"] for stream in streams if stream[-1]["drift"] is not None]
+    learnt = float(np.mean([row["learnt"] for row in rows]))
+    quarter = [max(1, len(stream) // 4) for stream in streams]
+    return {
+        "accepted": 100.0 * learnt, "accepted_per_1k": 1000.0 * learnt,
+        "abstained": 100.0 * float(np.mean([not row["answered"] for row in rows])),
+        "refused": sum(bool(row["refused"]) for row in rows),
+        "kl": {"p50": float(np.median(kls)), "p95": float(np.percentile(kls, 95))} if kls else None,
+        "drift": float(np.mean(drifts)) if drifts else None,
+        "variety": {
+            "first": float(np.mean([r["variety"] for s, q in zip(streams, quarter, strict=True) for r in s[:q]])),
+            "last": float(np.mean([r["variety"] for s, q in zip(streams, quarter, strict=True) for r in s[-q:]])),
+        },
+    }  # fmt: skip
+
+
+def selective(streams: Sequence[Rows]) -> dict[str, Any]:
+    """Risk and coverage by the margin of the vote, and of a hard majority by its share, on the same rollouts."""
+    rows = [row for stream in streams for row in stream]
+    wrong = np.array([1.0 - row["score"] for row in rows])
+    margin = np.array([row["vote"]["margin"] for row in rows])
+    hard = np.array([1.0 - row["majority"] for row in rows])
+    share = np.array([majority_share(row) for row in rows])
+    found = {}
+    for name, sure, loss in (("vote", margin, wrong), ("majority", share, hard)):
+        area = bca_interval(
+            np.column_stack([sure, loss]), lambda pairs: aurc(pairs[:, 0], pairs[:, 1]), rng=np.random.default_rng(0),
+            resamples=RESAMPLES,
+        )  # fmt: skip
+        at = error_at_coverage(sure, loss, coverage=COVERAGE)
+        found[name] = {"aurc": {"mean": area.point, "low": area.low, "high": area.high}, "error": 100.0 * at.error}
+    given = error_at_margin(np.array([float(row["answered"]) for row in rows]), wrong, delta=0.5)
+    return {**found, "coverage": 100.0 * given.coverage, "error_given": 100.0 * given.error}
+
+
+def majority_share(row: Mapping[str, Any]) -> float:
+    """Share of the rollouts that gave the most frequent answer."""
+    ballots = row["vote"]["ballots"]
+    return sum(b["answer"] is not None and b["answer"] == row["vote"]["majority"] for b in ballots) / len(ballots)
+
+
+def families(streams: Sequence[Rows]) -> dict[str, dict[str, Any]]:
+    """Acceptance and drift per family (tab:supp_fairness_per_bench)."""
+    rows = [row for stream in streams for row in stream]
+    out = {}
+    for family in dict.fromkeys(row["family"] for row in rows):
+        own = [row for row in rows if row["family"] == family]
+        kls = [row["kl"] for row in own if row["kl"] is not None]
+        out[family] = {
+            "queries": len(own), "accepted_per_1k": 1000.0 * float(np.mean([row["learnt"] for row in own])),
+            "voted": 100.0 * float(np.mean([row["score"] for row in own])),
+            "kl_p95": float(np.percentile(kls, 95)) if kls else None,
+        }  # fmt: skip
+    return out
+
+
+def calibration_of(runs: Runs, done: Sequence[Part[TtrlVariant]], name: str) -> Any:
+    """What was fitted on dev-cal for the first seed, where anything was."""
+    part = next(part for part in done if part.variant.name == name)
+    path = runs.work / part.name / "stream" / CALIBRATION
+    return json.loads(path.read_text()) if path.exists() else None

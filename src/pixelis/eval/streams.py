@@ -1,0 +1,85 @@
+"""Streams of queries as deployment brings them: tasks in turn, under shifts that stay, come, grow or go again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Literal, NamedTuple, get_args
+
+from pixelis.data.record import Split
+from pixelis.errors import ConfigError
+from pixelis.eval.tasks import Task, tasks_of, under
+from pixelis.world import Rendered
+from pixelis.world.shifts import check
+
+Course = Literal["steady", "abrupt", "gradual", "returning"]
+"""`abrupt`: none in the first half; `gradual`: severities from 0 up; `returning`: in the middle third alone."""
+
+
+class Stream(NamedTuple):
+    """Queries in a fixed order."""
+
+    tasks: tuple[Task, ...]
+    limit: int
+    """Of each task."""
+    shifts: tuple[str, ...] = ()
+    """`KIND:SEVERITY`, in turn."""
+    course: Course = "steady"
+    skip: int = 0
+    """Of each task: so many of its first items belong to somebody else."""
+
+    def __len__(self) -> int:
+        return sum(max(0, task.size(self.skip + self.limit) - self.skip) for task in self.tasks)
+
+    def items(self) -> Iterator[Rendered]:
+        """The queries, each under its shift."""
+        total = len(self)
+        for k, made in enumerate(interleaved(self.tasks, self.limit, self.skip)):
+            yield under(made, self.shift_of(k, total), seed=made.item.seed)
+
+    def shift_of(self, number: int, total: int) -> str:
+        """The shift of a query, empty where it has none."""
+        if not self.shifts:
+            return ""
+        kind, _, severity = self.shifts[number % len(self.shifts)].partition(":")
+        most = int(severity or 1)
+        share = number / max(total, 1)
+        now = {
+            "steady": most,
+            "abrupt": most if share >= 0.5 else 0,
+            "gradual": int(share * (most + 1)),
+            "returning": most if 1 / 3 <= share < 2 / 3 else 0,
+        }[self.course]
+        return f"{kind}:{now}" if now else ""
+
+
+def stream_of(
+    names: Sequence[str],
+    *,
+    split: Split,
+    limit: int,
+    shifts: Sequence[str] = (),
+    course: str = "steady",
+    skip: int = 0,
+) -> Stream:
+    """A stream by the names of its tasks; ConfigError for a shift, severity or course that does not exist."""
+    for shift in shifts:
+        kind, _, severity = shift.partition(":")
+        if severity and not severity.isdigit():
+            raise ConfigError(f"no shift {shift!r}: want KIND:SEVERITY, such as lighting:3")
+        check(kind, int(severity or 1))
+    if course not in get_args(Course):
+        raise ConfigError(f"no course {course!r}: want one of {', '.join(get_args(Course))}")
+    return Stream(tuple(tasks_of(names, split=split)), limit, tuple(shifts), course, skip)  # type: ignore[arg-type]
+
+
+def interleaved(tasks: Sequence[Task], limit: int, skip: int = 0) -> Iterator[Rendered]:
+    """One item of each task in turn."""
+    streams = [islice(task.items(skip + limit), skip, None) for task in tasks]
+    while streams:
+        for stream in list(streams):
+            made = next(stream, None)
+            if made is None:
+                streams.remove(stream)
+            else:
+                yield made

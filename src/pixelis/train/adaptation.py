@@ -1,0 +1,218 @@
+"""The folder of an adaptation: a row for every query, updates that can be taken again, states now and then.
+
+    ledger.jsonl            one row a query, appended and synced; the last one says what was acknowledged
+    undone.jsonl            rows that were reverted, kept for whoever audits
+    updates/00000012.…      what update 12 learnt from
+    states/00000050.…       weights, averages, moments, controller after update 50
+    memory/                 the memory as it stands
+
+A row is acknowledged when its line is on disk. Whatever a killed process left beyond the last row is dropped at open:
+no update is lost that was acknowledged, and none is half applied. To go back to row N, the newest state before it is
+loaded and the updates up to N are taken again; the row's hash must come out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from pixelis.equations.pid import Pid
+from pixelis.errors import TraceError
+from pixelis.trace.artifacts import replacing
+from pixelis.train.ttrl_config import TtrlConfig
+from pixelis.train.ttrl_update import Learner, Lesson, Updated, lay, read_lesson, tensors_of, update, write_lesson
+
+LEDGER, UNDONE, UPDATES, STATES = "ledger.jsonl", "undone.jsonl", "updates", "states"
+
+
+class Adaptation:
+    """Where an adaptation stands, on disk and in memory."""
+
+    def __init__(self, folder: Path, config: TtrlConfig, learner: Learner) -> None:
+        self.folder, self.config, self.learner = folder, config, learner
+        for name in (UPDATES, STATES):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        self.rows = read_rows(folder / LEDGER)
+        self.taken = self.rows[-1]["updates"] if self.rows else 0
+        """Updates that the learner has behind it."""
+        if not self._states():
+            self._save_state(0)
+        self._drop_unacknowledged()
+        self._go_to(self.taken, self.rows[-1]["weights"] if self.rows else None)
+
+    # --- one row
+
+    def learn(self, lesson: Lesson) -> Updated:
+        """Write an update down, then take it. It counts when its row is acknowledged."""
+        write_lesson(self._update_path(self.taken + 1), lesson)
+        done = update(self.config, self.learner, lesson)
+        self.taken += 1
+        return done
+
+    def acknowledge(self, rows: list[dict[str, Any]]) -> None:
+        """Append rows to the ledger: from here on they are kept."""
+        digest = self.learner.digest()
+        lines = []
+        for row in rows:
+            row |= {"updates": self.taken, "weights": digest}
+            lines.append(json.dumps(row, ensure_ascii=False))
+        append(self.folder / LEDGER, lines)
+        self.rows += rows
+        if self.taken and self.taken % self.config.snapshot_every == 0 and not self._state_path(self.taken).exists():
+            self._save_state(self.taken)
+            self._forget()
+
+    # --- going back
+
+    def revert(self, query: int) -> dict[str, Any]:
+        """Back to what held after row `query` (from 1; 0 is the start). Rows after it go to `undone.jsonl`.
+
+        The caller takes the memory back to the row's watermark.
+        """
+        row = self._row(query)
+        self._require_whole(query)
+        self._require_reachable(row["updates"])
+        append(self.folder / UNDONE, [json.dumps(each, ensure_ascii=False) for each in self.rows[query:]])
+        # the ledger first: a process killed after this line opens at this row
+        kept = b"".join((json.dumps(each, ensure_ascii=False) + "\n").encode() for each in self.rows[:query])
+        with replacing(self.folder / LEDGER) as file:
+            file.write(kept)
+        self.rows, self.taken = self.rows[:query], row["updates"]
+        self._drop_unacknowledged()
+        self._go_to(self.taken, row["weights"])
+        return row
+
+    def look_back(self, query: int) -> None:
+        """The learner as it was after row `query`, in memory alone: nothing on the disk changes."""
+        row = self._row(query)
+        self._go_to(row["updates"], row["weights"])
+        self.rows, self.taken = self.rows[:query], row["updates"]
+
+    def _row(self, query: int) -> dict[str, Any]:
+        if not 0 <= query <= len(self.rows):
+            raise TraceError(f"{self.folder} has {len(self.rows)} rows: it cannot go back to {query}")
+        start: dict[str, Any] = {"updates": 0, "weights": None, "memory": 0}
+        return self.rows[query - 1] if query else start
+
+    def _go_to(self, taken: int, digest: str | None) -> None:
+        """Load the newest state at or before an update and take the ones after it again."""
+        self._require_reachable(taken)
+        state = max(number for number in self._states() if number <= taken)
+        self._load_state(state)
+        for number in range(state + 1, taken + 1):
+            update(self.config, self.learner, self._lesson(number))
+        if digest is not None and self.learner.digest() != digest:
+            raise TraceError(
+                f"{self.folder}: the weights after update {taken} are not those of its row; the states were made by "
+                "another build of torch or with more than one thread"
+            )
+
+    def _require_whole(self, query: int) -> None:
+        """A row within a batch shares its update with rows after it: whoever learnt from them would answer anew."""
+        taken = [0, *(row["updates"] for row in self.rows)]
+        if 0 < query < len(self.rows) and taken[query] and taken[query] == taken[query + 1]:
+            first, last = taken.index(taken[query]), len(taken) - 1 - taken[::-1].index(taken[query])
+            raise TraceError(
+                f"{self.folder}: rows {first} to {last} were learnt from in one update: go back to {first - 1} or "
+                f"{last}"
+            )
+
+    def _require_reachable(self, taken: int) -> None:
+        if not any(number <= taken for number in self._states()):
+            oldest = min(self._states(), default=0)
+            raise TraceError(f"{self.folder} keeps states from update {oldest} on (keep_bytes): {taken} is gone")
+
+    # --- files
+
+    def _update_path(self, number: int) -> Path:
+        return self.folder / UPDATES / f"{number:08d}.safetensors"
+
+    def _state_path(self, number: int) -> Path:
+        return self.folder / STATES / f"{number:08d}.safetensors"
+
+    def _states(self) -> list[int]:
+        return sorted(int(path.stem) for path in (self.folder / STATES).glob("[0-9]*.safetensors"))
+
+    def _lesson(self, number: int) -> Lesson:
+        try:
+            return read_lesson(self._update_path(number))
+        except (OSError, KeyError, ValueError, SafetensorError) as error:
+            raise TraceError(f"{self._update_path(number)} cannot be read ({error}): its update is lost") from error
+
+    def _save_state(self, number: int) -> None:
+        content = save(
+            {name: value.contiguous() for name, value in tensors_of(self.learner).items()},
+            metadata={"pid": json.dumps(asdict(self.learner.pid))},
+        )
+        with replacing(self._state_path(number)) as file:
+            file.write(content)
+
+    def _load_state(self, number: int) -> None:
+        from safetensors import safe_open
+
+        path = self._state_path(number)
+        try:
+            with safe_open(path, framework="pt") as opened:
+                facts = opened.metadata() or {}
+            lay(self.learner, load_file(path))
+            self.learner.pid = Pid(**json.loads(facts["pid"]))
+        except (OSError, KeyError, ValueError, SafetensorError) as error:
+            raise TraceError(f"{path} is no state of this adaptation ({' '.join(str(error).split())[:200]})") from error
+
+    def _drop_unacknowledged(self) -> None:
+        """Files beyond the last row: an update that was written down and never acknowledged."""
+        for kind, last in ((UPDATES, self.taken), (STATES, self.taken)):
+            for path in (self.folder / kind).glob("*"):
+                if not path.stem.isdigit() or int(path.stem) > last:
+                    path.unlink()
+
+    def _forget(self) -> None:
+        """Drop the oldest states and the updates before the one that is then the oldest, until the rest fits."""
+        while self.size() > self.config.keep_bytes and len(self._states()) > 1:
+            oldest, next_one = self._states()[:2]
+            self._state_path(oldest).unlink()
+            for number in range(oldest, next_one + 1):
+                self._update_path(number).unlink(missing_ok=True)
+
+    def size(self) -> int:
+        """Bytes of states and updates."""
+        return sum(path.stat().st_size for kind in (UPDATES, STATES) for path in (self.folder / kind).iterdir())
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a ledger; a last line that was cut off is taken away."""
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    whole, _, rest = content.rpartition(b"\n")
+    if rest:
+        with replacing(path) as file:
+            file.write(whole + b"\n" if whole else b"")
+    rows = []
+    for number, line in enumerate(whole.splitlines(), start=1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            raise TraceError(f"{path}:{number} is no row of a ledger ({error})") from error
+    return rows
+
+
+def append(path: Path, lines: list[str]) -> None:
+    """Lines at the end of a file, on the disk when this returns."""
+    with path.open("ab") as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def shown(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Rows without their ballots, for a list."""
+    for row in rows:
+        yield {key: value for key, value in row.items() if key != "vote"}

@@ -1,0 +1,140 @@
+"""The memory beside a stream: the neighbours of a query, what enters, and what is evaluation media and may not."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from pixelis.equations.ttrl import Summaries, neighbourhood_value, summary_statistics, trace_value
+from pixelis.errors import ConfigError, LeakageError, MemoryFileError
+from pixelis.media import MediaSet
+from pixelis.retrieval.keys import KeyMaker
+from pixelis.retrieval.mask import EvaluationMask
+from pixelis.retrieval.memory import Memory, Neighbour
+from pixelis.retrieval.memory_head import HEAD
+from pixelis.retrieval.remembering import Worth, remember, screened
+from pixelis.trace.artifacts import replacing
+from pixelis.trace.schema import Trace
+from pixelis.train.ttrl_config import TtrlConfig
+from pixelis.world import Rendered, apply
+
+FOLDER, BEFORE = "memory", "memory_before.txt"
+SAME_SOURCE = 8
+"""So many neighbours more are looked up, in case that some show the query's own media (subsec:eval_setup)."""
+JPEG_20, RESIZE_2 = ("jpeg", 3), ("resize", 5)
+"""The two shifts of a search key in (3) of supp:failures_risk_coverage, by the world's severities."""
+
+
+class Recollection:
+    """A run's own memory with the two encoders that make its keys; without them it stays empty."""
+
+    def __init__(self, config: TtrlConfig, out: Path, keys: KeyMaker | None, mask: EvaluationMask | None) -> None:
+        if config.neighbours and keys is None:
+            raise ConfigError("neighbours are wanted, and there are no encoders to find them with: say neighbours=0")
+        self.config, self.keys, self.mask = config, keys, mask
+        self.memory = open_memory(config, out, keys, mask)
+        self._before = out / BEFORE
+        self._curiosity: list[float] = []
+        self._coherence: list[float] = []
+        if not self._before.exists():  # a first query that was killed may have left rows: they are beyond this
+            with replacing(self._before) as file:
+                file.write(f"{self.memory.watermark}\n".encode())
+
+    @property
+    def start(self) -> int:
+        """Where the memory stood before the first query."""
+        return int(self._before.read_text())
+
+    def rollback(self, watermark: int) -> None:
+        """Back to what a row says, also what is known of the summaries."""
+        self.memory.rollback(watermark)
+        known = [item for _, item in self.memory.items() if item.curiosity is not None and item.coherence is not None]
+        self._curiosity = [item.curiosity or 0.0 for item in known]
+        self._coherence = [item.coherence or 0.0 for item in known]
+
+    @property
+    def summaries(self) -> Summaries:
+        """What curiosity and coherence are z-scored with: those of everything remembered so far."""
+        return summary_statistics(self._curiosity, self._coherence)
+
+    def leak(self, made: Rendered) -> str:
+        """Why nothing may be learnt from an item; empty where it is no evaluation media."""
+        if self.mask is None or self.keys is None:
+            return ""
+        try:
+            screened(MediaSet(made.media), self.keys.visual, self.mask, what=made.item.id)
+        except LeakageError as error:
+            return str(error)
+        return ""
+
+    def near(self, traces: Sequence[Trace], made: Rendered, majority: str | None) -> list[Neighbour]:
+        """The neighbourhood of a query, by its rollouts; none in an empty memory."""
+        config = self.config
+        if self.keys is None or not config.neighbours or not len(self.memory):
+            return []
+        media = made.media
+        if config.stress.retrieval_shift:
+            for shift, severity in (JPEG_20, RESIZE_2):
+                media = apply(shift, severity, made.item.seed, media)
+        key = self.keys.of_rollouts(traces, MediaSet(media))
+        own = {medium.sha256 for medium in made.media}  # what shows the very same media says nothing new
+        mismatched = config.stress.mismatched
+        found = self.memory.search(key, len(self.memory) if mismatched else config.neighbours + SAME_SOURCE)
+        found = [n for n in found if not own & {medium.sha256 for medium in n.item.media}]
+        if mismatched:
+            found = [n for n in found if n.item.answer.casefold() != majority]
+        return found[: config.neighbours]
+
+    def value(self, near: Sequence[Neighbour]) -> float:
+        """v̄ over a neighbourhood (eq:value_pen); 1 where values do not weigh."""
+        if not self.config.value_weighting:
+            return 1.0
+        return neighbourhood_value([n.item.value for n in near if n.item.value is not None])
+
+    def keep(self, trace: Trace, made: Rendered, curiosity: float, coherence: float) -> bool:
+        """An exemplar enters, after its answer was given and accepted; False where it repeats what is there."""
+        if self.keys is None or not self.config.neighbours:
+            return False
+        cur, coh = (x if math.isfinite(x) else None for x in (curiosity, coherence))
+        value = float(trace_value(curiosity, coherence, self.summaries))
+        worth = Worth(value, cur, coh)
+        draft = remember(trace, MediaSet(made.media), self.keys, mask=self.mask, id=made.item.id, worth=worth)
+        (added,) = self.memory.add([draft])
+        if added.row is not None and cur is not None and coh is not None:
+            self._curiosity.append(cur)
+            self._coherence.append(coh)
+        return added.row is not None
+
+    def close(self) -> None:
+        self.memory.close()
+
+
+def open_memory(config: TtrlConfig, out: Path, keys: KeyMaker | None, mask: EvaluationMask | None) -> Memory:
+    """The run's own memory: a copy of the one that is given, or an empty one."""
+    folder = out / FOLDER
+    if not (folder / HEAD).exists():  # not there yet, or a process was killed while it made it
+        shutil.rmtree(folder, ignore_errors=True)
+        if config.memory is not None:
+            copy_memory(config.memory, folder)
+        else:
+            text, visual = (keys.text.dimensions, keys.visual.embed([]).shape[1]) if keys else (1, 1)
+            fingerprint = keys.fingerprint if keys else "none"
+            Memory.create(
+                folder, text_dimensions=text, visual_dimensions=visual, encoders=fingerprint, mask=mask
+            ).close()
+    memory = Memory.open(folder, mask=mask)
+    if keys is not None and memory.head.encoders != keys.fingerprint:
+        memory.close()
+        raise MemoryFileError(f"{config.memory or folder} was made with other encoders; build it again with these")
+    return memory
+
+
+def copy_memory(source: Path, folder: Path) -> None:
+    """Whole or not at all: the copy appears by a rename."""
+    Memory.reading(source).close()  # one line where it is damaged, before anything is copied
+    fresh = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(".lock"))
+    fresh.rename(folder)

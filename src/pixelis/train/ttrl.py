@@ -1,0 +1,381 @@
+"""Phase 3: Pixel TTRL, beside the paper's pseudo-code (supp:ttrl_loss_clean).
+
+For each query of a stream, in order:
+  1. sample N rollouts; take entropies, VisFid, confidences         `hear`
+  2. retrieve the neighbourhood with a key of these rollouts        `Recollection.near`
+  3. calibrate, weigh, vote; abstain where the margin or the conformal set says so   `scoring.consensus.decide`
+  4. give the answer: the row's answer is what the policy said before it learnt from this query
+  5. returns against the exemplar, v̄, baseline, advantages          `lesson_of`
+  6. one step with KL to π_EMA under a PID; a hard guard refuses a step that drifts too far from the start
+  7. π_EMA, baseline and controller move; an accepted exemplar enters the memory
+  8. the row is acknowledged                                        `Adaptation`
+
+Where every query of a batch abstained, only the KL and EMA part of the step is left. Answers and references, where
+items have them, are written into rows for scoring and are hidden from everything that learns (`blind`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pixelis.equations.ttrl import Baseline, advantage, baseline_step, normalise_advantages, rollout_return
+from pixelis.errors import ConfigError
+from pixelis.media import MediaSet
+from pixelis.policy.checkpoint import load_checkpoint
+from pixelis.retrieval.keys import KeyMaker
+from pixelis.retrieval.mask import EvaluationMask
+from pixelis.retrieval.memory import Neighbour
+from pixelis.rollout.episode import Rollout
+from pixelis.scoring.consensus import Decision, Window, decide, labelled, record_of
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools
+from pixelis.train.adaptation import Adaptation
+from pixelis.train.calibrating import FILE as CALIBRATION
+from pixelis.train.calibrating import Calibration, calibrate
+from pixelis.train.canary import Canary, told
+from pixelis.train.crew import Crew
+from pixelis.train.experience import Lived, lived, parts_of, read_anchor
+from pixelis.train.precision import computed_in, computing, held_in
+from pixelis.train.questions import Questions, ask, ask_each, blind, score_of
+from pixelis.train.recollection import Recollection
+from pixelis.train.run import run_folder
+from pixelis.train.ttrl_config import TtrlConfig
+from pixelis.train.ttrl_export import export
+from pixelis.train.ttrl_update import Learner, Lesson, Updated, begin
+from pixelis.train.worth import Known, Worth, chain_penalty, chains_of, known_of, worth_of
+from pixelis.world import Rendered
+
+Show = Callable[[dict[str, Any], int], None]
+"""Called with a row and how many there are."""
+
+
+class Around(NamedTuple):
+    """What a stream is answered with, besides the policy."""
+
+    config: TtrlConfig
+    toolbox: Toolbox
+    known: Known
+    recollection: Recollection
+    calibration: Calibration
+
+
+class Heard(NamedTuple):
+    """One query after its rollouts and its vote."""
+
+    made: Rendered
+    experience: list[Lived]
+    """Of the blind item: its scores say nothing."""
+    worth: Worth
+    penalties: np.ndarray
+    near: list[Neighbour]
+    decision: Decision
+    greedy: str | None
+    leak: str
+    """Why nothing may be learnt from it: it shows evaluation media."""
+
+
+class TtrlReport(NamedTuple):
+    """What an adaptation came to."""
+
+    policy: str
+    queries: int
+    accepted: int
+    """Queries that something was learnt from."""
+    updates: int
+    refused: int
+    answered: float
+    """Percent of queries that were not abstained on."""
+    accuracy: float | None
+    """Percent of the given answers that are right."""
+    drift: float
+    bytes: int
+    seconds: float
+    resumed: bool
+    stopped: str = ""
+    """Why the run stopped before the end of the stream."""
+
+
+def adapt(
+    config: TtrlConfig,
+    stream: Iterable[Rendered],
+    out: Path,
+    *,
+    keys: KeyMaker | None = None,
+    mask: EvaluationMask | None = None,
+    canaries: Questions = tuple,
+    dev_cal: Questions = tuple,
+    show: Show = lambda row, total: None,
+) -> TtrlReport:
+    """Answer a stream and learn from it without labels, into a folder, or go on where that was stopped."""
+    torch.set_num_threads(config.threads)
+    began = time.monotonic()
+    with run_folder(config, out, Crew()), Toolbox(tools_of(config)) as toolbox:
+        loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
+        known = known_of(loaded, config.policy)
+        known.heads.h_psi.requires_grad_(False)
+        calibration = calibrate(config, loaded.policy.eval(), toolbox, dev_cal, out / CALIBRATION)
+        home = Adaptation(out, config, begin(config, loaded))
+        resumed = bool(home.rows)
+        with closing(Recollection(config, out, keys, mask)) as recollection:
+            recollection.rollback(home.rows[-1]["memory"] if home.rows else recollection.start)
+            around = Around(config, toolbox, known, recollection, calibration)
+            canary, state = Canary(out, config.canary), Standing(config, home.rows)
+            if not canary.fell:
+                canary.forget_after(len(home.rows))
+            watch(around, home, canary, canaries)
+            items = iter(stream)
+            require_same(home.rows, items, out)
+            while not canary.fell and (batch := list(islice(items, config.batch))):
+                first = len(home.rows)
+                heard = hear(around, home.learner, batch, state, first)
+                rows = settle(around, home, state, heard, first)
+                home.acknowledge(rows)
+                for row in rows:
+                    show(row, len(home.rows))
+                watch(around, home, canary, canaries)
+        export(config, loaded, known, home, out / "policy")
+    rows = home.rows
+    given = [row["score"] for row in rows if row["answered"] and row["score"] is not None]
+    return TtrlReport(
+        policy=str(out / "policy"), queries=len(rows), accepted=sum(row["learnt"] for row in rows),
+        updates=home.taken, refused=sum(bool(row["refused"]) for row in rows),
+        answered=100.0 * float(np.mean([row["answered"] for row in rows])) if rows else 0.0,
+        accuracy=100.0 * float(np.mean(given)) if given else None,
+        drift=next((row["drift"] for row in reversed(rows) if row["drift"] is not None), 0.0),
+        bytes=home.size(), seconds=time.monotonic() - began, resumed=resumed,
+        stopped=told(canary.fell) if canary.fell else "",
+    )  # fmt: skip
+
+
+def tools_of(config: TtrlConfig) -> ToolboxConfig:
+    own = ToolboxConfig(seg="classical", isolate=False, workers=config.workers, cache_path=config.cache_path)
+    return own if config.tools else own.model_copy(update={"disabled": tuple(build_tools(own))})
+
+
+def require_same(rows: Sequence[dict[str, Any]], items: Iterator[Rendered], out: Path) -> None:
+    """Pass over the queries that rows have answered; ConfigError where they are others."""
+    for row, made in zip(rows, items, strict=False):
+        if made.item.id != row["item"]:
+            raise ConfigError(
+                f"{out} answered another stream: its query {row['query']} was {row['item']}, here it is "
+                f"{made.item.id}; give the same stream, or another folder"
+            )
+
+
+class Standing:
+    """What the next query depends on besides weights and memory; all of it can be read off the rows."""
+
+    def __init__(self, config: TtrlConfig, rows: Sequence[dict[str, Any]]) -> None:
+        self.window = Window(config.vote.window)
+        self.baseline = Baseline(rows[-1]["baseline"] if rows else None)
+        for row in rows:
+            if row["labels"]:
+                self.window.add(row["labels"])
+
+
+def watch(around: Around, home: Adaptation, canary: Canary, questions: Questions) -> None:
+    """Ask the canary questions where it is time; after a significant fall go back to the last good state."""
+    if canary.fell is None and canary.due(len(home.rows)):
+        config, policy = around.config, home.learner.policy
+        asked = ask_each(config, policy, around.toolbox, questions, n=1, seed=config.seed, temperature=0.0)
+        canary.check(len(home.rows), [score_of(item, rolled.answer) for item, (rolled,) in asked])
+    fall = canary.fell
+    if fall is not None and len(home.rows) > fall["good"]:  # also where a process was killed before it had gone back
+        row = home.revert(fall["good"])
+        around.recollection.rollback(row["memory"] if fall["good"] else around.recollection.start)
+
+
+# --- 1 to 4: rollouts and the vote
+
+
+def hear(around: Around, learner: Learner, batch: Sequence[Rendered], state: Standing, first: int) -> list[Heard]:
+    """Roll the queries of a batch out together, and put each to the vote in its turn."""
+    config, toolbox, policy = around.config, around.toolbox, learner.policy
+    seed = seed_of(config, first)
+    groups = ask(config, policy, toolbox, batch, n=config.samples, seed=seed, temperature=config.temperature)
+    greedy: list[str | None] = [None] * len(batch)
+    if config.greedy:
+        greedy = [one.answer for (one,) in ask(config, policy, toolbox, batch, n=1, seed=seed, temperature=0.0)]
+    return [
+        put_to_vote(around, learner, made, group, said, state, first + k)
+        for k, (made, group, said) in enumerate(zip(batch, groups, greedy, strict=True))
+    ]
+
+
+def seed_of(config: TtrlConfig, number: int) -> int:
+    return config.seed * 1_000_003 + number
+
+
+def put_to_vote(
+    around: Around,
+    learner: Learner,
+    made: Rendered,
+    group: Sequence[Rollout],
+    greedy: str | None,
+    state: Standing,
+    number: int,
+) -> Heard:
+    """What the rollouts of one query are worth, who is near, and what they agree on."""
+    config, known, recollection = around.config, around.known, around.recollection
+    media, seed = MediaSet(made.media), seed_of(config, number)
+    hidden = blind(made.item)
+    experience = [lived(rolled, hidden, media, learner.policy.tokens) for rolled in group]
+    ledgers = [one.ledger for one in experience]
+    with computing(learner.policy.device, computed_in(config)):
+        parts = [
+            (part, read_anchor(learner.start, part, experience))
+            for part in parts_of(ledgers, learner.policy, config.batch_tokens)
+        ]
+    numbers = np.arange(len(experience))
+    chains = chains_of(known, parts, experience, [media] * len(experience), numbers, config.reward, Crew())
+    worth = worth_of(chains, known, config.reward, samples=config.samples, seed=seed)
+    voting = with_flips(group, config.stress.flips, np.random.default_rng([config.seed, number, 7]))
+    near = recollection.near([rolled.trace for rolled in group], made, majority_of(voting))
+    own = around.calibration
+    decision = decide(
+        voting, config.vote if own.delta is None else config.vote.model_copy(update={"delta": own.delta}),
+        calibration=own.calibrator, threshold=own.threshold, window=state.window,
+        outside=[(n.item.answer, max(n.similarity, 0.0) / len(near)) for n in near] if config.neighbour_votes else (),
+        curiosity=worth.curiosity.tolist(), coherence=worth.coherence.tolist(),
+    )  # fmt: skip
+    pens = np.array([chain_penalty(one, known, config.reward) for one in experience])
+    return Heard(made, experience, worth, pens, near, decision, greedy, recollection.leak(made))
+
+
+def majority_of(group: Sequence[Rollout]) -> str | None:
+    given = Counter(rolled.answer.casefold() for rolled in group if rolled.answer)
+    return min(given, key=lambda a: (-given[a], a)) if given else None
+
+
+def with_flips(group: Sequence[Rollout], share: float, rng: np.random.Generator) -> list[Rollout]:
+    """Stress: some rollouts vote for another answer of the group (a wrong one, where the group has but one)."""
+    answers = sorted({rolled.answer for rolled in group if rolled.answer})
+    out = []
+    for rolled in group:
+        others = [a for a in answers if a != rolled.answer] or ["unsure"]
+        if share and rolled.answer and rng.random() < share:
+            trace = rolled.trace.model_copy(update={"answer": str(rng.choice(others))})
+            rolled = rolled._replace(trace=trace)  # noqa: PLW2901
+        out.append(rolled)
+    return out
+
+
+# --- 5 to 8: learning
+
+
+def settle(
+    around: Around, home: Adaptation, state: Standing, heard: Sequence[Heard], first: int
+) -> list[dict[str, Any]]:
+    """Learn from a batch of queries and say what came of it, a row each."""
+    config, recollection = around.config, around.recollection
+    reasons = [why_not(config, one) for one in heard]
+    lesson, values, baselines = lesson_of(around, state, heard, reasons)
+    done = home.learn(lesson) if config.learn else None
+    rows = []
+    for k, one in enumerate(heard):
+        item, vote, star = one.made.item, one.decision.consensus, one.decision.exemplar.rollout
+        entered = False
+        if vote.accepted and star is not None and not one.leak:
+            trace = one.experience[star].rolled.trace
+            entered = recollection.keep(
+                trace, one.made, float(one.worth.curiosity[star]), float(one.worth.coherence[star])
+            )
+        why = reasons[k] or (done.refused if done else "")
+        traces = [each.rolled.trace for each in one.experience]
+        rows.append({
+            "query": first + k + 1, "item": item.id, "family": item.family, "question": item.question,
+            "shift": f"{item.shift.name}:{item.shift.severity}" if item.shift else "",
+            "answer": one.decision.answer, "answered": vote.accepted, "learnt": not why, "why": why,
+            **scores_of(config, one, [trace.answer for trace in traces]),
+            "calls": float(np.mean([len(trace.steps) for trace in traces])), "variety": variety(one),
+            "value": values[k], "baseline": baselines[k], "neighbours": [[n.row, n.similarity] for n in one.near],
+            **measured(done), "refused": done.refused if done else "", "leak": one.leak,
+            "memory": recollection.memory.watermark, "remembered": entered,
+            "labels": labelled([(">".join(b.tools), b.answer) for b in one.decision.ballots])
+            if config.vote.reliability else {},
+            "vote": record_of(one.decision),
+        })  # fmt: skip
+    return rows
+
+
+def scores_of(config: TtrlConfig, one: Heard, sampled: Sequence[str | None]) -> dict[str, float | None]:
+    """How right the vote, a plain majority, the rollouts and the greedy answer are; None where nobody knows."""
+    item = one.made.item
+    if not item.answer:
+        return dict.fromkeys(("score", "majority", "sampled", "greedy"))
+    return {
+        "score": score_of(item, one.decision.answer),
+        "majority": score_of(item, spelt(one, one.decision.consensus.majority)),
+        "sampled": float(np.mean([score_of(item, answer) for answer in sampled])),
+        "greedy": score_of(item, one.greedy) if config.greedy else None,
+    }
+
+
+def measured(done: Updated | None) -> dict[str, float | None]:
+    """What an update did, in numbers; None where there was none, or where the number is none."""
+    names = ("kl", "drift", "beta", "entropy")
+    return {name: x if done and math.isfinite(x := getattr(done, name)) else None for name in names}
+
+
+def why_not(config: TtrlConfig, one: Heard) -> str:
+    """Why nothing is learnt from a query; empty where something is."""
+    vote = one.decision.consensus
+    if not config.learn or one.leak:
+        return one.leak or "learning is off"
+    if config.objective == "entropy":
+        return ""
+    if config.samples == 1:
+        return "one rollout is no vote"
+    if not vote.teaches:
+        mixed = f"answers too mixed: entropy {vote.entropy:.2f}, want under {config.vote.max_entropy:g}"
+        return vote.reason or mixed
+    return "" if one.decision.exemplar.rollout is not None else "no rollout gave the answer"
+
+
+def spelt(one: Heard, answer: object) -> str | None:
+    return next((b.spelt for b in one.decision.ballots if b.answer is not None and b.answer == answer), None)
+
+
+def variety(one: Heard) -> float:
+    """Entropy of the tool sequences of a group over log N: 0 where all are one, 1 where all differ."""
+    counts = np.array(list(Counter(ballot.tools for ballot in one.decision.ballots).values()), dtype=np.float64)
+    p = counts / counts.sum()
+    return max(0.0, float(-(p * np.log(p)).sum() / np.log(counts.sum()))) if counts.sum() > 1 else 0.0
+
+
+def lesson_of(
+    around: Around, state: Standing, heard: Sequence[Heard], reasons: Sequence[str]
+) -> tuple[Lesson, list[float], list[float | None]]:
+    """Returns, neighbourhood values, baselines and advantages of a batch."""
+    config = around.config
+    raw, masks, ledgers = list[np.ndarray](), list[np.ndarray](), []
+    values, baselines = list[float](), list[float | None]()
+    for one, why in zip(heard, reasons, strict=True):
+        decision, count = one.decision, len(one.experience)
+        value = around.recollection.value(one.near)
+        advantages = np.zeros(count)
+        if not why and config.objective == "reinforce":
+            agrees = [b.answer is not None and b.answer == decision.consensus.answer for b in decision.ballots]
+            returns = rollout_return(
+                agrees, decision.similarity, one.penalties, kappa=config.kappa, lambda_pen=config.lambda_pen
+            )
+            advantages = advantage(returns, baseline=state.baseline.value or 0.0, value=value)
+            state.baseline = baseline_step(
+                state.baseline, returns=returns, value=value, kind=config.baseline, rho=config.rho
+            )
+        raw.append(advantages)
+        masks.append(np.full(count, not why))
+        ledgers += [each.ledger for each in one.experience]
+        values.append(value)
+        baselines.append(state.baseline.value)
+    mask = np.concatenate(masks)
+    return Lesson(tuple(ledgers), normalise_advantages(np.concatenate(raw), mask), mask), values, baselines

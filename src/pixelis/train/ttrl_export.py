@@ -1,0 +1,77 @@
+"""What an adaptation leaves: its policy as a checkpoint, now or as it was after any row, and the way back to a row."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from pixelis.errors import ConfigError
+from pixelis.policy.checkpoint import Loaded, load_checkpoint, save_checkpoint
+from pixelis.policy.model import Policy
+from pixelis.retrieval.memory import Memory
+from pixelis.rundir import provenance
+from pixelis.train.adaptation import LEDGER, Adaptation
+from pixelis.train.canary import Canary
+from pixelis.train.crew import Crew
+from pixelis.train.precision import computed_in, held_in, round_to
+from pixelis.train.recollection import BEFORE, FOLDER
+from pixelis.train.rft_export import heads_of
+from pixelis.train.run import RESOLVED, run_folder
+from pixelis.train.ttrl_config import TtrlConfig
+from pixelis.train.ttrl_update import begin
+from pixelis.train.worth import Known, known_of
+
+
+def export(config: TtrlConfig, loaded: Loaded, known: Known, home: Adaptation, folder: Path) -> None:
+    """The policy where an adaptation stands, as a checkpoint that other verbs open."""
+    policy: Policy = copy.deepcopy(home.learner.policy)
+    if config.lora is not None:
+        policy.model = policy.model.merge_and_unload()
+    round_to(policy.model, computed_in(config))
+    facts = provenance(
+        config=config.model_dump(mode="json"), seed=config.seed, queries=len(home.rows), updates=home.taken,
+        weights=home.learner.digest(),
+    )  # fmt: skip
+    card = loaded.card.model_copy(update={"name": config.name, "training": {**facts, "before": loaded.card.training}})
+    save_checkpoint(folder, policy, card, heads_of(loaded, known))
+
+
+def go_back(out: Path, query: int) -> dict[str, Any]:
+    """Take an adaptation back to a row: weights, moments, averages, controller, baseline, memory, canary, policy."""
+    config = config_of(out)
+    torch.set_num_threads(config.threads)
+    with run_folder(config, out, Crew()):
+        loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
+        known = known_of(loaded, config.policy)
+        home = Adaptation(out, config, begin(config, loaded))
+        row = home.revert(query)
+        Canary(out, config.canary).forget_after(query)
+        with closing(Memory.open(out / FOLDER)) as memory:
+            memory.rollback(row["memory"] if query else int((out / BEFORE).read_text()))
+        export(config, loaded, known, home, out / "policy")
+    return row
+
+
+def policy_after(out: Path, query: int, folder: Path) -> None:
+    """Write the policy as it was after a row; the adaptation itself stays where it is."""
+    config = config_of(out)
+    torch.set_num_threads(config.threads)
+    with run_folder(config, out, Crew()):
+        loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
+        known = known_of(loaded, config.policy)
+        home = Adaptation(out, config, begin(config, loaded))
+        home.look_back(query)
+        export(config, loaded, known, home, folder)
+
+
+def config_of(out: Path) -> TtrlConfig:
+    """The settings that a folder was adapted with; ConfigError where it holds no adaptation."""
+    path = out / RESOLVED
+    if not path.exists() or not (out / LEDGER).exists():
+        raise ConfigError(f"{out} is no adaptation; `pixelis adapt STREAM -o {out}` makes one")
+    return TtrlConfig.model_validate(yaml.safe_load(path.read_text()))

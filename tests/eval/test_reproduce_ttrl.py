@@ -1,0 +1,155 @@
+"""The comparison of phase 3: budgets, tables and figures from ledgers written by hand; the shipped configuration."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pixelis.config import load_config
+from pixelis.eval import reproduce_ttrl as module
+from pixelis.eval.comparing import Part, merged
+from pixelis.eval.harness import Scored, as_row
+from pixelis.eval.process import Process
+from pixelis.eval.reproduce_ttrl import (
+    ReproduceTtrlConfig,
+    TtrlVariant,
+    acceptance,
+    families,
+    reproduce_ttrl,
+    row_at,
+    selective,
+)
+from pixelis.eval.ttrl_figures import recent
+from pixelis.train.ttrl_config import TtrlConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def row(query, *, score=1.0, learnt=True, kl=0.1, margin=1.0, majority=1.0, answered=True, family="search", **changes):
+    ballots = [{"answer": "a", "weight": 0.5}, {"answer": "a", "weight": 0.5}, {"answer": "b", "weight": 0.0}]
+    return {
+        "query": query, "family": family, "score": score, "sampled": score, "greedy": score, "majority": majority,
+        "learnt": learnt, "answered": answered, "kl": kl, "drift": kl, "refused": "", "variety": 0.5,
+        "vote": {"margin": margin, "majority": "a", "ballots": ballots}, **changes,
+    }  # fmt: skip
+
+
+def test_the_policy_is_taken_after_the_row_that_spends_the_budget():
+    rows = [row(1, learnt=False), row(2), row(3, learnt=False), row(4)]
+    assert row_at(rows, 1) == 2
+    assert row_at(rows, 2) == 4
+    assert row_at(rows, 0) == 0
+    assert row_at(rows, 3) == 4  # it never learnt from so many: its own end
+
+
+def test_acceptance_and_drift_by_hand():
+    rows = [row(k, learnt=k % 4 != 0, kl=k / 100, answered=k % 5 != 0) for k in range(1, 21)]
+    found = acceptance([rows])
+    assert found["accepted"] == 75.0
+    assert found["accepted_per_1k"] == 750.0
+    assert found["abstained"] == 20.0
+    assert found["kl"]["p50"] == pytest.approx(0.105)
+    assert found["kl"]["p95"] == pytest.approx(0.1905)  # numpy: 19.05th of 1 … 20
+    assert found["drift"] == pytest.approx(0.20)
+    assert acceptance([[row(1, kl=None, learnt=False)]])["kl"] is None
+
+
+def test_risk_by_margin_and_by_the_share_of_a_majority():
+    rows = [row(1, margin=0.9), row(2, margin=0.5), row(3, margin=0.1, score=0.0, answered=False, majority=0.0)]
+    found = selective([rows])
+    assert found["vote"]["aurc"]["mean"] == pytest.approx((0 + 0 + 1 / 3) / 3)
+    assert found["majority"]["aurc"]["mean"] == pytest.approx(1 / 3)  # every share is 2/3: no order
+    assert found["coverage"] == pytest.approx(200 / 3)
+    assert found["error_given"] == 0.0
+    assert found["vote"]["error"] == pytest.approx(100 / 3)  # 88.9 % of three is three
+
+
+def test_families_are_told_apart():
+    found = families([[row(1), row(2, family="space", score=0.0, learnt=False)]])
+    assert found["search"]["accepted_per_1k"] == 1000.0
+    assert found["space"]["voted"] == 0.0
+
+
+def test_accuracy_is_drawn_over_the_last_queries_and_over_fewer_at_first():
+    found = recent(np.array([100.0, 0.0, 0.0, 100.0]), width=2)
+    assert found.tolist() == [100.0, 50.0, 0.0, 50.0]
+
+
+def write_part(folder, rows, scores, budget):
+    (folder / "stream").mkdir(parents=True)
+    (folder / "stream" / "ledger.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    held = folder / budget
+    (held / "voted").mkdir(parents=True)
+    (held / "voted" / "ledger.jsonl").write_text("".join(json.dumps(row(k, score=s)) + "\n" for k, s in scores))
+    (held / "voted" / "done.json").write_text("{}")
+    write_greedy(held / "greedy", [s for _, s in scores])
+
+
+def write_greedy(folder, scores):
+    folder.mkdir(parents=True)
+    process = Process((True,) * 4, 2, (None, 0.6, 0.5, 0.7))
+    rows = [
+        Scored("held-out", str(k), "t", 1, "a", "a", s, 4, 4, "answered", 10, process) for k, s in enumerate(scores)
+    ]
+    (folder / "items.jsonl").write_text("".join(json.dumps(as_row(r)) + "\n" for r in rows))
+    (folder / "report.json").write_text("{}")
+
+
+def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "adapt", lambda *a, **k: pytest.fail("ran again"))
+    monkeypatch.setattr(module, "evaluate_model", lambda *a, **k: pytest.fail("asked again"))
+    (tmp_path / "ttrl.yaml").write_text("policy: nano-sft\n")
+    config = ReproduceTtrlConfig.model_validate(
+        {
+            "ttrl": tmp_path / "ttrl.yaml", "families": ["search"], "stream_items": 4, "held_items": 8,
+            "variants": [
+                {"name": "no-adaptation", "change": {"learn": False}}, {"name": "ours"},
+                {"name": "hard", "change": {"kappa": 0.0}},
+            ],
+        }
+    )  # fmt: skip
+    work = tmp_path / "work"
+    still = [row(k, score=0.0, learnt=False, kl=None, drift=None) for k in range(1, 5)]
+    write_part(work / "no-adaptation-0", still, [(k, 0.0) for k in range(8)], "held")
+    write_part(work / "ours-0", [row(k) for k in range(1, 5)], [(k, 1.0) for k in range(8)], "held-2")
+    # the one with the fewest: two queries, which is the budget of all
+    write_part(work / "hard-0", [row(k, learnt=k < 3) for k in range(1, 5)], [(k, k % 2) for k in range(8)], "held-2")
+    write_greedy(work / "statistics", [1.0, 1.0])
+    found = reproduce_ttrl(config, work, tmp_path / "out")
+    assert found["left"] == []
+    none, ours, hard = found["rows"]
+    assert ours["budget"] == 2
+    assert ours["held_out"]["greedy"]["over_none"] == 100.0
+    assert ours["held_out"]["greedy"]["p"] == pytest.approx(2 / 2**8)
+    assert hard["held_out"]["voted"]["mean"] == 50.0
+    assert none["kl"] is None
+    assert ours["prequential"]["voted_later"]["mean"] == 100.0
+    for name in ("risk_coverage.svg", "kl.svg", "accuracy.svg"):
+        assert (tmp_path / "out" / name).stat().st_size > 5_000
+    assert json.loads((tmp_path / "out" / "table.json").read_text())["budget"] == 2
+
+
+def test_a_stream_that_is_not_finished_is_left_over(tmp_path):
+    config = ReproduceTtrlConfig.model_validate(
+        {"ttrl": tmp_path / "t.yaml", "families": ["search"], "stream_items": 4, "variants": [{"name": "ours"}]}
+    )
+    runs = module.Runs(config, TtrlConfig(), tmp_path, None, print)
+    part = Part(TtrlVariant(name="ours"), 0)
+    (tmp_path / "ours-0" / "stream").mkdir(parents=True)
+    (tmp_path / "ours-0" / "stream" / "ledger.jsonl").write_text(json.dumps(row(1)) + "\n")
+    assert runs.rows(part) == []
+
+
+def test_the_configuration_that_ships_is_valid_and_has_the_variants_of_the_paper():
+    given = load_config(ReproduceTtrlConfig, ROOT / "configs" / "nano" / "reproduce_ttrl.yaml", [])
+    base = load_config(TtrlConfig, ROOT / given.ttrl, [])
+    names = {variant.name: variant for variant in given.variants}
+    for variant in given.variants:
+        TtrlConfig.model_validate(merged(base.model_dump(mode="json"), variant.change))
+    assert all(names[name].seeds == 3 for name in ("ours", "hard-majority", "no-adaptation", "no-control"))
+    assert {
+        "ans-ssc", "answer-voting", "no-value", "no-ema", "tta-without-tools", "ra-tta-without-tools", "ours-flips-20",
+        "ours-flips-30", "majority-flips-30", "mismatched", "retrieval-shift", "abrupt", "gradual", "returning",
+    } <= set(names)  # fmt: skip
+    assert names["majority-flips-30"].change["vote"]["weighted"] is False

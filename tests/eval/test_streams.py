@@ -1,0 +1,48 @@
+"""Streams: whose turn it is, and which shift a query is under, by hand."""
+
+import pytest
+
+from pixelis.errors import ConfigError
+from pixelis.eval.streams import stream_of
+
+
+def shifts(course, total=6, **changes):
+    own = stream_of(["search"], split="test", limit=total, **{"shifts": ["lighting:2"], "course": course, **changes})
+    return [own.shift_of(k, total) for k in range(total)]
+
+
+def test_shifts_stay_come_grow_or_go_again():
+    two = "lighting:2"
+    assert shifts("steady") == [two] * 6
+    assert shifts("abrupt") == ["", "", "", two, two, two]
+    assert shifts("returning") == ["", "", two, two, "", ""]
+    # shares 0, 1/6 … 5/6 of three severities 0, 1, 2
+    assert shifts("gradual") == ["", "", "lighting:1", "lighting:1", two, two]
+
+
+def test_several_shifts_take_turns():
+    assert shifts("steady", 3, shifts=["lighting:2", "noise:1"]) == ["lighting:2", "noise:1", "lighting:2"]
+    assert shifts("steady", 2, shifts=[]) == ["", ""]
+
+
+def test_tasks_take_turns_and_skipped_items_belong_to_somebody_else():
+    both = stream_of(["search", "space"], split="test", limit=2)
+    names = [made.item.family for made in both.items()]
+    assert names == ["search", "space", "search", "space"]
+    assert len(both) == 4
+    rest = list(stream_of(["search", "space"], split="test", limit=1, skip=1).items())
+    assert [made.item.id for made in rest] == [made.item.id for made in both.items()][2:]
+
+
+def test_a_query_of_a_stream_is_shown_under_its_shift():
+    (made,) = stream_of(["search"], split="test", limit=1, shifts=["lighting:3"]).items()
+    assert (made.item.shift.name, made.item.shift.severity) == ("lighting", 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"shifts": ["fog:1"]}, "fog"), ({"shifts": ["noise:x"]}, "want KIND:SEVERITY"), ({"course": "zigzag"}, "zigzag")],
+)
+def test_what_does_not_exist_is_refused(given, words):
+    with pytest.raises(ConfigError, match=words):
+        stream_of(["search"], split="test", limit=1, **given)

@@ -1,0 +1,86 @@
+"""What is fitted on dev-cal: by hand, through the file, and once with real rollouts."""
+
+import json
+from math import inf
+
+import numpy as np
+import pytest
+
+from pixelis.errors import ConfigError
+from pixelis.eval.streams import stream_of
+from pixelis.policy.checkpoint import load_checkpoint
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+from pixelis.train import calibrating
+from pixelis.train.calibrating import FITS, Calibration, calibrate, compared, delta_of, plain, read_calibration
+from pixelis.train.ttrl_config import CalibrationSettings, TtrlConfig
+
+
+def test_confidences_of_nine_tenths_that_hold_half_of_the_time_become_a_half():
+    raw, correct, item = np.full(40, 0.9), np.arange(40) % 4 < 2, np.arange(40)
+    rows = {row["kind"]: row for row in compared(item, raw, correct)}
+    assert rows["none"]["ece"] == pytest.approx(40.0)  # |0.9 − 0.5|
+    # all 40 lie in one bin; each half of the questions has as many right as wrong, so that T goes to its end, 20:
+    # sigmoid(ln 9 / 20) = 0.5274
+    assert rows["temperature"]["ece"] == pytest.approx(2.74, abs=0.01)
+    # Platt's targets are 11/12 and 1/12 for ten each: their mean is a half
+    assert rows["platt"]["ece"] == pytest.approx(0.0, abs=1e-3)
+    assert rows["isotonic"]["ece"] == pytest.approx(0.0, abs=1e-9)
+    # −ln 0.9 for a right one, −ln 0.1 for a wrong one: 1.204 on the mean; a half gives ln 2 = 0.693
+    assert rows["none"]["nll"] == pytest.approx(1.204, abs=1e-3)
+    assert rows["isotonic"]["nll"] == pytest.approx(0.6931, abs=1e-4)
+
+
+def test_with_one_question_nothing_can_be_compared():
+    assert compared(np.zeros(4, dtype=int), np.full(4, 0.5), np.array([True, False, True, True])) == []
+
+
+def test_delta_lets_the_wanted_share_of_votes_through():
+    margins = np.array([0.9, 0.1, 0.5, 0.3, 0.7])
+    assert delta_of(margins, CalibrationSettings(coverage=0.6)) == 0.5  # 0.9, 0.7, 0.5
+    assert delta_of(margins, CalibrationSettings(coverage=1.0)) == 0.1
+    assert delta_of(margins, CalibrationSettings()) is None
+
+
+@pytest.mark.parametrize("kind", list(FITS))
+def test_a_calibrator_is_the_same_after_it_was_written(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    raw = rng.uniform(0.05, 0.95, 60)
+    fitted = FITS[kind](raw, rng.random(60) < raw**2)
+    facts = {"kind": kind, "calibrator": plain(fitted), "threshold": None, "delta": 0.1}
+    (tmp_path / "c.json").write_text(json.dumps(facts))
+    read = read_calibration(tmp_path / "c.json")
+    np.testing.assert_array_equal(read.calibrator.confidence(raw), fitted.confidence(raw))
+    assert read.threshold == inf  # too few questions for the level: nothing can be ruled out
+    assert read.delta == 0.1
+
+
+def test_a_file_that_is_no_calibration_is_told_in_one_line(tmp_path):
+    (tmp_path / "c.json").write_text('{"kind": "guess"}')
+    with pytest.raises(ConfigError, match="is no calibration"):
+        read_calibration(tmp_path / "c.json")
+
+
+def test_without_questions_nothing_is_fitted(tmp_path):
+    found = calibrate(TtrlConfig(), None, None, tuple, tmp_path / "c.json")
+    assert found == Calibration()
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_real_rollouts_are_fitted_once_and_kept(tmp_path, monkeypatch):
+    settings = {
+        "samples": 2, "limits": {"steps": 4, "total_tokens": 600}, "calibration": {"items": 3, "coverage": 1.0}
+    }  # fmt: skip
+    config = TtrlConfig.model_validate(settings)
+    questions = stream_of(["search"], split="dev-cal", limit=3).items
+    with Toolbox(ToolboxConfig(seg="classical", isolate=False)) as toolbox:
+        policy = load_checkpoint("nano-sft").policy
+        found = calibrate(config, policy, toolbox, questions, tmp_path / "c.json")
+        monkeypatch.setattr(calibrating, "ask_each", lambda *a, **k: pytest.fail("asked again"))
+        again = calibrate(config, policy, toolbox, questions, tmp_path / "c.json")
+    assert again == found
+    facts = json.loads((tmp_path / "c.json").read_text())
+    assert facts["questions"] == 3
+    assert 1 <= facts["rollouts"] <= 6
+    assert found.threshold == inf  # ten questions at least for a level of 0.1
+    assert [row["kind"] for row in facts["compared"]] == ["none", *FITS]
+    assert facts["risk_coverage"][0]["coverage"] == 1.0

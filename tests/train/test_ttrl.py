@@ -1,0 +1,311 @@
+"""Phase 3 on the shipped policy with real tools: rows before learning, updates bit for bit, SIGKILL, the guards."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from pixelis.cli import app
+from pixelis.encoders.text import TextEncoder
+from pixelis.encoders.visual import VisualEncoder
+from pixelis.errors import ConfigError, TraceError
+from pixelis.eval.streams import stream_of
+from pixelis.media import MediaSet
+from pixelis.policy.checkpoint import load_checkpoint
+from pixelis.retrieval.keys import KeyMaker
+from pixelis.rollout.batch import rollout
+from pixelis.rollout.episode import Limits, Query
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+from pixelis.train.adaptation import LEDGER, UNDONE, Adaptation, read_rows
+from pixelis.train.ttrl import adapt
+from pixelis.train.ttrl_config import TtrlConfig
+from pixelis.train.ttrl_export import go_back, policy_after
+from pixelis.train.ttrl_update import Lesson, begin, read_lesson, tensors_of, update, write_lesson
+
+RUNNER = Path(__file__).with_name("run_ttrl.py")
+SHORT = {"steps": 4, "total_tokens": 700}
+
+
+def stream(count, *, shifts=("lighting:3", "motion_blur:3")):
+    return list(stream_of(["search", "space"], split="test", limit=-(-count // 2), shifts=shifts).items())[:count]
+
+
+def settings(**changes):
+    given = {
+        "policy": "nano-sft", "samples": 3, "lr": 1e-3, "eps": 1e-5, "vote": {"delta": 0.0, "max_entropy": 1.1},
+        "limits": SHORT, "snapshot_every": 2, "guard": 5.0, "workers": 1,
+    }  # fmt: skip
+    return TtrlConfig.model_validate(given | changes)
+
+
+@pytest.fixture(scope="module")
+def keys():
+    return KeyMaker(TextEncoder(), VisualEncoder())
+
+
+@pytest.fixture(scope="module")
+def lessons():
+    """Real rollouts of the shipped policy."""
+    loaded = load_checkpoint("nano-sft")
+    made = stream(2)
+    queries = [Query(m.item.id, m.item.question, MediaSet(m.media), m.item.seed) for m in made]
+    with Toolbox(ToolboxConfig(seg="classical", isolate=False)) as toolbox:
+        groups = rollout(loaded.policy, toolbox, queries, n=3, seed=1, limits=Limits(**SHORT))
+    return [
+        Lesson(tuple(r.ledger for r in group), np.array([1.0, -0.5, 0.2]), np.array([True, True, True]))
+        for group in groups
+    ]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, keys):
+    """Two queries, a copy of everything, two more, with a memory; and the rows of all four."""
+    folder = tmp_path_factory.mktemp("ttrl")
+    items = stream(4)
+    adapt(settings(), items[:2], folder / "run", keys=keys)
+    shutil.copytree(folder / "run", folder / "after_two")
+    adapt(settings(), items, folder / "run", keys=keys)
+    return folder, items, read_rows(folder / "run" / LEDGER)
+
+
+def content(folder):
+    """Every file of a tree but locks, by its bytes."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+# --- one update
+
+
+def test_an_update_taken_again_from_disk_gives_the_same_bits(lessons, tmp_path):
+    torch.set_num_threads(1)
+    digests = []
+    for again in (False, True):
+        learner = begin(settings(), load_checkpoint("nano-sft"))
+        for k, lesson in enumerate(lessons):
+            write_lesson(tmp_path / f"{k}.safetensors", lesson)
+            done = update(settings(), learner, read_lesson(tmp_path / f"{k}.safetensors") if again else lesson)
+            assert not done.refused
+        digests.append(learner.digest())
+    assert digests[0] == digests[1]
+
+
+def test_where_all_abstain_only_the_average_moves(lessons):
+    moved = []
+    for mask in (False, True):
+        learner = begin(settings(), load_checkpoint("nano-sft"))
+        before = {k: v.clone() for k, v in learner.policy.state_dict().items()}
+        lesson = lessons[0]._replace(masks=np.full(3, mask), advantages=lessons[0].advantages * mask)
+        done = update(settings(), learner, lesson)
+        assert done.kl == pytest.approx(0.0, abs=1e-6)  # the policy is still its own average
+        moved.append(max(float((v - before[k]).abs().max()) for k, v in learner.policy.state_dict().items()))
+    # AdamW's first step is lr = 1e-3 where there is a gradient; rounding, 1e-7, is 1 % of ε + itself
+    assert moved[0] < 3e-5
+    assert moved[1] > 5e-4
+
+
+def test_the_average_is_rho_of_itself_and_the_rest_of_the_policy(lessons):
+    config = settings(rho=0.75)
+    learner = begin(config, load_checkpoint("nano-sft"))
+    before = {name: value.clone() for name, value in learner.average.named_parameters()}
+    update(config, learner, lessons[0])
+    now = dict(learner.policy.named_parameters())
+    for name, value in learner.average.named_parameters():
+        torch.testing.assert_close(value, 0.75 * before[name] + 0.25 * now[name], rtol=0, atol=1e-6)
+
+
+def test_an_update_that_drifts_too_far_is_refused_and_leaves_everything_as_it_was(lessons):
+    config = settings(lr=0.5, guard=0.01)
+    learner = begin(config, load_checkpoint("nano-sft"))
+    before = {k: v.clone() for k, v in tensors_of(learner).items()}
+    done = update(config, learner, lessons[0])
+    assert "over 0.01" in done.refused
+    after = tensors_of(learner)
+    assert after.keys() == before.keys()
+    for name, value in before.items():
+        if name.startswith("policy."):
+            assert torch.equal(after[name], value), name
+
+
+def test_less_entropy_is_what_adaptation_without_a_vote_learns(lessons):
+    config = settings(objective="entropy", lr=1e-4, kl={"beta": 1e-3, "control": False})
+    learner = begin(config, load_checkpoint("nano-sft"))
+    nats = [update(config, learner, lessons[0]).entropy for _ in range(3)]
+    assert nats[2] < nats[0]
+
+
+def test_beside_lora_only_adapters_are_learnt_and_kept_and_frozen_weights_are_shared(lessons):
+    config = settings(lora={"rank": 4, "alpha": 8})
+    learner = begin(config, load_checkpoint("nano-sft"))
+    frozen = {name: value for name, value in learner.policy.named_parameters() if not value.requires_grad}
+    others = dict(learner.average.named_parameters())
+    assert frozen
+    assert all(others[name] is value for name, value in frozen.items())
+    first = update(config, learner, lessons[0])
+    assert first.kl == pytest.approx(0.0, abs=1e-6)
+    assert first.drift > 0.0  # the start has no adapters, the policy now has some that do something
+    assert all("lora_" in name for name in tensors_of(learner))
+    again = begin(config, load_checkpoint("nano-sft"))
+    update(config, again, lessons[0])
+    assert again.digest() == learner.digest()
+
+
+def test_old_states_are_dropped_once_they_take_too_much_room(lessons, tmp_path):
+    config = settings(snapshot_every=1, keep_bytes=70_000_000)  # a state of nano is 28 MB: two fit
+    home = Adaptation(tmp_path, config, begin(config, load_checkpoint("nano-sft")))
+    for _ in range(4):
+        home.learn(lessons[0])
+        home.acknowledge([{"memory": 0}])
+    assert home.size() <= config.keep_bytes
+    home.revert(3)
+    with pytest.raises(TraceError, match=r"keeps states from update 3 on \(keep_bytes\): 1 is gone"):
+        home.revert(1)
+
+
+def test_within_a_batch_there_is_no_way_back(lessons, tmp_path):
+    home = Adaptation(tmp_path, settings(), begin(settings(), load_checkpoint("nano-sft")))
+    for _ in range(2):
+        home.learn(lessons[0])
+        home.acknowledge([{"memory": 0}, {"memory": 0}, {"memory": 0}])
+    with pytest.raises(TraceError, match="rows 4 to 6 were learnt from in one update: go back to 3 or 6"):
+        home.revert(5)
+    with pytest.raises(TraceError, match="rows 1 to 3 were learnt from in one update: go back to 0 or 3"):
+        home.revert(1)
+    assert home.revert(3)["updates"] == 1
+
+
+# --- a stream
+
+
+def test_rows_say_what_was_answered_before_anything_was_learnt_from_it(run, tmp_path, keys):
+    _, items, rows = run
+    assert [row["query"] for row in rows] == [1, 2, 3, 4]
+    assert len({row["weights"] for row in rows}) > 1
+    assert {row["shift"] for row in rows} == {"lighting:3", "motion_blur:3"}
+    adapt(settings(learn=False, greedy=True), items[:1], tmp_path / "still", keys=keys)
+    (untouched,) = read_rows(tmp_path / "still" / LEDGER)
+    assert untouched["why"] == "learning is off"
+    assert untouched["greedy"] in (0.0, 1.0)
+    ballots = [[(b["answer"], b["tools"]) for b in row["vote"]["ballots"]] for row in (rows[0], untouched)]
+    assert ballots[0] == ballots[1]
+
+
+def test_revert_gives_back_every_byte(run, tmp_path):
+    folder, _, rows = run
+    shutil.copytree(folder / "run", tmp_path / "run")
+    row = go_back(tmp_path / "run", 2)
+    assert row == rows[1]
+    now, before = content(tmp_path / "run"), content(folder / "after_two")
+    assert now.pop(UNDONE).count(b"\n") == 2
+    changed = [name for name in now.keys() | before.keys() if now.get(name) != before.get(name)]
+    assert changed in ([], ["policy/pixelis.json"])  # the card names the command and the time
+    learners = []
+    for where in (tmp_path / "run", folder / "after_two"):
+        home = Adaptation(where, settings(), begin(settings(), load_checkpoint("nano-sft")))
+        learners.append((home.learner.digest(), home.learner.pid, home.rows))
+    assert learners[0] == learners[1]
+
+
+def test_what_was_reverted_goes_on_to_the_same_rows(run, tmp_path, keys):
+    folder, items, rows = run
+    shutil.copytree(folder / "run", tmp_path / "run")
+    go_back(tmp_path / "run", 3)
+    adapt(settings(), items, tmp_path / "run", keys=keys)
+    again = read_rows(tmp_path / "run" / LEDGER)
+    assert [r["weights"] for r in again] == [r["weights"] for r in rows]
+    assert [r["memory"] for r in again] == [r["memory"] for r in rows]
+    assert [r["value"] for r in again] == [r["value"] for r in rows]
+
+
+def test_the_policy_after_a_row_is_written_and_the_run_stays(run, tmp_path):
+    folder, _, _ = run
+    policy_after(folder / "run", 2, tmp_path / "policy")
+    written, wanted = (
+        (where / "model.safetensors").read_bytes() for where in (tmp_path / "policy", folder / "after_two" / "policy")
+    )
+    assert written == wanted
+    assert len(read_rows(folder / "run" / LEDGER)) == 4
+
+
+def test_a_row_that_is_not_there_and_a_folder_that_is_none_are_told(run, tmp_path):
+    folder, _, _ = run
+    with pytest.raises(TraceError, match="has 4 rows: it cannot go back to 99"):
+        go_back(folder / "run", 99)
+    with pytest.raises(ConfigError, match="is no adaptation"):
+        go_back(tmp_path, 1)
+
+
+def test_rows_are_listed_shown_and_reverted_from_the_command_line(run, tmp_path):
+    folder, _, rows = run
+    shutil.copytree(folder / "run", tmp_path / "run")
+    where = ["-o", str(tmp_path / "run")]
+
+    def said(*words):
+        done = CliRunner().invoke(app, ["adapt", *words, *where])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    listed = json.loads(said("log", "--last", "2", "--json"))
+    assert [row["query"] for row in listed] == [3, 4]
+    assert "vote" not in listed[0]
+    assert rows[3]["weights"][:8] in said("log")
+    assert json.loads(said("show", "1", "--json")) == rows[0]
+    shown = said("show", "1", "--page", str(tmp_path / "vote.html"))
+    assert rows[0]["question"][:20] in shown
+    assert "VisFid" in (tmp_path / "vote.html").read_text()
+    assert "is at row 3 again" in said("revert", "3")
+    assert [row["query"] for row in json.loads(said("log", "--json"))] == [1, 2, 3]
+
+
+def test_a_stream_needs_no_verb(tmp_path):
+    done = CliRunner().invoke(app, ["adapt", "search", "--shift", "fog:1", "-o", str(tmp_path / "run")])
+    assert isinstance(done.exception, ConfigError)
+    assert "no shift 'fog'" in str(done.exception)
+
+
+def test_nothing_that_is_learnt_knows_the_right_answers(run, tmp_path, keys):
+    """The same queries with no answer and no references: nothing is scored, and the weights are the same bits."""
+    _, items, rows = run
+    nothing = {"answers": ("",), "answer": "", "references": (), "evidence": ()}
+    unlabelled = [made._replace(item=made.item.model_copy(update=nothing)) for made in items[:2]]
+    report = adapt(settings(), unlabelled, tmp_path / "run", keys=keys)
+    again = read_rows(tmp_path / "run" / LEDGER)
+    assert [row["weights"] for row in again] == [row["weights"] for row in rows[:2]]
+    assert report.accuracy is None
+    assert {row["score"] for row in again} == {None}
+
+
+def test_another_stream_is_not_gone_on_with(run, keys):
+    folder, items, _ = run
+    with pytest.raises(ConfigError, match="answered another stream: its query 1 was"):
+        adapt(settings(), items[1:], folder / "run", keys=keys)
+
+
+def test_sigkill_twenty_times_and_nothing_acknowledged_is_lost(tmp_path):
+    """Killed at random moments; what was acknowledged stays, and the whole is the same as without."""
+    config = settings(
+        samples=2, limits={"steps": 4, "total_tokens": 600}, neighbours=2, cache_path=str(tmp_path / "cache")
+    )
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    command = [sys.executable, str(RUNNER), str(tmp_path / "config.json"), str(tmp_path), "2", "20"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["rows"] == found["wanted"]
+    assert len({weights for weights, _, _ in found["rows"]}) > 1  # something was learnt
+    assert found["rows"][-1][1] > 0  # and something remembered
+    assert content(tmp_path / "run" / "memory") == content(tmp_path / "whole" / "memory")
+    assert found["landed"] >= 15  # the others had ended before they were killed
+    assert max(found["seen"]) > 0
+
+
+def test_a_ledger_whose_last_line_was_cut_off_is_read_without_it(tmp_path):
+    (tmp_path / LEDGER).write_text(json.dumps({"query": 1}) + "\n" + '{"query": 2, "ans')
+    assert read_rows(tmp_path / LEDGER) == [{"query": 1}]
+    assert (tmp_path / LEDGER).read_text() == json.dumps({"query": 1}) + "\n"

@@ -1,0 +1,203 @@
+"""Phase 3 and what goes wrong around it: an empty, poisoned or damaged memory, one rollout, nobody sure, leaks."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pixelis.encoders.text import TextEncoder
+from pixelis.encoders.visual import VisualEncoder
+from pixelis.errors import ConfigError, MemoryFileError
+from pixelis.eval.streams import stream_of
+from pixelis.media import MediaSet
+from pixelis.retrieval.collection import Item
+from pixelis.retrieval.keys import Key, KeyMaker
+from pixelis.retrieval.mask import EvaluationMask
+from pixelis.retrieval.memory import Memory, MemoryConfig
+from pixelis.retrieval.memory_item import Draft, MemoryItem
+from pixelis.rollout.episode import Rollout
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+from pixelis.trace.running import Plan, run_plan
+from pixelis.train.adaptation import LEDGER, read_rows
+from pixelis.train.recollection import Recollection
+from pixelis.train.ttrl import adapt, variety, with_flips
+from pixelis.train.ttrl_config import TtrlConfig
+
+
+@pytest.fixture(scope="module")
+def keys():
+    return KeyMaker(TextEncoder(), VisualEncoder())
+
+
+@pytest.fixture(scope="module")
+def items():
+    return list(stream_of(["search"], split="test", limit=3, shifts=["lighting:3"]).items())
+
+
+def settings(**changes):
+    given = {
+        "samples": 2, "lr": 1e-3, "eps": 1e-5, "vote": {"delta": 0.0, "max_entropy": 1.1},
+        "limits": {"steps": 3, "total_tokens": 500}, "guard": 5.0, "workers": 1,
+    }  # fmt: skip
+    return TtrlConfig.model_validate(given | changes)
+
+
+def memory_at(folder, keys, answers, *, kind="auto"):
+    """Random keys with fixed values; only the answers are ours to choose."""
+    rng = np.random.default_rng(0)
+    config = MemoryConfig.model_validate({"index": {"kind": kind}, "near_duplicate": None})
+    visual = keys.visual.embed([]).shape[1]
+    made = Memory.create(
+        folder, text_dimensions=keys.text.dimensions, visual_dimensions=visual, encoders=keys.fingerprint,
+        config=config,
+    )  # fmt: skip
+    with made as memory:
+        memory.add([
+            Draft(
+                MemoryItem(id=f"m{k}", answer=answer, value=0.3 + 0.1 * k, curiosity=0.1 * k, coherence=0.2),
+                Key(rng.normal(size=keys.text.dimensions).astype("f4"), rng.normal(size=visual).astype("f4")),
+            )
+            for k, answer in enumerate(answers)
+        ])  # fmt: skip
+        if kind != "auto":
+            memory.build_index()
+    return folder
+
+
+def test_an_empty_memory_has_no_neighbours_and_one_rollout_is_no_vote(items, keys, tmp_path):
+    adapt(settings(samples=1), items[:1], tmp_path / "run", keys=keys)
+    (row,) = read_rows(tmp_path / "run" / LEDGER)
+    assert row["neighbours"] == []
+    assert row["value"] == 0.5
+    assert row["why"] == "one rollout is no vote"
+    assert not row["learnt"]
+    assert row["baseline"] is None
+
+
+def test_where_nobody_is_sure_nothing_is_given_learnt_or_remembered(items, keys, tmp_path):
+    report = adapt(settings(vote={"delta": 2.0}, batch=2), items[:2], tmp_path / "run", keys=keys)
+    rows = read_rows(tmp_path / "run" / LEDGER)
+    assert (report.answered, report.accepted, report.updates) == (0.0, 0, 1)  # the KL and EMA part of the step ran
+    assert report.accuracy is None
+    assert all("under 2" in row["why"] or "no rollout" in row["why"] for row in rows)
+    assert {row["memory"] for row in rows} == {0}
+    assert max(row["drift"] for row in rows) < 1e-4
+
+
+def test_wrong_answers_in_the_memory_do_not_vote_unless_they_are_asked_to(items, keys, tmp_path):
+    clean = memory_at(tmp_path / "clean", keys, ["Grekin"] * 4)
+    poisoned = memory_at(tmp_path / "poisoned", keys, ["Grekin", "wrong", "Grekin", "wrong"])
+    found = {}
+    for name, memory, votes in (("clean", clean, False), ("poisoned", poisoned, False), ("asked", poisoned, True)):
+        config = settings(memory=str(memory), neighbours=4, neighbour_votes=votes)
+        adapt(config, items[:1], tmp_path / f"run-{name}", keys=keys)
+        (found[name],) = read_rows(tmp_path / f"run-{name}" / LEDGER)
+    assert len(found["clean"]["neighbours"]) == 4
+    assert found["clean"]["value"] == pytest.approx(0.45)  # the mean of 0.3, 0.4, 0.5, 0.6
+    assert found["poisoned"]["weights"] == found["clean"]["weights"]
+    assert "wrong" not in found["poisoned"]["vote"]["scores"]
+    assert "wrong" in found["asked"]["vote"]["scores"]
+
+
+def test_neighbours_with_the_answer_of_the_query_are_left_out_where_that_is_the_stress(items, keys, tmp_path):
+    memory = memory_at(tmp_path / "memory", keys, ["Red", "blue", "red", "green"])
+    config = settings(memory=str(memory), neighbours=2, stress={"mismatched": True})
+    (tmp_path / "run").mkdir()
+    own = Recollection(config, tmp_path / "run", keys, None)
+    try:
+        found = own.near([_trace(items[0])], items[0], "red")
+        assert {n.item.answer for n in found} == {"blue", "green"}
+    finally:
+        own.close()
+
+
+def test_what_was_remembered_of_the_very_same_picture_is_no_neighbour(items, keys, tmp_path):
+    (tmp_path / "run").mkdir()
+    own = Recollection(settings(), tmp_path / "run", keys, None)
+    try:
+        own.rollback(0)
+        traces = [_trace(made) for made in items]
+        assert all(own.keep(trace, made, 0.1, 0.2) for trace, made in zip(traces, items, strict=True))
+        assert {n.item.id for n in own.near(traces[:1], items[0], None)} == {made.item.id for made in items[1:]}
+    finally:
+        own.close()
+
+
+def test_flipped_votes_go_to_another_answer_of_the_group(items):
+    trace = _trace(items[0])
+    group = [
+        Rollout("q", k, None, trace.model_copy(update={"answer": answer}), "answered", 0, {})
+        for k, answer in enumerate(["red", "blue", "red", None])
+    ]
+    assert [r.answer for r in with_flips(group, 0.0, np.random.default_rng(0))] == ["red", "blue", "red", None]
+    assert [r.answer for r in with_flips(group, 1.0, np.random.default_rng(0))] == ["blue", "red", "blue", None]
+    assert [r.answer for r in with_flips(group[:1], 1.0, np.random.default_rng(0))] == ["unsure"]
+    # 30 % of 2,000 votes, give or take three standard deviations of a binomial (20.5)
+    many = with_flips(group[:2] * 1000, 0.3, np.random.default_rng(0))
+    assert abs(sum(r.answer != g.answer for r, g in zip(many, group[:2] * 1000, strict=True)) - 600) < 62
+
+
+def test_the_variety_of_a_group_is_the_entropy_of_its_tool_sequences():
+    def group(*tools):
+        return SimpleNamespace(decision=SimpleNamespace(ballots=[SimpleNamespace(tools=own) for own in tools]))
+
+    assert variety(group(("SEG",), ("SEG",), ("OCR",), ("OCR",))) == pytest.approx(0.5)  # ln 2 / ln 4
+    assert variety(group(("SEG",), ("SEG",))) == 0.0
+    assert variety(group(("SEG",), ())) == pytest.approx(1.0)
+    assert variety(group(("SEG",))) == 0.0
+
+
+def test_the_search_key_under_a_retrieval_shift_is_another_one_of_the_same_thing(items, keys, tmp_path):
+    memory = memory_at(tmp_path / "memory", keys, ["a", "b"])
+    near = {}
+    for shift in (False, True):
+        (tmp_path / f"run-{shift}").mkdir()
+        config = settings(memory=str(memory), neighbours=2, stress={"retrieval_shift": shift})
+        own = Recollection(config, tmp_path / f"run-{shift}", keys, None)
+        near[shift] = {n.row: n.similarity for n in own.near([_trace(items[0])], items[0], None)}
+        own.close()
+    assert near[True] != near[False]
+    assert near[True] == pytest.approx(near[False], abs=0.1)
+
+
+def _trace(made):
+    plan = Plan.model_validate({"question": made.item.question, "steps": [{"tool": "ZOOM", "args": {"scale": 2.0}}]})
+    with Toolbox(ToolboxConfig(seg="classical", isolate=False)) as toolbox:
+        return run_plan(plan, MediaSet(made.media), toolbox, created_at=datetime(2026, 1, 1, tzinfo=UTC)).trace
+
+
+def test_a_damaged_index_and_a_foreign_memory_are_refused_before_anything_runs(items, keys, tmp_path):
+    damaged = memory_at(tmp_path / "damaged", keys, ["a"] * 40, kind="hnsw-text")
+    (index,) = damaged.glob("index*.faiss")
+    index.write_bytes(index.read_bytes()[:-7] + b"garbage")
+    with pytest.raises(MemoryFileError, match="damaged") as refused:
+        adapt(settings(memory=str(damaged)), items[:1], tmp_path / "run", keys=keys)
+    assert "\n" not in str(refused.value)
+    foreign = Memory.create(tmp_path / "foreign", text_dimensions=3, visual_dimensions=3, encoders="others")
+    foreign.close()
+    with pytest.raises(MemoryFileError, match="other encoders"):
+        adapt(settings(memory=str(tmp_path / "foreign")), items[:1], tmp_path / "run2", keys=keys)
+    with pytest.raises(ConfigError, match="neighbours=0"):
+        adapt(settings(), items[:1], tmp_path / "run3")
+
+
+def test_evaluation_media_are_answered_and_neither_learnt_from_nor_remembered(items, keys, tmp_path):
+    mask = EvaluationMask.of([Item("test/1", medium=items[0].media[0])], keys.visual)
+    adapt(settings(), items[:2], tmp_path / "run", keys=keys, mask=mask)
+    first, second = read_rows(tmp_path / "run" / LEDGER)
+    assert "evaluation media" in first["why"]
+    assert first["vote"]["ballots"]
+    assert (first["learnt"], first["remembered"], first["memory"]) == (False, False, 0)
+    assert second["leak"] == ""
+
+
+def test_whoever_names_a_memory_that_is_none_sees_one_line(tmp_path):
+    command = [sys.executable, "-c", "from pixelis.cli import main; main()", "adapt", "search", f"memory={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "holds no memory" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line.startswith("error:")]) == 1

@@ -1,0 +1,93 @@
+"""The page of a vote: a row written by hand, and what a reader is told."""
+
+import math
+
+import pytest
+
+from pixelis.view.vote import ballots_of, sentences, vote_page
+
+
+def ballot(answer, weight, **changes):
+    return {
+        "answer": answer.casefold() if answer else None, "spelt": answer, "tools": ["SEG", "OCR"], "entropy": 0.0,
+        "raw": 0.9, "calibrated": 0.8, "fidelity": 0.5, "reliability": 1.0, "group": 0, "weight": weight, **changes,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def row():
+    """Weights 0.4 and 0.2 for Red, 0.3 for Blue, 0 for a near-duplicate: shares 2/3 and 1/3, margin 1/3."""
+    vote = {
+        "answer": "Red", "share": 2 / 3, "margin": 1 / 3, "reason": "", "majority": "red",
+        "scores": {"red": 2 / 3, "blue": 1 / 3}, "conformal_set": ["red"], "exemplar": 0, "reliability_by": "agreement",
+        "ballots": [
+            ballot("Red", 0.4), ballot("Red", 0.2, entropy=math.log(2)), ballot("Blue", 0.3), ballot("Red", 0.0),
+        ],
+        # Red has 0.6 and Blue 0.3: the first falling under 0.1, or the third rising over 0.6, turns it
+        "flips": [
+            {"rollout": 0, "weight": 0.4, "flips_at": 0.1, "answer": "blue"},
+            {"rollout": 2, "weight": 0.3, "flips_at": 0.6, "answer": "blue"},
+        ],
+    }  # fmt: skip
+    return {
+        "query": 3, "item": "search-1", "question": "Which colour?", "answer": "Red", "answered": True, "learnt": True,
+        "why": "", "weights": "ab" * 32, "vote": vote,
+    }  # fmt: skip
+
+
+def test_every_term_of_every_rollout_is_there(row):
+    first, second, third, merged = ballots_of(row)
+    assert first.terms == [("exp(−H)", 1.0), ("Cal", 0.8), ("VisFid", 0.5), ("r", 1.0)]
+    assert second.terms[0] == ("exp(−H)", pytest.approx(0.5))
+    assert first.share == pytest.approx(100 * 0.4 / 0.9)
+    assert [b.won for b in (first, second, third)] == [True, True, False]
+    assert merged.merged
+    assert not first.merged
+
+
+def test_why_it_won_and_what_would_have_flipped_it_is_said(row):
+    told = " ".join(sentences(row))
+    assert "'Red' has 67 % of the weight, from 3 of 4 rollouts; it leads by a margin of 0.33." in told
+    assert "Against it: 'blue' 33 %." in told
+    assert "The weight of rollout 1 (0.400), falling under 0.100, alone would have made it 'blue'." in told
+    assert "The weight of rollout 3 (0.300), rising over 0.600, alone would have made it 'blue'." in told
+    assert told.endswith("The policy learnt from it.")
+
+
+def test_an_abstention_says_why(row):
+    row |= {"answered": False, "learnt": False, "why": "margin 0.333 under 0.5"}
+    row["vote"] |= {"reason": "margin 0.333 under 0.5", "majority": "blue", "flips": []}
+    told = " ".join(sentences(row))
+    assert "It was not given: margin 0.333 under 0.5." in told
+    assert "A plain majority would have said 'blue'." in told
+    assert "No single weight could have changed it." in told
+    assert told.endswith("Nothing was learnt from it: margin 0.333 under 0.5.")
+
+
+def test_many_and_long_answers_are_cut_short_in_words(row):
+    row["vote"]["scores"] = {"red": 0.5, "x" * 99: 0.1} | {f"other {k}": 0.1 for k in range(4)}
+    told = sentences(row)[1]
+    assert told.startswith(
+        f"Against it: '{'x' * 60}…' 10 %, 'other 0' 10 %, 'other 1' 10 %, 'other 2' 10 % and 1 more."
+    )
+    assert "(not given)" not in vote_page(row)
+    assert "Red (not given)" in vote_page(row | {"answered": False})
+
+
+def test_a_vote_without_an_answer_has_a_page(row):
+    row |= {"answer": None, "answered": False, "learnt": False, "why": "no rollout voted with weight"}
+    row["vote"] |= {
+        "reason": "no rollout voted with weight", "ballots": [ballot(None, 0.0)], "flips": [], "scores": {},
+        "majority": None, "conformal_set": [],
+    }  # fmt: skip
+    assert "No answer: no rollout voted with weight." in vote_page(row)
+
+
+def test_what_a_question_says_is_text_and_the_page_asks_nobody(row):
+    row["question"] = "<script>alert(1)</script>"
+    page = vote_page(row)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "http://" not in page
+    assert "https://" not in page
+    assert page.count("<tr") == 5
