@@ -88,3 +88,11 @@ def test_the_smallest_size_of_pictures_is_the_models_own(folder: Path):
 def test_an_unknown_name_lists_what_there_is():
     with pytest.raises(ConfigError, match="no model 'nanoo'"):
         load_checkpoint("nanoo")
+
+
+def test_a_hub_that_does_not_answer_is_said_at_once(monkeypatch: pytest.MonkeyPatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    with pytest.raises(ConfigError, match="the hub does not answer"):
+        load_checkpoint("nobody/nothing")

@@ -25,6 +25,7 @@ from pixelis.policy.script import Style
 from pixelis.policy.tokens import Tokens
 
 CARD = "pixelis.json"
+HUB_SECONDS = 5.0
 HEADS = "heads.safetensors"
 SHIPPED = "pixelis.policy.shipped"
 """The package that holds the checkpoints that come with this one."""
@@ -115,6 +116,19 @@ def find_checkpoint(name: str) -> str:
     return name
 
 
+def require_hub(name: str) -> None:
+    """ConfigError at once where a model is not kept here and the hub is silent: libraries would try for a minute."""
+    import httpx2
+    from huggingface_hub import constants, get_session, try_to_load_from_cache
+
+    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return
+    try:
+        get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
+    except (httpx2.HTTPError, OSError) as error:
+        raise ConfigError(f"{name}: not on this machine, and the hub does not answer ({error})") from error
+
+
 def load_checkpoint(name: str, *, device: str = "cpu", dtype: torch.dtype | Literal["auto"] = torch.float32) -> Loaded:
     """Open a checkpoint by folder, shipped name or hub id; ConfigError in one line for whatever is wrong with it.
 
@@ -128,6 +142,8 @@ def load_checkpoint(name: str, *, device: str = "cpu", dtype: torch.dtype | Lite
     where = find_checkpoint(name)
     folder = Path(where)
     card = read_card(folder) if folder.is_dir() else Card(name=name)
+    if not folder.is_dir():
+        require_hub(name)
     try:
         tokens = Tokens.open(where)
         opened: Any = AutoModelForImageTextToText.from_pretrained(
