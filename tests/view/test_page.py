@@ -37,6 +37,13 @@ def test_an_answer_that_is_withheld_is_no_answer_and_the_page_says_why(chain):
     assert f'<p class="said"><bdi>{chain.trace.answer}' in report([chain])
 
 
+def test_the_confidence_that_was_told_and_the_votes_behind_it_are_shown(chain):
+    page = report([dataclasses.replace(chain, confidence=0.42, votes=(("EXIT", 0.7, 3), ("<b>EXT</b>", 0.3, 1)))])
+    assert '<p class="sure">confidence <b>0.42</b>' in page
+    assert "<bdi>EXIT</bdi> 70 % (3), <bdi>&lt;b&gt;EXT&lt;/b&gt;</bdi> 30 % (1)" in page
+    assert '<p class="sure">confidence' not in report([chain])
+
+
 def test_every_step_shows_its_call_its_result_and_where_it_comes_from(chain):
     page = report([chain])
     assert [int(n) for n in re.findall(r'<li id="t1-s(\d)"', page)] == [1, 2, 3, 4]

@@ -74,7 +74,10 @@ def write_evidence(found: Answer, out: Path, media: list[str]) -> Path:
     record = out.with_suffix(".jsonl")
     codec.write([found.trace], record, found.blobs)
     thresholds = {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig()).items()}
-    shown = exhibit(found.trace, record, [Path(m) for m in media], thresholds, withheld=found.reason)
+    shown = exhibit(
+        found.trace, record, [Path(m) for m in media], thresholds, withheld=found.reason, confidence=found.confidence,
+        votes=found.votes if len(found.votes) > 1 else (),
+    )  # fmt: skip
     pages.write_page(page_of([shown]), out)
     return out
 

@@ -33,6 +33,10 @@ class Exhibit:
     file: str = "trace.jsonl"
     withheld: str = ""
     """Why the answer was not given to whoever asked; empty where it was."""
+    confidence: float | None = None
+    """As it was told to whoever asked: of the words, the tools behind them, and the other samples."""
+    votes: Sequence[tuple[str, float, int]] = ()
+    """Answers of several samples: words, share of the weights, samples."""
 
 
 def exhibit(
@@ -42,6 +46,8 @@ def exhibit(
     thresholds: Mapping[str, float] | None = None,
     blobs: Mapping[str, bytes] | None = None,
     withheld: str = "",
+    confidence: float | None = None,
+    votes: Sequence[tuple[str, float, int]] = (),
 ) -> Exhibit:
     """Gather what belongs to a trace. A missing medium or artifact is shown as missing, not raised.
 
@@ -76,4 +82,6 @@ def exhibit(
         decisions=decisive_steps(trace, thresholds),
         file=trace_path.name if trace_path else "trace.jsonl",
         withheld=withheld,
+        confidence=confidence,
+        votes=votes,
     )
