@@ -188,7 +188,7 @@ class ChatServer:
         except (TimeoutError, httpx2.TimeoutException):
             raise TransientError(f"no whole reply within {self.config.timeout_s:g} s") from None
         except httpx2.ConnectError as error:
-            raise TransientError(f"nobody answers at {self.config.url}") from error
+            raise TransientError("nobody answers") from error
         except (httpx2.HTTPError, OSError, ValueError) as error:
             raise TransientError(f"the connection broke ({type(error).__name__})") from error
         if self._key:  # a server that repeats what it was sent must not bring the key into a file
