@@ -4,10 +4,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from pixelis.world import FAMILIES, Item
+from pixelis.world.item import MediumFacts
 
 REALDATA = Path(__file__).resolve().parents[2] / "shared" / "realdata"
 
@@ -53,3 +57,19 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
     yield running
     running.process.kill()
     running.process.wait()
+
+
+@pytest.fixture
+def question() -> Callable[..., Item]:
+    """An item of a template with these options and parameters."""
+
+    def make(template: str, options: tuple[str, ...] = (), **parameters: Any) -> Item:
+        own = template.partition(".")[0]
+        family = own if own in FAMILIES else "search"
+        return Item(
+            id="x/1", family=family, template=template, difficulty=1, seed=1, stem="?",  # type: ignore[arg-type]
+            options=options, answer="A", answers=("A",), scoring="choice" if options else "exact",
+            media=(MediumFacts(name="Image_0", sha256="0" * 64, width=100, height=100),), parameters=parameters,
+        )  # fmt: skip
+
+    return make

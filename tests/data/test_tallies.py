@@ -53,19 +53,21 @@ def test_the_first_so_far_is_the_smallest_or_the_largest_edge_that_is_asked_for(
     ]
     item = question("choice.extreme", names, most="topmost")
     assert [look_back(item, drafts[:k]) for k in (1, 2, 3)] == [
-        "Y 0.30, so far red star 0.30.", "Y 0.20, so far blue ring 0.20.", "Y 0.25, so far blue ring 0.20.",
-    ]  # fmt: skip
-    assert concluded(item, "blue ring", drafts) == "Y 0.25; topmost is the blue ring 0.20."
+        "Y (0.30, now), so far (0.30, red star).",
+        "Y (0.20, now), so far (0.20, blue ring).",
+        "Y (0.25, now), so far (0.20, blue ring).",
+    ]
+    assert concluded(item, "blue ring", drafts) == "Y (0.25, now); topmost is (0.20, blue ring)."
     item = question("choice.extreme", names, most="rightmost")
-    assert look_back(item, drafts) == "X 0.80, so far pink square 0.80."
+    assert look_back(item, drafts) == "X (0.70, now), so far (0.70, pink square)."
 
 
 def test_sizes_are_widths_of_boxes(question):
     names = ("red star", "blue ring")
     drafts = [outlined(names[0], 40, 30, 52, 50), outlined(names[1], 10, 20, 18, 90)]
     item = question("choice.size", names, most="smallest")
-    assert look_back(item, drafts) == "Width 0.08, so far blue ring 0.08."
-    assert concluded(item, "blue ring", drafts) == "Width 0.08; smallest is the blue ring 0.08."
+    assert look_back(item, drafts) == "Width now 0.08, so far blue ring 0.08."
+    assert concluded(item, "blue ring", drafts) == "Width now 0.08; smallest is blue ring 0.08."
 
 
 def test_an_order_grows_by_one_with_every_call(question):
@@ -76,16 +78,17 @@ def test_an_order_grows_by_one_with_every_call(question):
         outlined(names[2], 30, 25, 38, 35),
     ]
     item = question("space.order", things=names, way="left to right")
-    assert look_back(item, drafts[:2]) == "X 0.10, so far blue ring 0.10, red star 0.40."
+    assert look_back(item, drafts[:2]) == "X (0.10, now), so far (0.10, blue ring), (0.40, red star)."
     words = "blue ring, pink square, red star"
-    assert concluded(item, words, drafts) == "X 0.30; in order blue ring 0.10, pink square 0.30, red star 0.40."
+    in_order = "(0.10, blue ring), (0.30, pink square), (0.40, red star)"
+    assert concluded(item, words, drafts) == f"X (0.30, now); in order {in_order}."
 
 
 def test_two_things_are_held_against_each_other_along_both_axes(question):
     drafts = [outlined("red star", 39, 75, 42, 79), outlined("blue ring", 42, 20, 46, 25)]
     item = question("search.relation", a="red star", b="blue ring")
-    assert look_back(item, drafts[:1]) == "X 0.39, y 0.75."
-    assert concluded(item, "below", drafts) == "X 0.42 against 0.39, y 0.20 against 0.75: below."
+    assert look_back(item, drafts[:1]) == "(0.39, 0.75, red star)."
+    assert concluded(item, "below", drafts) == "(0.42, 0.20, blue ring) against (0.39, 0.75, red star): below."
 
 
 def test_who_is_lost_before_the_end_is_kept_by_name(question):
@@ -120,7 +123,7 @@ def test_names_that_nobody_asked_for_are_not_counted(question):
     drafts = [outlined("red thing", 10, 30, 20, 50), outlined("red star", 40, 30, 60, 50)]
     item = question("choice.extreme", ("red star", "blue ring"), most="leftmost")
     assert look_back(item, drafts[:1]) == ""
-    assert look_back(item, drafts) == "X 0.40, so far red star 0.40."
+    assert look_back(item, drafts) == "X (0.40, now), so far (0.40, red star)."
 
 
 @pytest.mark.parametrize(

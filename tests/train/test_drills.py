@@ -6,11 +6,12 @@ import re
 import numpy as np
 import pytest
 
+from pixelis.data.conclusions import conclude
 from pixelis.policy.nano import NANO_STYLE
 from pixelis.policy.pictures import Optics
 from pixelis.rollout.episode import read_turn
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
-from pixelis.train import drills_pages
+from pixelis.train import drills_pages, drills_photos
 from pixelis.train.drills import DRILLS, drill, drill_batch, find_each, one_of_many_regions
 from pixelis.train.sft import train_sft
 
@@ -25,12 +26,14 @@ def test_whatever_a_call_or_an_answer_says_was_given_before(make):
             for edge in call.args.get("box", ()):
                 assert f"{edge:.2f}" in known or edge in (0.0, 1.0)
             target = call.args.get("target")
-            assert target is None or target in question
+            assert target is None or target in question or (make is drills_photos.there and f"{target}s" in question)
             known += "\n" + said
         if make in (drills_pages.sums, drills_pages.digits):
             continue  # a result is new, and the thought works it out
-        if make is one_of_many_regions and answer == "1":
-            continue  # one region is printed without a number
+        if make in (one_of_many_regions, drills_photos.counted) and answer in "01":
+            continue  # one region is printed without a number, and none has none
+        if answer in ("yes", "no", "there is none"):
+            continue  # how it follows is held against the plain teacher's words below
         assert all(part in known and part in thought for part in answer.replace(",", " ").split())
 
 
@@ -41,12 +44,13 @@ def test_the_side_that_is_asked_for_is_the_one_that_is_answered():
         boxes = {call.args["target"]: boxes_of(said)[0] for _, call, said in talk}
         side = re.search(r"(left|top|right|bottom|small|larg)(?:most|est)", question)[1]
         value = {
-            "left": lambda b: b[0], "top": lambda b: b[1], "right": lambda b: -b[2], "bottom": lambda b: -b[3],
+            "left": lambda b: b[0], "top": lambda b: b[1], "right": lambda b: -b[0], "bottom": lambda b: -b[1],
             "small": lambda b: round(b[2] - b[0], 2), "larg": lambda b: -round(b[2] - b[0], 2),
         }[side]  # fmt: skip
         ordered = sorted(boxes, key=lambda name: value(boxes[name]))
         assert answer == (", ".join(ordered) if question.startswith("Sort") else ordered[0])
-        assert re.search(rf"(is the|in order) {ordered[0]} [\d.]+", thought)
+        said = rf"{ordered[0]} [\d.]+" if side in ("small", "larg") else rf"\([\d.]+, {ordered[0]}\)"
+        assert re.search(rf"(is|in order) {said}", thought)
 
 
 def boxes_of(said: str) -> list[list[float]]:
@@ -106,3 +110,18 @@ def test_a_strip_goes_through_what_it_is_about_and_gives_back_what_lies_in_it(ma
             assert (box[1], box[3]) == (y0, y1) if across else (box[0], box[2]) == (x0, x1)
         middles = [((b[0] + b[2]) / 2, (b[1] + b[3]) / 2) for b in strip.values()]
         assert all(x0 - 0.02 <= x <= x1 + 0.02 and y0 - 0.02 <= y <= y1 + 0.02 for x, y in middles)
+
+
+def test_questions_about_photographs_end_in_the_words_of_the_plain_teacher(question):
+    rng = np.random.default_rng(6)
+    for make in drills_photos.DRILLS * 20:
+        _, talk, last, answer = make(rng)
+        goal, words = re.fullmatch(r"Goal: (\w+)\. (.*)", last).groups()
+        if goal == "place" and answer != "there is none":
+            x, y = re.search(r"\((0\.\d\d), (0\.\d\d)\)", talk[-1][2]).groups()
+            assert words == f"Its centre is at ({x}, {y}): {answer}."  # as in data/conclusions_pictures
+            continue
+        template = "photo.missing" if answer == "there is none" else f"photo.{goal}"
+        target = str(talk[0][1].args["target"])
+        item = question(template, thing=target, things=target)
+        assert words == conclude(item, [], [], answer, rng=rng, plain=True)

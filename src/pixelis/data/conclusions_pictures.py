@@ -132,7 +132,7 @@ def relation(c: Chain) -> Wordings:
         return unexplained(c)
     if c.plain and all(c.on_frame(note) for note in pair):
         one, other = ((c.edge(note, 0).value, c.edge(note, 1).value) for note in pair)
-        return (against(one, other, c.words),)
+        return (against((c.asked("a"), one), (c.asked("b"), other), c.words),)
     first, second = c.asked("a"), c.asked("b")
     less = "less" if a.value < b.value else "more"
     facts = f"The {first} is at {name} {a.text}, the {second} at {b.text}"

@@ -18,11 +18,15 @@ FIRST = {"left to right": "leftmost", "top to bottom": "topmost"}
 
 
 class Side(NamedTuple):
-    """The number of a box that decides."""
+    """The number of a box that decides.
+
+    Of an edge it is the left or the upper one, whichever end is asked for, and it is written as a box has it, with a
+    comma behind: nano's token for it is then the one that the result printed, and has only to be copied.
+    """
 
     name: str
     edge: int | None
-    """Which of x0, y0, x1, y1; None for the width."""
+    """Which of x0 and y0; None for the width."""
     largest: bool
     """Whether the largest number comes first."""
 
@@ -30,7 +34,10 @@ class Side(NamedTuple):
         return round(box[2] - box[0], 2) if self.edge is None else box[self.edge]
 
     def now(self, value: float) -> str:
-        return f"{self.name} {value:.2f}"
+        return f"{self.name} {self.said('now', value)}"
+
+    def said(self, name: str, value: float) -> str:
+        return f"{name} {value:.2f}" if self.edge is None else f"({value:.2f}, {name})"
 
     def order(self, found: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
         return tuple(sorted(found, key=lambda pair: pair[1], reverse=self.largest))
@@ -38,7 +45,7 @@ class Side(NamedTuple):
 
 SIDES = {
     "leftmost": Side("X", 0, largest=False), "topmost": Side("Y", 1, largest=False),
-    "rightmost": Side("X", 2, largest=True), "bottommost": Side("Y", 3, largest=True),
+    "rightmost": Side("X", 0, largest=True), "bottommost": Side("Y", 1, largest=True),
     "smallest": Side("Width", None, largest=False), "largest": Side("Width", None, largest=True),
 }  # fmt: skip
 
@@ -50,9 +57,11 @@ class Tally(NamedTuple):
     """What the last call added."""
     first: tuple[tuple[str, float], ...]
     """Names and values, in the order that was asked for."""
+    side: Side | None = None
+    """What the values are; None for moments, which are not said again."""
 
     def so_far(self, most: int | None = None) -> str:
-        return ", ".join(f"{name} {value:.2f}" for name, value in self.first[:most])
+        return ", ".join(self.side.said(*pair) if self.side else pair[0] for pair in self.first[:most])
 
     def noted(self, most: int | None = None) -> str:
         """As a thought says it before the next call."""
@@ -60,7 +69,7 @@ class Tally(NamedTuple):
 
     def ended(self, most: str) -> str:
         """As the last sentence says who comes first."""
-        return f"{self.now}; {most} is the {self.so_far(1)}."
+        return f"{self.now}; {most} is {self.so_far(1)}."
 
     def ordered(self) -> str:
         return f"{self.now}; in order {self.so_far()}."
@@ -71,9 +80,14 @@ class Tally(NamedTuple):
         return len(self.first) > 1 and self.first[0][1] == self.first[1][1]
 
 
-def against(a: Sequence[float], b: Sequence[float], words: str) -> str:
+def corner(name: str, box: Sequence[float]) -> str:
+    """The first two numbers of a box, written as a box has them."""
+    return f"({box[0]:.2f}, {box[1]:.2f}, {name})"
+
+
+def against(a: tuple[str, Sequence[float]], b: tuple[str, Sequence[float]], words: str) -> str:
     """Two things, by their left and upper edges, held against each other along both axes."""
-    return f"X {b[0]:.2f} against {a[0]:.2f}, y {b[1]:.2f} against {a[1]:.2f}: {words}."
+    return f"{corner(*b)} against {corner(*a)}: {words}."
 
 
 def tally(item: Item, drafts: Sequence[Draft]) -> Tally | None:
@@ -83,15 +97,14 @@ def tally(item: Item, drafts: Sequence[Draft]) -> Tally | None:
 
 
 def look_back(item: Item, drafts: Sequence[Draft]) -> str:
-    """`Y 0.36, so far cyan star 0.09.`; empty where there is nothing to count."""
+    """`Y (0.36, now), so far (0.09, cyan star).`; empty where there is nothing to count."""
     found = tally(item, drafts)
     if found is None:
         return ""
     if item.template == "search.relation":
         return f"{found.now}."
     if item.template == "motion.leaver":
-        lost = ", ".join(name for name, _ in found.first)
-        return f"{found.now}, lost so far: {lost}." if lost else f"{found.now}."
+        return f"{found.now}, lost so far: {found.so_far()}." if found.first else f"{found.now}."
     return found.noted(None if item.template == "space.order" else 1)
 
 
@@ -106,13 +119,13 @@ def places(item: Item, drafts: Sequence[Draft]) -> Tally | None:
         box = one_box(draft) if name in asked else None
         if box is not None:
             found[name] = side.of(box)
-    return None if box is None else Tally(side.now(side.of(box)), side.order(found.items()))
+    return None if box is None else Tally(side.now(side.of(box)), side.order(found.items()), side)
 
 
 def corners(item: Item, drafts: Sequence[Draft]) -> Tally | None:
     """Left and upper edge of what was found last."""
     box = one_box(drafts[-1])
-    return None if box is None else Tally(f"X {box[0]:.2f}, y {box[1]:.2f}", ())
+    return None if box is None else Tally(corner(str(drafts[-1].call.args["target"]), box), ())
 
 
 def one_box(draft: Draft) -> UnitBox | None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from pixelis.data.goals import GOALS, with_goal
-from pixelis.data.tallies import SIDES, Tally, against
+from pixelis.data.tallies import SIDES, Tally, against, corner
 from pixelis.policy import script
 from pixelis.policy.ledger import KINDS, Ledger
 from pixelis.policy.pictures import Optics
@@ -23,7 +23,7 @@ from pixelis.policy.script import Style
 from pixelis.policy.tokens import Tokens
 from pixelis.tools.base import coordinates
 from pixelis.tools.results import ToolCall, ToolResult
-from pixelis.train import drills_pages
+from pixelis.train import drills_pages, drills_photos
 from pixelis.train.drills_words import Drill, Talk, box, number, phrase, region, several, thing, word
 from pixelis.train.examples import Example, no_steps, outputs
 from pixelis.world.item import letter
@@ -71,14 +71,14 @@ def find_each(rng: Generator) -> Drill:
     furthest = tuple(SIDES)[int(rng.integers(len(SIDES)))]
     side = SIDES[furthest]
     most = 1 if rng.random() < 0.6 else len(things)
-    talk, kept, noted = list[tuple[str, ToolCall, str]](), Tally("", ()), ""
+    talk, kept, noted = list[tuple[str, ToolCall, str]](), Tally("", (), side), ""
     for name in things:
         where = box(rng)
         talk.append(
             (f"{noted}Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), region(name, where, rng))
         )
         value = side.of(where)
-        kept = Tally(side.now(value), side.order([*kept.first, (name, value)]))
+        kept = Tally(side.now(value), side.order([*kept.first, (name, value)]), side)
         noted = f"{kept.noted(most)} "
     listed = ", ".join(things)
     if most == 1:
@@ -98,9 +98,9 @@ def beside(rng: Generator) -> Drill:
             ToolCall(tool="SEG", args={"target": name}),
             region(name, where, rng),
         )
-        for name, where, noted in zip(names, places, ("", f"X {ax:.2f}, y {ay:.2f}. "), strict=True)
+        for name, where, noted in zip(names, places, ("", f"{corner(names[0], places[0])}. "), strict=True)
     ]
-    last = against(places[0], places[1], way)
+    last = against((names[0], places[0]), (names[1], places[1]), way)
     return f"Seen from the {names[1]}, where is the {names[0]}: left, right, above or below?", talk, last, way
 
 
@@ -189,15 +189,16 @@ WAYS = ("left", "right", "up", "down", "up-left", "up-right", "down-left", "down
 DRILLS = (
     read_a_thing, one_of_many_lines, one_of_many_lines, one_of_many_lines, find_each, find_each, beside,
     one_of_many_regions, one_of_many_regions, one_by_one, at_a_moment, followed, copied, copied,
-    *drills_pages.DRILLS,
+    *drills_pages.DRILLS, *drills_photos.DRILLS,
 )  # fmt: skip
 """Those that spell what was read come more often than one in all: most answers are quoted, and other words are not."""
 
 
 def drill(rng: Generator, tokens: Tokens, style: Style, optics: Optics) -> Example:
     """One conversation."""
-    question, talk, thought, answer = DRILLS[int(rng.integers(len(DRILLS)))](rng)
-    if rng.random() < WITH_GOAL:
+    make = DRILLS[int(rng.integers(len(DRILLS)))]
+    question, talk, thought, answer = make(rng)
+    if make not in drills_photos.DRILLS and rng.random() < WITH_GOAL:  # theirs are the corpus's own
         goal = SLOT.sub(lambda found: word(rng), str(rng.choice(list(GOALS.values()))))
         goal = goal if rng.random() < 0.7 else word(rng)
         question = f"{question} {goal.capitalize()}?"

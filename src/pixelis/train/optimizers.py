@@ -3,7 +3,8 @@
 Muon (Jordan et al., 2024) replaces the momentum of a matrix by the nearest matrix with equal singular values, found by
 five Newton–Schulz steps. A small model that starts from random weights learns the same from about half the tokens. The
 rest (embeddings, norms, biases) stays with AdamW. Matrices of one shape go through the steps together, in float32:
-torch's own Muon takes one matrix at a time in bfloat16, which a CPU does slowly.
+torch's own Muon takes one matrix at a time in bfloat16, which a CPU does slowly. Several processes share the matrices
+out among themselves: with nano's small batches the steps are an eighth of the time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pixelis.train.crew import Crew
+
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of the quintic, and five of its steps, as published."""
 NEWTON_SCHULZ_STEPS = 5
@@ -21,6 +24,10 @@ MOMENTUM = 0.95
 
 class MuonAdamW(torch.optim.AdamW):
     """AdamW, but for the groups that are marked `muon`."""
+
+    def __init__(self, groups: Any, *, us: Crew = Crew(), **settings: Any) -> None:
+        super().__init__(groups, **settings)
+        self.us = us
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -40,15 +47,27 @@ class MuonAdamW(torch.optim.AdamW):
         for value in group["params"]:
             if value.grad is not None:
                 shapes.setdefault(value.shape, []).append(value)
-        for shape, values in shapes.items():
+        for values in shapes.values():
             for value in values:
                 kept = self.state[value].setdefault("exp_avg", torch.zeros_like(value))
                 kept.lerp_(value.grad, 1.0 - MOMENTUM)
-            ahead = [torch.lerp(v.grad, self.state[v]["exp_avg"], MOMENTUM) for v in values if v.grad is not None]
-            turned = orthogonal(torch.stack(ahead))
-            rate = group["lr"] * max(1.0, shape[0] / shape[1]) ** 0.5
-            for value, update in zip(values, turned, strict=True):
-                value.mul_(1.0 - group["lr"] * group["weight_decay"]).add_(update, alpha=-rate)
+        everything = [value for values in shapes.values() for value in values]
+        for value, update in zip(everything, self._updates(list(shapes.values())), strict=True):
+            rate = group["lr"] * max(1.0, value.shape[0] / value.shape[1]) ** 0.5
+            value.mul_(1.0 - group["lr"] * group["weight_decay"]).add_(update, alpha=-rate)
+
+    def _updates(self, shapes: list[list[torch.nn.Parameter]]) -> list[Tensor]:
+        """What is taken off each matrix. Each process turns its share of every shape, and all hear of all."""
+        turned = []
+        for values in shapes:
+            ahead = torch.stack([v.grad.lerp(self.state[v]["exp_avg"], MOMENTUM) for v in values if v.grad is not None])
+            mine = torch.zeros_like(ahead)
+            own = list(self.us.share(range(len(values))))
+            mine[own] = orthogonal(ahead[own])
+            turned.append(mine)
+        told = self.us.add(torch.cat([matrices.flatten() for matrices in turned]))
+        parts = told.split([matrices.numel() for matrices in turned])
+        return [update for part, own in zip(parts, turned, strict=True) for update in part.view_as(own)]
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
         pool, held_out = pool_of(config, train), pool_of(config, dev)
         require_pool(config, corpus, pool)
         taught = us.wrap(student, shard=config.shard, dtype=computed_in(config))
-        optimizer = begin_optimizer(config, student)
+        optimizer = begin_optimizer(config, student, us)
         sources = sources_of(corpus, student.policy.tokens)
         found = load_state(out, sources, student, optimizer, us)
         state = found or State(np.random.default_rng(config.seed), np.full(len(pool), np.nan), epochs=config.epochs)

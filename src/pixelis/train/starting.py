@@ -143,7 +143,7 @@ def batches_of(
     return [batches[k] for k in rng.permutation(len(batches))]
 
 
-def begin_optimizer(config: SftConfig, student: Student) -> torch.optim.Optimizer:
+def begin_optimizer(config: SftConfig, student: Student, us: Crew = Crew()) -> torch.optim.Optimizer:
     """AdamW in one fused pass, with Muon for the policy's inner matrices where that is wanted.
 
     Vectors do not decay, and the heads have a rate of their own.
@@ -158,4 +158,4 @@ def begin_optimizer(config: SftConfig, student: Student) -> torch.optim.Optimize
         {"params": own, "peak": peak, "weight_decay": decay, "muon": muon}
         for (peak, decay, muon), own in groups.items()
     ]
-    return MuonAdamW(listed, lr=config.lr, betas=config.betas, fused=True)
+    return MuonAdamW(listed, lr=config.lr, betas=config.betas, fused=True, us=us)
