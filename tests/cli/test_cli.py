@@ -188,7 +188,7 @@ def test_doctor_finds_every_tool_live_and_says_with_which_backend():
 
 
 def test_the_demo_asks_the_shipped_policy_and_leaves_the_evidence(tmp_path):
-    done = pixelis("demo", "-o", tmp_path)
+    done = pixelis("demo", "-o", tmp_path, "--no-adapt")
     assert done.returncode == 0, done.stderr
     asked = json.loads((DEMO / "questions.json").read_bytes())
     assert len(asked) >= 6

@@ -10,11 +10,14 @@ import typer
 
 from pixelis.asking import DEFAULT_MODEL
 from pixelis.cli.terminal import Model, escaped, stdout, waiting
+from pixelis.policy.chat_server import PREFIX
 
 if TYPE_CHECKING:
     from pixelis.rollout.answering import Answer
 
 ASSETS = Path(__file__).parents[1] / "demo"
+SHIFT, QUERIES, HELD = "lighting:3", 10, 10
+"""Of the adaptation at the end: so many of each of two families."""
 WIDTHS = {"": 1, "question": 36, "answer": 16, "wanted": 12, "sure": 4}
 
 
@@ -36,6 +39,9 @@ class Asked(NamedTuple):
 def demo(
     model: Model = DEFAULT_MODEL,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the traces and pages.")] = Path("demo"),
+    adapts: Annotated[
+        bool, typer.Option("--adapt/--no-adapt", help="End with a short adaptation to pictures in worse light.")
+    ] = True,
 ) -> None:
     """Ask. The policy chooses every call itself; the right answers are known only to the table that is printed."""
     from pixelis.asking import ask
@@ -57,12 +63,41 @@ def demo(
         rows.append(Asked(entry["media"], entry["question"], tuple(entry["right"]), found, page))
         print_row(rows[-1], heading=number == 1)
     stdout().print(f"{sum(row.is_right for row in rows)} of {len(rows)} right")
+    if adapts and not model.startswith(PREFIX):  # a model behind a server has no weights that could learn
+        adapt_briefly(model, out / "adaptation")
     shown = escaped(str(ASSETS / "coffee.jpg"))
     stdout().print(
         f"\nOpen {out}/*.html in a browser: every call with its picture. Then ask about your own:\n"
         f'  .venv/bin/pixelis ask {shown} "Is there a dog?" -o evidence.html\n'
         '  .venv/bin/pixelis ask street.jpg "How many people are there?" --samples 8\n'
         "What it can and cannot do: src/pixelis/policy/shipped/README.md. `pixelis eval --limit 20` measures it."
+    )
+
+
+def adapt_briefly(model: str, out: Path) -> None:
+    """Phase 3 in a minute: a stream in another light, learnt from without labels, with its before and after."""
+    from pixelis.cli.adapt import board
+    from pixelis.cli.index_files import key_maker
+    from pixelis.errors import WeightsError
+    from pixelis.eval.before_after import FAMILIES, before_and_after
+    from pixelis.train.ttrl_config import TtrlConfig
+
+    total = QUERIES * len(FAMILIES)
+    stdout().print(f"\nNow {total} questions in another light ({SHIFT}), learnt from without their answers:")
+    settings = TtrlConfig(policy=model, name="demo", lr=5e-5, eps=1e-5, batch=4)  # as in configs/nano/ttrl.yaml
+    try:
+        keys = key_maker()
+    except WeightsError:
+        keys, settings = None, settings.model_copy(update={"neighbours": 0})  # the vote then asks no memory
+    with board(total, quiet=False) as show:
+        found = before_and_after(settings, out, shift=SHIFT, queries=QUERIES, held=HELD, keys=keys, show=show)
+    report = found.report
+    stdout().print(
+        f"  {report.answered:.0f} % answered, learnt from {report.accepted}, drift {report.drift:.4f} nats a token\n"
+        f"  {found.held} others in that light, greedily: {found.before:.0f} % before, {found.after:.0f} % after "
+        f"(one question is {100 / found.held:.0f} points)\n"
+        f"  `pixelis adapt log -o {out}` shows every row, `adapt show 1 --page vote.html -o {out}` a vote, "
+        f"`adapt revert 0 -o {out}` undoes it all"
     )
 
 

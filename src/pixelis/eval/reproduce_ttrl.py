@@ -9,7 +9,7 @@ accuracy are told apart: a gain in sampled accuracy alone is sharpening.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from pixelis.errors import ConfigError
 from pixelis.eval.comparing import Floats, Part, Say, Seeded, compared, merged, parts_of, rows_of
 from pixelis.eval.process import process_scores, task_statistics
 from pixelis.eval.running import evaluate_model
-from pixelis.eval.streams import Course, Stream, stream_of
+from pixelis.eval.streams import Course, Stream, StreamTask, stream_of
 from pixelis.eval.ttrl_figures import draw_kl, draw_prequential, draw_risk
 from pixelis.metrics.bootstrap import bca_interval
 from pixelis.metrics.selective import aurc, error_at_coverage, error_at_margin
@@ -35,10 +35,8 @@ from pixelis.train.calibrating import FILE as CALIBRATION
 from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.train.ttrl_export import policy_after
-from pixelis.world import Rendered
 
 Rows = list[dict[str, Any]]
-HELD_OUT = "held-out"
 COVERAGE = 0.889
 """At which errors are compared (tab:risk_coverage)."""
 RESAMPLES = 2000
@@ -71,19 +69,6 @@ class ReproduceTtrlConfig(Config):
     none: str = "no-adaptation"
     """The variant that the others are held against."""
     variants: tuple[TtrlVariant, ...]
-
-
-class StreamTask(NamedTuple):
-    """A stream as a task of the evaluation."""
-
-    stream: Stream
-    name: str = HELD_OUT
-
-    def items(self, limit: int) -> Iterator[Rendered]:
-        return self.stream.items()
-
-    def size(self, limit: int) -> int:
-        return len(self.stream)
 
 
 class Runs(NamedTuple):

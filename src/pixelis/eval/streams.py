@@ -53,6 +53,22 @@ class Stream(NamedTuple):
         return f"{kind}:{now}" if now else ""
 
 
+HELD_OUT = "held-out"
+
+
+class StreamTask(NamedTuple):
+    """A stream as a task of the evaluation."""
+
+    stream: Stream
+    name: str = HELD_OUT
+
+    def items(self, limit: int) -> Iterator[Rendered]:
+        return self.stream.items()
+
+    def size(self, limit: int) -> int:
+        return len(self.stream)
+
+
 def stream_of(
     names: Sequence[str],
     *,

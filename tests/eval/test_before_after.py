@@ -1,0 +1,21 @@
+"""A short adaptation of the shipped policy, asked before and after."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pixelis.eval.before_after import before_and_after
+from pixelis.train.ttrl_config import TtrlConfig
+
+
+def test_a_policy_that_may_not_learn_answers_as_before_and_one_that_learns_leaves_its_ledger(tmp_path: Path):
+    fixed = TtrlConfig(learn=False, neighbours=0, samples=2, batch=2)
+    found = before_and_after(fixed, tmp_path / "fixed", shift="lighting:3", queries=1, held=2)
+    assert found.held == 4  # two families
+    assert found.before == found.after
+    learning = fixed.model_copy(update={"learn": True, "lr": 1e-3})
+    found = before_and_after(learning, tmp_path / "run", shift="lighting:3", queries=1, held=1)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
+    assert len(rows) == found.report.queries == 2
+    assert all("lighting" in row["shift"] for row in rows)
