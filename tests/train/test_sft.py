@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from pixelis.data.build import build
 from pixelis.data.corpus_config import CorpusConfig
 from pixelis.errors import ConfigError
 from pixelis.policy.checkpoint import load_checkpoint
-from pixelis.train.sft import next_epoch, rate, train_sft
+from pixelis.train.crew import Crew
+from pixelis.train.sft import fit_budget, next_epoch, rate, train_sft
 from pixelis.train.starting import Lesson, batches_of
 from pixelis.train.state import State, states
 
@@ -148,6 +150,16 @@ def test_a_budget_of_minutes_cuts_the_epochs(settings, tmp_path, monkeypatch):
     monkeypatch.setattr("pixelis.train.sft.FIRST_STEPS", 2)
     report = train_sft(settings(epochs=500, minutes=0.05), tmp_path / "short")
     assert report.epochs < 100
+
+
+def test_a_budget_is_fitted_again_after_the_first_epoch(settings):
+    """50 s for 100 examples after 10 s of drills: 240 s are left of 5 minutes, that is 480 more."""
+    state = State(np.random.default_rng(0), np.zeros(100), epochs=2.0)
+    state.visited, state.step, state.epoch, state.drilled_s = 100, 40, 1, 10.0
+    fit_budget(settings(epochs=8, minutes=5.0), state, SimpleNamespace(seconds=60.0), 100, Crew())
+    assert state.epochs == pytest.approx(5.8)
+    fit_budget(settings(epochs=4, minutes=5.0), state, SimpleNamespace(seconds=60.0), 100, Crew())
+    assert state.epochs == 4.0
 
 
 def test_without_a_dev_split_there_is_no_dev_loss_and_the_curriculum_goes_on(settings, tmp_path):

@@ -63,7 +63,7 @@ from pixelis.train.tempering import temper
 DRILL_RISE = 20
 """Drills over which the learning rate rises."""
 FIRST_STEPS = 20
-"""After these the speed is known well enough to fit a budget of minutes."""
+"""After these the speed is known well enough to fit a budget of minutes for the first time."""
 
 
 class SftReport(NamedTuple):
@@ -284,13 +284,18 @@ def report(config: SftConfig, state: State, losses: Losses, pool: int, log: Log,
 
 
 def fit_budget(config: SftConfig, state: State, watch: Watch, pool: int, us: Crew) -> None:
-    """Cut the number of epochs once to what the budget of minutes allows; the state keeps it from then on."""
-    if config.minutes is None or state.step != FIRST_STEPS:
+    """Set the number of epochs to what the budget of minutes allows; the state keeps it from then on.
+
+    After the first steps, so that a budget under an epoch is kept too, and again after the first epoch: what else the
+    machine had to do in twenty steps says little about the next hour.
+    """
+    first_epoch = state.epoch == 1 and not state.batches
+    if config.minutes is None or not (state.step == FIRST_STEPS or first_epoch):
         return
-    left_s = config.minutes * 60 - state.drilled_s
-    fits = left_s * state.visited / max(watch.seconds - state.drilled_s, 1e-9) / pool
+    pace_s = max(watch.seconds - state.drilled_s, 1e-9) / state.visited
+    fits = (state.visited + (config.minutes * 60 - watch.seconds) / pace_s) / pool
     agreed = us.add(torch.tensor(fits if us.first else 0.0, dtype=torch.float64))
-    state.epochs = min(state.epochs, max(float(agreed), state.visited / pool))
+    state.epochs = min(config.epochs, max(float(agreed), state.visited / pool))
     left = max(0, round(state.epochs * pool) - state.visited)
     kept = list[list[int]]()
     for batch in state.batches:
