@@ -89,11 +89,11 @@ def test_samples_are_put_to_a_vote(server, toolbox, picture):
     assert {vote.answer: vote.samples for vote in found.votes} == {"red": 2, "blue": 1}
 
 
-def test_an_answer_without_any_confidence_is_half_sure(server, toolbox, picture):
+def test_an_answer_without_any_confidence_is_half_sure_and_half_of_that_where_nothing_was_looked_at(server, toolbox, picture):
     model = open_remote(f"openai:{server.url}#unsure")
     found = ask_model(model, toolbox, [picture], "Which?")
     model.close()
-    assert (found.answer, found.confidence) == ("B", 0.5)
+    assert (found.answer, found.confidence) == ("B", 0.25)
 
 
 def test_special_tokens_in_a_question_are_only_text(roll):
