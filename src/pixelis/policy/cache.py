@@ -10,6 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+STEP = 128
+"""Cells by which all rows grow."""
+
 
 class RowCache:
     """The cache that the layers write to: `update` has the form that transformers' attention calls."""
@@ -17,9 +20,11 @@ class RowCache:
     def __init__(self, layers: int, rows: int, heads: int, width: int, *, dtype: torch.dtype, device: torch.device):
         self._shape = (heads, rows, 0, width)
         self._options = {"dtype": dtype, "device": device}
-        empty = torch.empty(self._shape, **self._options).transpose(0, 1)  # type: ignore[call-overload]
-        self.keys, self.values = [empty] * layers, [empty] * layers
-        """(rows, heads, capacity, width) of each layer, views of what lies in memory with the heads outermost."""
+        empty = torch.empty((2, *self._shape), **self._options)  # type: ignore[call-overload]
+        self._stores = [empty] * layers
+        """(2, heads, rows, capacity, width) keys and values of each layer."""
+        self.keys, self.values = ([empty[part].transpose(0, 1)] * layers for part in (0, 1))
+        """(rows, heads, capacity, width) of each layer, views of the stores."""
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.longest: int | None = None
         """Tokens that no row will pass, where that is known: nothing is set aside beyond."""
@@ -85,8 +90,8 @@ class RowCache:
         self._rows, self._reach = slice(0, rows), longest + 1
         self.reserve(self._reach)
         heads, all_rows, _, _ = self._shape
-        first = torch.arange(heads, device=before.device)[:, None] * all_rows + self._numbers[:rows]
-        self._at = (first * self.capacity + before).flatten()  # (heads · rows,) cells, counted over the whole store
+        first = torch.arange(2 * heads, device=before.device)[:, None] * all_rows + self._numbers[:rows]
+        self._at = (first * self.capacity + before).flatten()  # (2 · heads · rows,) cells, counted over a whole store
         bias = None
         if int(before.min()) < longest:
             hidden = torch.arange(self._reach, device=before.device) > before[:, None]
@@ -99,13 +104,10 @@ class RowCache:
 
         After `begin_one`: whole cells are written, and views come back.
         """
-        width = self._shape[-1]
-        out = []
-        for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
-            whole = store.transpose(0, 1)
-            whole.view(-1, width).index_copy_(0, self._at, new)
-            out.append(whole[:, self._rows, : self._reach])
-        return out[0], out[1]
+        store = self._stores[layer]
+        store.view(-1, self._shape[-1]).index_copy_(0, self._at, torch.cat((keys, values)))
+        kept = store[:, :, self._rows, : self._reach]
+        return kept[0], kept[1]
 
     def swap(self, a: int, b: int) -> None:
         """Exchange two rows."""
@@ -127,15 +129,16 @@ class RowCache:
         self.lengths[to] = reach
 
     def reserve(self, reach: int) -> None:
-        """Grow by a quarter: appending stays linear in all that is written, and little is held in vain."""
+        """Grow by steps of one size: what is held in vain is never more than one step, and memory grows with the chain
+        in a line. To copy all cells once in a step costs as much as two tokens of it, which read them all."""
         if reach <= self.capacity:
             return
-        wanted = max(reach, min(max(reach + 64, self.capacity * 5 // 4), self.longest or 2**62))
+        wanted = max(reach, min(-(-reach // STEP) * STEP, self.longest or 2**62))
         heads, rows, _, width = self._shape
-        for stores in (self.keys, self.values):
-            for k, old in enumerate(stores):
-                whole = torch.empty((heads, rows, wanted, width), **self._options)  # type: ignore[call-overload]
-                new = whole.transpose(0, 1)
-                new[:, :, : old.shape[2]] = old
-                new[:, :, old.shape[2] :] = 0.0  # hidden cells count for nothing, but nothing times NaN is NaN
-                stores[k] = new
+        for layer, old in enumerate(self._stores):
+            new = torch.empty((2, heads, rows, wanted, width), **self._options)  # type: ignore[call-overload]
+            new[:, :, :, : old.shape[3]] = old
+            new[:, :, :, old.shape[3] :] = 0.0  # hidden cells count for nothing, but nothing times NaN is NaN
+            self._stores[layer] = new
+            self.keys[layer], self.values[layer] = new[0].transpose(0, 1), new[1].transpose(0, 1)
+            del old, new  # a layer's old cells go before the next layer's new ones come
