@@ -130,7 +130,7 @@ class RowCache:
 
     def reserve(self, reach: int) -> None:
         """Grow by steps of one size: what is held in vain is never more than one step, and memory grows with the chain
-        in a line. To copy all cells once in a step costs as much as two tokens of it, which read them all."""
+        in a line. To copy all cells once in a step costs as much as a few tokens of it, which read them all."""
         if reach <= self.capacity:
             return
         wanted = max(reach, min(-(-reach // STEP) * STEP, self.longest or 2**62))

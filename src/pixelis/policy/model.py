@@ -168,7 +168,8 @@ class Policy(nn.Module):
         """(…, V) with what is never sampled at minus infinity, in sampling and in every recomputation alike."""
         head = self._core.lm_head
         if type(head) is nn.Linear and head.bias is None and not torch.is_grad_enabled():
-            return nn.functional.linear(hidden, head.weight, self.bars.to(head.weight.dtype))  # one pass over V, not two
+            bars = self.bars.to(head.weight.dtype)
+            return nn.functional.linear(hidden, head.weight, bars)  # one pass over V, not two
         logits: Tensor = head(hidden)
         return logits + self.bars.to(logits.dtype)
 

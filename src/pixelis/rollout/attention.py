@@ -71,7 +71,7 @@ def attended_in_common(
     queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, common: Shared, layer: int
 ) -> Tensor:
     """The same, reading what a group shares once for all its rows."""
-    kv, rows, heads, size = queries.shape
+    kv, _, heads, size = queries.shape
     groups, most = common.members.shape
     cut = common.length
 

@@ -41,7 +41,7 @@ READ_SHARE, READ_AFTER = 4, 8
 """Observations are read together: as soon as a quarter as many wait as decode, or after so many tokens."""
 
 READ_AHEAD = 64
-"""Cells beyond a row's first turn that the cache has from the start."""
+"""Cells beyond a prompt that the cache has from the start."""
 MOMENT_S = 0.005
 """Where nothing decodes, others that come within this time are read together with the first: rows that walk in step are
 cheaper than rows that walk alone."""
@@ -167,8 +167,7 @@ class Engine:
             prompt, first = self.prompts[query], len(rows.held)
             while self.pending and self.pending[0][0] == query and rows.free:
                 rows.held.append(self.new_row(prompt, *self.pending.popleft()))
-            room = min(self.limits.turn_tokens + READ_AHEAD, self.limits.total_tokens)
-            rows.cache.reserve(len(prompt.ledger) + room)
+            rows.cache.reserve(len(prompt.ledger) + min(READ_AHEAD, self.limits.total_tokens))
             rows.cache.take(prompt.cache, prompt.row, slice(first, len(rows.held)))
             for row in rows.held[first:]:
                 self.begin_turn(row)

@@ -23,7 +23,7 @@ from pixelis.rollout.attention import Shared, attended, attended_in_common
 
 FUSED_PARAMETERS = 50_000_000
 POSITIONS = 1024
-TOKENS_AT_ONCE = 512
+TOKENS_AT_ONCE = 1024
 """Read together on a CPU: what a layer makes of them stays in its cache. A whole batch at once waits for memory."""
 
 
@@ -111,7 +111,7 @@ class Decoder:
                 x[visual] += seen.deep[k]
 
     def mixed(self, x: Tensor, layer: Fused, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (kv, n, heads / kv, size), keys and values (kv · n, size) of tokens (n, d), turned to their places."""
+        """Queries (kv, n, heads / kv, size), keys and values (kv · n, size) of tokens (n, d), turned as they stand."""
         n, kv, size = len(x), self.kv, self.size
         asking = self.heads // kv
         mixed = torch.bmm(normed(x, self.least).expand(kv, -1, -1), layer.qkv).view(kv, n, asking + 2, size)
@@ -160,8 +160,8 @@ def serves(policy: Policy) -> bool:
 
 
 def normed(x: Tensor, least: Tensor) -> Tensor:
-    """(…, n) over the root of the sum of squares and of the square of `least`, √(n · eps): an RMS norm but for √n, which
-    is in the weights that come after. Three small operations where `rms_norm` on a CPU takes nine."""
+    """(…, n) over the root of the sum of its squares and that of `least`, √(n · eps): an RMS norm but for √n, which is
+    in the weights that come after. Three small operations where `rms_norm` on a CPU takes nine."""
     return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), least)
 
 

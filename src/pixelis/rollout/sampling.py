@@ -55,7 +55,7 @@ def inverted(chances: Tensor, uniform: NDArray[np.float64]) -> NDArray[np.int64]
 
     The sum runs over blocks first, and then over the tokens of one block: a running sum is slow, a sum is not.
     """
-    rows, size = chances.shape
+    size = chances.shape[1]
     whole = size // BLOCK * BLOCK
     parts = [chances[:, :whole].unflatten(1, (-1, BLOCK)).sum(-1)] if whole else []
     if whole < size:
@@ -63,18 +63,20 @@ def inverted(chances: Tensor, uniform: NDArray[np.float64]) -> NDArray[np.int64]
     sums = torch.cat(parts, dim=1).cpu().numpy().astype(np.float64)  # (B, blocks)
     block, beyond = passed(sums, uniform * sums.sum(-1))
     at = block[:, None] * BLOCK + np.arange(BLOCK)  # (B, BLOCK)
-    inside = chances.gather(1, torch.from_numpy(np.minimum(at, size - 1)).to(chances.device))
-    return block * BLOCK + passed(np.where(at < size, inside.cpu().numpy(), 0.0), beyond)[0]
+    inside = chances.gather(1, torch.from_numpy(np.minimum(at, size - 1)).to(chances.device)).cpu().numpy()
+    if whole < size:
+        inside[at >= size] = 0.0
+    return block * BLOCK + passed(inside, beyond)[0]
 
 
-def passed(parts: NDArray[np.float64], wanted: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def passed(parts: NDArray[np.floating], wanted: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """(B,) the part of (B, n) at which their running sum passes `wanted` (B,), and how far into it."""
     running = parts.cumsum(-1, dtype=np.float64)
     # under the last sum, also after rounding, and also where the parts of a block come to less than was thought
-    wanted = np.minimum(wanted, running[:, -1] * (1.0 - 1e-15))[:, None]
-    found = (running <= wanted).sum(-1, keepdims=True)
-    before = np.take_along_axis(running, found, -1) - np.take_along_axis(parts, found, -1)
-    return found[:, 0], np.maximum(wanted - before, 0.0)[:, 0]
+    wanted = np.minimum(wanted, running[:, -1] * (1.0 - 1e-15))
+    found = (running > wanted[:, None]).argmax(-1)
+    rows = np.arange(len(found))
+    return found, np.maximum(wanted - running[rows, found] + parts[rows, found], 0.0)
 
 
 class Allowed:
