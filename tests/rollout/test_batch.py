@@ -14,7 +14,7 @@ from pixelis.policy.ledger import check_recomputed
 from pixelis.rollout.batch import rollout
 from pixelis.rollout.episode import Limits, Query
 from pixelis.rollout.grammar import CallGrammar
-from pixelis.rollout.sampling import sampled
+from pixelis.rollout.sampling import drawn
 from pixelis.tools.results import Execution, ToolResult
 from pixelis.trace.schema import verify
 
@@ -91,8 +91,10 @@ def test_greedy_rollouts_of_a_query_are_all_the_same(policy, queries, helpers):
 
 def test_the_inverse_of_a_distribution_by_hand():
     logprobs = torch.tensor([[0.25, 0.25, 0.0, 0.5]]).log().expand(4, 4)
-    uniform = torch.tensor([0.0, 0.3, 0.51, 1.0 - 1e-16], dtype=torch.float64)
-    assert sampled(logprobs, uniform, 1.0).tolist() == [0, 1, 3, 3]
+    uniform = np.array([0.0, 0.3, 0.51, 1.0 - 1e-16])
+    found = drawn(logprobs, uniform, 1.0)
+    assert found.tokens.tolist() == [0, 1, 3, 3]
+    assert found.logprobs.exp().tolist() == pytest.approx([0.25, 0.25, 0.5, 0.5])
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import torch
 from pixelis.policy.cache import RowCache
 from pixelis.policy.nano import NanoConfig, build_nano
 from pixelis.rollout import decoding
+from pixelis.rollout.attention import attended, attended_in_common, shared
 from pixelis.rollout.batch import rollout
-from pixelis.rollout.decoding import Decoder, attended, attended_in_common, on_one_thread, shared
+from pixelis.rollout.decoding import Decoder, on_one_thread
 from pixelis.rollout.episode import Limits
 
 
@@ -74,10 +75,10 @@ def test_attention_over_what_a_group_shares_is_attention_over_all_of_it():
         store.copy_(torch.randn(store.shape, generator=generator))
         store[[2, 4], :, :common] = store[[0, 0], :, :common]  # rows 0, 2, 4 and rows 1, 3 have one prompt each
         store[3, :, :common] = store[1, :, :common]
-    queries = torch.randn(rows, heads, size, generator=generator)
+    queries = torch.randn(kv, rows, heads // kv, size, generator=generator)
     bias = torch.zeros(rows, 1, reach)
     bias[1, :, 25:] = -torch.inf
-    keys, values = (store.flatten(0, 1)[:, :reach] for store in (cache.keys[0], cache.values[0]))
+    keys, values = (store.transpose(0, 1)[:, :, :reach] for store in (cache.keys[0], cache.values[0]))
     found = shared([7, 8, 7, 8, 7], common, cache)
     whole = attended(queries, keys, values, bias)
     torch.testing.assert_close(attended_in_common(queries, keys, values, bias, found, 0), whole)

@@ -1,7 +1,8 @@
 """Keys and values of many sequences of different length, one row each, kept from turn to turn.
 
 Rows that are being decoded lie at the top, so that a step works on a slice and copies nothing; a row that waits for a
-tool is swapped below them. What a row wrote beyond its length is never looked at.
+tool is swapped below them. What a row wrote beyond its length is never looked at. In memory the rows of one head lie
+together, so that rows of a group, which share a prompt, are neighbours for every head.
 """
 
 from __future__ import annotations
@@ -9,18 +10,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+STEP = 128
+"""Cells by which all rows grow."""
+
 
 class RowCache:
     """The cache that the layers write to: `update` has the form that transformers' attention calls."""
 
     def __init__(self, layers: int, rows: int, heads: int, width: int, *, dtype: torch.dtype, device: torch.device):
-        self._shape = (rows, heads, 0, width)
+        self._shape = (heads, rows, 0, width)
         self._options = {"dtype": dtype, "device": device}
-        self.keys = [torch.empty(self._shape, **self._options) for _ in range(layers)]  # type: ignore[call-overload]
-        self.values = [torch.empty(self._shape, **self._options) for _ in range(layers)]  # type: ignore[call-overload]
+        empty = torch.empty((2, *self._shape), **self._options)  # type: ignore[call-overload]
+        self._stores = [empty] * layers
+        """(2, heads, rows, capacity, width) keys and values of each layer."""
+        self.keys, self.values = ([empty[part].transpose(0, 1)] * layers for part in (0, 1))
+        """(rows, heads, capacity, width) of each layer, views of the stores."""
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.longest: int | None = None
         """Tokens that no row will pass, where that is known: nothing is set aside beyond."""
+        self._numbers = torch.arange(rows, device=device)
         self._rows = slice(0, rows)
         self._at = self._order = torch.zeros(0, dtype=torch.long)
         self._reach = 0
@@ -81,9 +89,9 @@ class RowCache:
         longest = int(before.max())
         self._rows, self._reach = slice(0, rows), longest + 1
         self.reserve(self._reach)
-        heads = self._shape[1]
-        first = torch.arange(rows * heads, device=before.device) * self.capacity
-        self._at = first + before.repeat_interleave(heads)  # (rows · heads,) cells, counted over the whole store
+        heads, all_rows, _, _ = self._shape
+        first = torch.arange(2 * heads, device=before.device)[:, None] * all_rows + self._numbers[:rows]
+        self._at = (first * self.capacity + before).flatten()  # (2 · heads · rows,) cells, counted over a whole store
         bias = None
         if int(before.min()) < longest:
             hidden = torch.arange(self._reach, device=before.device) > before[:, None]
@@ -92,17 +100,14 @@ class RowCache:
         return bias
 
     def append(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Write one key and value (rows · heads, d) each; all that these rows hold comes back (rows · heads, reach, d).
+        """Write one key and value (heads · rows, d) each; what these rows hold comes back, (heads, rows, reach, d).
 
-        After `begin_one`: a copy of whole cells, and a view whose two batch axes are one.
+        After `begin_one`: whole cells are written, and views come back.
         """
-        rows, heads, _, width = self._shape
-        out = []
-        for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
-            store.view(-1, width).index_copy_(0, self._at, new)
-            whole = store.view(rows * heads, self.capacity, width)
-            out.append(whole[: self._rows.stop * heads, : self._reach])
-        return out[0], out[1]
+        store = self._stores[layer]
+        store.view(-1, self._shape[-1]).index_copy_(0, self._at, torch.cat((keys, values)))
+        kept = store[:, :, self._rows, : self._reach]
+        return kept[0], kept[1]
 
     def swap(self, a: int, b: int) -> None:
         """Exchange two rows."""
@@ -124,14 +129,16 @@ class RowCache:
         self.lengths[to] = reach
 
     def reserve(self, reach: int) -> None:
-        """Grow by a quarter: appending stays linear in all that is written, and little is held in vain."""
+        """Grow by steps of one size: what is held in vain is never more than one step, and memory grows with the chain
+        in a line. To copy all cells once in a step costs as much as a few tokens of it, which read them all."""
         if reach <= self.capacity:
             return
-        wanted = max(reach, min(max(reach + 64, self.capacity * 5 // 4), self.longest or 2**62))
-        rows, heads, _, width = self._shape
-        for stores in (self.keys, self.values):
-            for k, old in enumerate(stores):
-                new = torch.empty((rows, heads, wanted, width), **self._options)  # type: ignore[call-overload]
-                new[:, :, : old.shape[2]] = old
-                new[:, :, old.shape[2] :] = 0.0  # hidden cells count for nothing, but nothing times NaN is NaN
-                stores[k] = new
+        wanted = max(reach, min(-(-reach // STEP) * STEP, self.longest or 2**62))
+        heads, rows, _, width = self._shape
+        for layer, old in enumerate(self._stores):
+            new = torch.empty((2, heads, rows, wanted, width), **self._options)  # type: ignore[call-overload]
+            new[:, :, :, : old.shape[3]] = old
+            new[:, :, :, old.shape[3] :] = 0.0  # hidden cells count for nothing, but nothing times NaN is NaN
+            self._stores[layer] = new
+            self.keys[layer], self.values[layer] = new[0].transpose(0, 1), new[1].transpose(0, 1)
+            del old, new  # a layer's old cells go before the next layer's new ones come

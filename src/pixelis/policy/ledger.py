@@ -7,6 +7,7 @@ that moment. Pictures lie among the tokens with their grids. `check` refuses a l
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -74,6 +75,13 @@ class Ledger:
         self.steps.append(step)
         self.logprobs.append(logprob)
 
+    def say_all(self, ids: Sequence[int], logprobs: Sequence[float], kinds: Sequence[Kind], step: int) -> None:
+        """Append the sampled tokens of a turn."""
+        self.ids += ids
+        self.kinds += kinds
+        self.steps += [step] * len(ids)
+        self.logprobs += logprobs
+
     def mask(self, *kinds: Kind) -> NDArray[np.bool_]:
         """(n,) which tokens are of these kinds."""
         return np.array([kind in kinds for kind in self.kinds], dtype=bool)
@@ -84,11 +92,11 @@ class Ledger:
 
     def of_step(self, step: int) -> TokenLedger:
         """The tokens of one step as its trace keeps them."""
-        at = [k for k in range(len(self)) if self.steps[k] == step and self.kinds[k] != "prompt"]
-        kept = [None if self.kinds[k] == "observation" else self.logprobs[k] for k in at]
-        return TokenLedger(
-            ids=tuple(self.ids[k] for k in at), logprobs=tuple(kept), kinds=tuple(self.kinds[k] for k in at)
-        )
+        own = slice(bisect_left(self.steps, step), bisect_right(self.steps, step))  # steps never go back
+        rows = zip(self.ids[own], self.logprobs[own], self.kinds[own], strict=True)
+        kept = [(token, None if kind == "observation" else p, kind) for token, p, kind in rows if kind != "prompt"]
+        ids, logprobs, kinds = zip(*kept, strict=True) if kept else ((), (), ())
+        return TokenLedger(ids=ids, logprobs=logprobs, kinds=kinds)
 
 
 def check(ledger: Ledger, tokens: Tokens) -> None:

@@ -30,6 +30,10 @@ class Seen(NamedTuple):
     deep: tuple[Tensor, ...]
     """Deepstack features, added after the first layers: each (n, d)."""
 
+    def between(self, start: int, end: int) -> Seen:
+        """Some of the tokens."""
+        return Seen(self.tokens[start:end], tuple(deep[start:end] for deep in self.deep))
+
 
 class Batch(NamedTuple):
     """Ledgers side by side, filled up on the right."""
@@ -162,7 +166,11 @@ class Policy(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, V) with what is never sampled at minus infinity, in sampling and in every recomputation alike."""
-        logits: Tensor = self._core.lm_head(hidden)
+        head = self._core.lm_head
+        if type(head) is nn.Linear and head.bias is None and not torch.is_grad_enabled():
+            bars = self.bars.to(head.weight.dtype)
+            return nn.functional.linear(hidden, head.weight, bars)  # one pass over V, not two
+        logits: Tensor = head(hidden)
         return logits + self.bars.to(logits.dtype)
 
     def open_logits(self, hidden: Tensor) -> Tensor:

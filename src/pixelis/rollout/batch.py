@@ -29,7 +29,7 @@ from pixelis.rollout.decoding import Decoder
 from pixelis.rollout.episode import Ended, Episode, Limits, Query, Rollout
 from pixelis.rollout.grammar import Constrains
 from pixelis.rollout.rows import Row, Rows
-from pixelis.rollout.sampling import constrained, sampled
+from pixelis.rollout.sampling import Allowed, drawn
 from pixelis.tools.results import Execution, ToolCall
 from pixelis.trace.running import OffersTools
 
@@ -41,7 +41,7 @@ READ_SHARE, READ_AFTER = 4, 8
 """Observations are read together: as soon as a quarter as many wait as decode, or after so many tokens."""
 
 READ_AHEAD = 64
-"""Cells beyond a row's first turn that the cache has from the start."""
+"""Cells beyond a prompt that the cache has from the start."""
 MOMENT_S = 0.005
 """Where nothing decodes, others that come within this time are read together with the first: rows that walk in step are
 cheaper than rows that walk alone."""
@@ -129,6 +129,7 @@ class Engine:
         self.rows_at_once, self.cache_bytes = rows_at_once, cache_bytes
         self.schemas = toolbox.schemas() if policy.style.tool_schemas else []
         self.decoder = Decoder(policy)
+        self.allowed = Allowed(grammar, len(policy.bars), policy.device) if grammar else None
         self.pending = deque((q, k) for q in range(len(queries)) for k in range(n))
         self.prompts: dict[int, Prompt] = {}
         self.ready: list[Row] = []
@@ -166,8 +167,7 @@ class Engine:
             prompt, first = self.prompts[query], len(rows.held)
             while self.pending and self.pending[0][0] == query and rows.free:
                 rows.held.append(self.new_row(prompt, *self.pending.popleft()))
-            room = min(self.limits.turn_tokens + READ_AHEAD, self.limits.total_tokens)
-            rows.cache.reserve(len(prompt.ledger) + room)
+            rows.cache.reserve(len(prompt.ledger) + min(READ_AHEAD, self.limits.total_tokens))
             rows.cache.take(prompt.cache, prompt.row, slice(first, len(rows.held)))
             for row in rows.held[first:]:
                 self.begin_turn(row)
@@ -254,18 +254,27 @@ class Engine:
     def read(self, ledgers: Sequence[Ledger], cache: RowCache, first: int, held: Sequence[int]) -> None:
         """All but the last token of ledgers, of which `held` are in the cache already: the last one is for decoding."""
         counts = [len(ledger) - 1 - known for ledger, known in zip(ledgers, held, strict=True)]
-        width = max(counts)
-        ids = np.full((len(ledgers), width), self.policy.tokens.pad, dtype=np.int64)
-        where = np.zeros((3, len(ledgers), width), dtype=np.int64)
-        places: list[Place] = []
-        for row, (ledger, known, count) in enumerate(zip(ledgers, held, counts, strict=True)):
-            ids[row, :count] = ledger.ids[known : known + count]
-            where[:, row, :count] = positions(ledger.ids, ledger.places)[:, known : known + count]
-            places += [place for place in ledger.places if place.start >= known]
-        device = self.policy.device
-        mask = cache.begin(slice(first, first + len(ledgers)), torch.tensor(counts, device=device), width)
-        given, at = torch.from_numpy(ids).to(device), torch.from_numpy(where).to(device)
-        self.decoder.read(given, at, self.see(places), cache, mask)
+        new = [
+            [place for place in ledger.places if place.start >= known]
+            for ledger, known in zip(ledgers, held, strict=True)
+        ]
+        seen = self.see([place for places in new for place in places])
+        cache.reserve(max(known + count for known, count in zip(held, counts, strict=True)))
+        shown = 0
+        for rows in portions(counts, self.decoder.most_tokens):
+            width = max(counts[rows])
+            ids = np.full((rows.stop - rows.start, width), self.policy.tokens.pad, dtype=np.int64)
+            where = np.zeros((3, *ids.shape), dtype=np.int64)
+            for k, (ledger, known, count) in enumerate(zip(ledgers[rows], held[rows], counts[rows], strict=True)):
+                ids[k, :count] = ledger.ids[known : known + count]
+                where[:, k, :count] = positions(ledger.ids, ledger.places)[:, known : known + count]
+            looked = sum(place.picture.tokens for places in new[rows] for place in places)
+            device = self.policy.device
+            at = slice(first + rows.start, first + rows.stop)
+            mask = cache.begin(at, torch.tensor(counts[rows], device=device), width)
+            some = seen.between(shown, shown + looked) if seen is not None and looked else None
+            self.decoder.read(torch.from_numpy(ids).to(device), torch.from_numpy(where).to(device), some, cache, mask)
+            shown += looked
 
     def see(self, places: Sequence[Place]) -> Seen | None:
         """Each picture through the tower once, however many rows look at it."""
@@ -297,15 +306,11 @@ class Engine:
         """One token for every row that decodes."""
         rows, count, device = self.rows, self.rows.active, self.policy.device
         ids, where = torch.from_numpy(rows.token[:count]).to(device), torch.from_numpy(rows.place[:count]).to(device)
-        logprobs = (
-            self.policy.logits(self.decoder(ids, where, rows.cache, rows.common())).float().log_softmax(-1)
-        )  # (B, V)
-        choices = logprobs
-        if self.grammar:
-            states = [row.state for row in rows.held[:count]]
-            choices = constrained(logprobs, self.grammar, states, rows.left[:count].tolist())
-        chosen = sampled(choices, torch.from_numpy(rows.next_uniforms()).to(device), self.temperature)  # (B,)
-        own = logprobs.gather(-1, chosen[:, None])[:, 0]
+        logits = self.policy.logits(self.decoder(ids, where, rows.cache, rows.common())).float()  # (B, V)
+        allowed = None
+        if self.allowed:
+            allowed = self.allowed([row.state for row in rows.held[:count]], rows.left[:count].tolist())
+        chosen, own = drawn(logits, rows.next_uniforms(), self.temperature, allowed)  # (B,)
         said = chosen.cpu().numpy()
         rows.say(said, own.cpu().numpy())
         if self.grammar:
@@ -337,3 +342,15 @@ class Engine:
         """One call, in a thread of the pool."""
         execution, pieces = row.episode.act(self.toolbox, call, self.policy.style)
         self.results.put(Observation(row, execution, pieces))
+
+
+def portions(counts: Sequence[int], most: int) -> list[slice]:
+    """Neighbours to be read together: of no more tokens than `most`, filling included, unless one alone has more."""
+    out: list[slice] = []
+    start, widest = 0, 0
+    for row, count in enumerate(counts):
+        widest = max(widest, count)
+        if row > start and widest * (row + 1 - start) > most:
+            out.append(slice(start, row))
+            start, widest = row, count
+    return [*out, slice(start, len(counts))]

@@ -223,9 +223,7 @@ class Episode:
         self.cut = not ids or ids[-1] != tokens.end
         before: list[Kind] = ["thought"] * said.opens_at
         kinds = before + [said.kind] * (len(ids) - said.opens_at)
-        step, ledger = self.step, self.ledger
-        for token, logprob, kind in zip(ids, logprobs, kinds, strict=True):
-            ledger.say(token, min(logprob, 0.0), kind, step)
+        self.ledger.say_all(ids, [min(logprob, 0.0) for logprob in logprobs], kinds, self.step)
         return said
 
     def verdict(self, limits: Limits) -> Ended | None:

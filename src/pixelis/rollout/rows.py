@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pixelis.policy.cache import RowCache
 from pixelis.policy.ledger import positions
-from pixelis.rollout.decoding import Shared, shared
+from pixelis.rollout.attention import Shared, shared
 from pixelis.rollout.episode import Episode, Limits
 
 
