@@ -31,6 +31,7 @@ def write(folder, rows):
     (folder / "eval").mkdir(parents=True)
     (folder / "eval" / "items.jsonl").write_text("".join(json.dumps(as_row(row)) + "\n" for row in rows))
     (folder / "eval" / "report.json").write_text("{}")
+    (folder / "eval" / "traces.jsonl").write_text("")
 
 
 def test_parts_are_all_seeds_of_all_variants_and_unknown_names_are_refused(tmp_path):
@@ -72,7 +73,7 @@ def test_a_table_by_hand(tmp_path):
 
 def test_what_has_ended_is_not_run_again(tmp_path, monkeypatch):
     given = config(tmp_path, {"name": "sft", "learn": "nothing"}, {"name": "cc-rft"})
-    (tmp_path / "rft.yaml").write_text("policy: nowhere\ncorpus: nowhere\n")
+    (tmp_path / "rft.yaml").write_text("policy: nano-sft\ncorpus: nowhere\n")
     for name in ("sft-0", "statistics"):
         write(tmp_path / "work" / name, [scored("0", 1.0, 4)])
     for file in ("items.jsonl", "report.json"):
@@ -89,8 +90,29 @@ def test_what_has_ended_is_not_run_again(tmp_path, monkeypatch):
     said = []
     found = reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out", only=["sft"], say=said.append)
     assert found["left"] == ["cc-rft-0"]
-    assert said == ["layer and gate: not run yet"]
+    assert said == ["layer and gate: no saved chains of cc-rft and π_SFT here"]
     assert json.loads((tmp_path / "out" / "table.json").read_text())["rows"][0]["variant"] == "sft"
+
+
+def test_what_ended_on_another_machine_is_taken_from_its_archive_unless_it_was_made_of_something_else(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(reproduce_rft, "evaluate_model", lambda *given, **more: pytest.fail("asked again"))
+    given = config(tmp_path, {"name": "sft", "learn": "nothing"}, {"name": "cc-rft"})
+    (tmp_path / "rft.yaml").write_text("policy: nano-sft\ncorpus: nowhere\n")
+    write(tmp_path / "here" / "sft-0", [scored("0", 1.0, 4), scored("1", 0.0, 2)])
+    write(tmp_path / "s", [scored("0", 1.0, 4)])
+    (tmp_path / "s" / "eval").rename(tmp_path / "here" / "statistics")
+    first = reproduce_rft.reproduce_rft(given, tmp_path / "here", tmp_path / "out", only=["sft"])
+    again = reproduce_rft.reproduce_rft(given, tmp_path / "elsewhere", tmp_path / "out", only=["sft"])
+    assert again == first
+    assert first["rows"][0]["accuracy"]["mean"] == 50.0
+    other = given.model_copy(update={"items": 7})
+    with pytest.raises(pytest.fail.Exception, match="asked again"):
+        reproduce_rft.reproduce_rft(other, tmp_path / "third", tmp_path / "out", only=["sft"])
+    (tmp_path / "out" / "parts" / "sft-0.zip").write_bytes(b"PK")
+    with pytest.raises(ConfigError, match=r"sft-0.zip is damaged"):
+        reproduce_rft.reproduce_rft(given, tmp_path / "fourth", tmp_path / "out", only=["sft"])
 
 
 def test_layer_and_gate_are_scored_from_every_seed_that_is_done_and_again_only_when_one_is_new(tmp_path, monkeypatch):
@@ -107,6 +129,7 @@ def test_layer_and_gate_are_scored_from_every_seed_that_is_done_and_again_only_w
     write(work / "start-0", [])
     (work / "statistics").mkdir()
     (work / "statistics" / "report.json").write_text("{}")
+    (work / "statistics" / "traces.jsonl").write_text("")
     assert rescore() == 0
     write(work / "cc-rft-0", [])
     write(work / "cc-rft-2", [])

@@ -89,7 +89,9 @@ def test_samples_are_put_to_a_vote(server, toolbox, picture):
     assert {vote.answer: vote.samples for vote in found.votes} == {"red": 2, "blue": 1}
 
 
-def test_an_answer_without_any_confidence_is_half_sure_and_half_of_that_where_nothing_was_looked_at(server, toolbox, picture):
+def test_an_answer_without_any_confidence_is_half_sure_and_half_of_that_where_nothing_was_looked_at(
+    server, toolbox, picture
+):
     model = open_remote(f"openai:{server.url}#unsure")
     found = ask_model(model, toolbox, [picture], "Which?")
     model.close()

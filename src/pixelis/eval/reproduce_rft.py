@@ -14,6 +14,7 @@ from pixelis.config import Config, load_config
 from pixelis.equations.embedding import CosineStatistics
 from pixelis.eval.comparing import Floats, Part, Say, Seeded, compared, merged, parts_of, rows_of
 from pixelis.eval.harness import Scored
+from pixelis.eval.kept_parts import keep_part, restore_part, weights_of
 from pixelis.eval.process import process_scores, task_statistics
 from pixelis.eval.rescore_rft import Saved, rescored
 from pixelis.eval.running import evaluate_model
@@ -23,6 +24,10 @@ from pixelis.train.rft import train_rft
 from pixelis.train.rft_config import RftConfig
 from pixelis.train.sft import train_sft
 from pixelis.train.sft_config import SftConfig
+
+CHAINS = "traces.jsonl"
+KEPT = ("eval/items.jsonl", "eval/report.json", "train/metrics.jsonl")
+"""Of a part, beside the table: its scores and its curve, not its chains and weights."""
 
 
 class Variant(Seeded):
@@ -70,9 +75,15 @@ def reproduce_rft(
 ) -> dict[str, Any]:
     """Run what is not yet done, then write the table and the figures from everything that is."""
     base = load_config(RftConfig, config.rft, []).model_copy(update={"updates": config.updates, **(overrides or {})})
-    statistics = external_statistics(config, base, work, say)
-    for part in parts_of(config.variants, only):
-        run(part, config, base, work, say, show)
+    statistics = external_statistics(config, base, work, results, say)
+    for part in parts_of(config.variants, ()):
+        archive, made_of = results / "parts" / f"{part.name}.zip", made_of_what(part, config, base)
+        if not (ended := work / part.name / "eval" / "report.json").exists():
+            restore_part(work / part.name, archive, KEPT, made_of)
+        if not only or part.variant.name in only:
+            run(part, config, base, work, say, show)
+        if ended.exists():
+            keep_part(work / part.name, archive, KEPT, made_of)
     done = [part for part in parts_of(config.variants, ()) if (work / part.name / "eval" / "report.json").exists()]
     table = compare(done, work, statistics)
     results.mkdir(parents=True, exist_ok=True)
@@ -82,15 +93,35 @@ def reproduce_rft(
     return {"rows": table, "left": [p.name for p in parts_of(config.variants, ()) if p not in done]}
 
 
+def made_of_what(part: Part[Variant], config: ReproduceConfig, base: RftConfig) -> dict[str, Any]:
+    """What a part's scores depend on."""
+    how = {
+        "device",
+        "threads",
+        "workers",
+        "cache_path",
+        "log_every",
+        "save_minutes",
+        "device_facts",
+        "policy",
+        "corpus",
+    }
+    return {
+        "weights": weights_of(base.policy), "variant": part.variant.model_dump(mode="json", exclude={"seeds"}),
+        "seed": part.seed, "items": config.items, "temperature": config.temperature,
+        "settings": settings_of(part, base).model_dump(mode="json", exclude=how),
+    }  # fmt: skip
+
+
 def rescore(config: ReproduceConfig, base: RftConfig, work: Path, results: Path, say: Say) -> None:
     """Layer and gate, from π_SFT's dev chains and those of every seed of `ours` that is done; kept where it is newer.
 
     What it was made of is written beside the rows: another policy, reward or number of items makes them anew.
     """
     parts = parts_of(config.variants, [config.ours])
-    done = [part for part in parts if (work / part.name / "eval" / "report.json").exists()]
-    if not done:
-        say("layer and gate: not run yet")
+    done = [part for part in parts if (work / part.name / "eval" / CHAINS).exists()]
+    if not done or not (work / "statistics" / CHAINS).exists():
+        say(f"layer and gate: no saved chains of {config.ours} and π_SFT here")
         return
     path, reward = results / "rescored.json", settings_of(done[0], base).reward
     made_of = {
@@ -136,14 +167,18 @@ def run(part: Part[Variant], config: ReproduceConfig, base: RftConfig, work: Pat
     )  # fmt: skip
 
 
-def external_statistics(config: ReproduceConfig, base: RftConfig, work: Path, say: Say) -> dict[str, CosineStatistics]:
+def external_statistics(
+    config: ReproduceConfig, base: RftConfig, work: Path, results: Path, say: Say
+) -> dict[str, CosineStatistics]:
     """E_ext's statistics, from dev chains of π_SFT."""
-    folder = work / "statistics"
-    if not (folder / "report.json").exists():
+    folder, archive, files = work / "statistics", results / "parts" / "statistics.zip", ("items.jsonl", "report.json")
+    made_of = {"weights": weights_of(base.policy), "items": config.statistics_items}
+    if not (folder / "report.json").exists() and not restore_part(folder, archive, files, made_of):
         say("statistics of E_ext on dev chains of π_SFT")
         evaluate_model(
             base.policy, tasks_of([], split="dev"), limit=config.statistics_items, composite=True, out=folder
         )
+    keep_part(folder, archive, files, made_of)
     return task_statistics(rows_of(folder))
 
 

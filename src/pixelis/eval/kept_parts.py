@@ -1,0 +1,65 @@
+"""Finished parts of a comparison as small archives beside its table, so that another machine goes on from them.
+
+A part is hours of work and a few kilobytes of scores. Its archive says what it was made of; one that was made of
+something else (other weights, settings or questions) is left alone, and the part is run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pixelis.errors import ConfigError
+from pixelis.policy.checkpoint import find_checkpoint
+from pixelis.trace.artifacts import add_member, read_member, write_whole
+
+MADE_OF = "made_of.json"
+MOST_BYTES = 2**26
+"""Of one file of an archive."""
+
+
+def weights_of(policy: str) -> str:
+    """SHA-256 of a checkpoint's weights; of its name where they lie on the hub."""
+    folder = Path(find_checkpoint(policy))
+    digest = hashlib.sha256()
+    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest() if files else f"hub:{policy}"
+
+
+def keep_part(folder: Path, archive: Path, files: Sequence[str], made_of: Mapping[str, Any]) -> None:
+    """These files of a part's folder, those that it has, in one archive; equal content gives equal bytes."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as packed:
+        add_member(packed, MADE_OF, canonical(made_of), zipfile.ZIP_DEFLATED)
+        for name in files:
+            if (folder / name).exists():
+                add_member(packed, name, (folder / name).read_bytes(), zipfile.ZIP_DEFLATED)
+    write_whole(archive, out.getvalue())
+
+
+def restore_part(folder: Path, archive: Path, files: Sequence[str], made_of: Mapping[str, Any]) -> bool:
+    """Lay a part's files into its folder again; whether there was an archive that was made of the same."""
+    if not archive.exists():
+        return False
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            if read_member(packed, MADE_OF, most=MOST_BYTES) != canonical(made_of):
+                return False
+            held = set(packed.namelist())
+            found = {name: read_member(packed, name, most=MOST_BYTES) for name in files if name in held}
+    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+        raise ConfigError(f"{archive} is damaged ({error}): delete it, and its part is run again") from None
+    for name, content in found.items():
+        write_whole(folder / name, content)
+    return True
+
+
+def canonical(made_of: Mapping[str, Any]) -> bytes:
+    return json.dumps(made_of, sort_keys=True, indent=1).encode()
