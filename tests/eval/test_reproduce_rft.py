@@ -71,48 +71,60 @@ def test_a_table_by_hand(tmp_path):
     assert (tmp_path / "figure.svg").stat().st_size > 5_000
 
 
-def test_what_has_ended_is_not_run_again(tmp_path, monkeypatch):
-    given = config(tmp_path, {"name": "sft", "learn": "nothing"}, {"name": "cc-rft"})
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """The folders that were evaluated into: each policy has one question right of two."""
     (tmp_path / "rft.yaml").write_text("policy: nano-sft\ncorpus: nowhere\n")
-    for name in ("sft-0", "statistics"):
-        write(tmp_path / "work" / name, [scored("0", 1.0, 4)])
-    for file in ("items.jsonl", "report.json"):
-        (tmp_path / "work" / "statistics" / "eval" / file).rename(tmp_path / "work" / "statistics" / file)
-    asked = []
+    folders = []
+
+    def evaluate(*given, out, **more):
+        folders.append(out.relative_to(tmp_path).as_posix())
+        rows = [scored("0", 1.0, 4), scored("1", 0.0, 2)]
+        out.mkdir(parents=True)
+        (out / "items.jsonl").write_text("".join(json.dumps(as_row(row)) + "\n" for row in rows))
+        (out / "report.json").write_text("{}")
+
+    monkeypatch.setattr(reproduce_rft, "evaluate_model", evaluate)
+    return folders
+
+
+def test_what_has_ended_is_not_run_again(tmp_path, monkeypatch, asked):
+    given = config(tmp_path, {"name": "sft", "learn": "nothing"}, {"name": "cc-rft"})
+    trained = []
     monkeypatch.setattr(
         reproduce_rft,
         "train_rft",
-        lambda *given, **more: asked.append("train") or (_ for _ in ()).throw(KeyboardInterrupt),
+        lambda *given, **more: trained.append("train") or (_ for _ in ()).throw(KeyboardInterrupt),
     )
     with pytest.raises(KeyboardInterrupt):
         reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out")
-    assert asked == ["train"]
+    assert asked == ["work/statistics", "work/sft-0/eval"]
     said = []
     found = reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out", only=["sft"], say=said.append)
+    assert (len(asked), trained) == (2, ["train"])
     assert found["left"] == ["cc-rft-0"]
     assert said == ["layer and gate: no saved chains of cc-rft and π_SFT here"]
     assert json.loads((tmp_path / "out" / "table.json").read_text())["rows"][0]["variant"] == "sft"
 
 
-def test_what_ended_on_another_machine_is_taken_from_its_archive_unless_it_was_made_of_something_else(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(reproduce_rft, "evaluate_model", lambda *given, **more: pytest.fail("asked again"))
+def test_what_ended_on_another_machine_is_taken_from_its_archive_unless_it_was_made_of_something_else(tmp_path, asked):
     given = config(tmp_path, {"name": "sft", "learn": "nothing"}, {"name": "cc-rft"})
-    (tmp_path / "rft.yaml").write_text("policy: nano-sft\ncorpus: nowhere\n")
-    write(tmp_path / "here" / "sft-0", [scored("0", 1.0, 4), scored("1", 0.0, 2)])
-    write(tmp_path / "s", [scored("0", 1.0, 4)])
-    (tmp_path / "s" / "eval").rename(tmp_path / "here" / "statistics")
-    first = reproduce_rft.reproduce_rft(given, tmp_path / "here", tmp_path / "out", only=["sft"])
-    again = reproduce_rft.reproduce_rft(given, tmp_path / "elsewhere", tmp_path / "out", only=["sft"])
-    assert again == first
+
+    def reproduced(work, given=given):
+        return reproduce_rft.reproduce_rft(given, tmp_path / work, tmp_path / "out", only=["sft"])
+
+    first = reproduced("here")
     assert first["rows"][0]["accuracy"]["mean"] == 50.0
+    assert reproduced("elsewhere") == first
+    assert asked == ["here/statistics", "here/sft-0/eval"]
     other = given.model_copy(update={"items": 7})
-    with pytest.raises(pytest.fail.Exception, match="asked again"):
-        reproduce_rft.reproduce_rft(other, tmp_path / "third", tmp_path / "out", only=["sft"])
+    with pytest.raises(ConfigError, match="sft-0 is of other weights, settings or questions"):
+        reproduced("here", other)
+    reproduced("third", other)
+    assert asked[2:] == ["third/sft-0/eval"]  # the statistics do not depend on the questions
     (tmp_path / "out" / "parts" / "sft-0.zip").write_bytes(b"PK")
     with pytest.raises(ConfigError, match=r"sft-0.zip is damaged"):
-        reproduce_rft.reproduce_rft(given, tmp_path / "fourth", tmp_path / "out", only=["sft"])
+        reproduced("fourth")
 
 
 def test_layer_and_gate_are_scored_from_every_seed_that_is_done_and_again_only_when_one_is_new(tmp_path, monkeypatch):

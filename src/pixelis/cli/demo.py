@@ -88,7 +88,8 @@ def adapt_briefly(model: str, out: Path) -> None:
     try:
         keys = key_maker()
     except WeightsError:
-        keys, settings = None, settings.model_copy(update={"neighbours": 0})  # the vote then asks no memory
+        stdout().print("  (no encoders here, `pixelis models pull` fetches them: nothing is retrieved)")
+        keys, settings = None, settings.model_copy(update={"neighbours": 0})
     with board(total, quiet=False) as show:
         found = before_and_after(settings, out, shift=SHIFT, queries=QUERIES, held=HELD, keys=keys, show=show)
     report = found.report

@@ -16,7 +16,7 @@ from typing import Any
 
 from pixelis.errors import ConfigError
 from pixelis.policy.checkpoint import find_checkpoint
-from pixelis.trace.artifacts import add_member, read_member, write_whole
+from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member, write_whole
 
 MADE_OF = "made_of.json"
 MOST_BYTES = 2**26
@@ -54,10 +54,25 @@ def restore_part(folder: Path, archive: Path, files: Sequence[str], made_of: Map
                 return False
             held = set(packed.namelist())
             found = {name: read_member(packed, name, most=MOST_BYTES) for name in files if name in held}
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+    except (OSError, *DAMAGED_ZIP) as error:
         raise ConfigError(f"{archive} is damaged ({error}): delete it, and its part is run again") from None
     for name, content in found.items():
         write_whole(folder / name, content)
+    sign_part(folder, made_of)
+    return True
+
+
+def sign_part(folder: Path, made_of: Mapping[str, Any]) -> None:
+    """Say that a part has ended, and what it was made of: the last file that is written."""
+    write_whole(folder / MADE_OF, canonical(made_of))
+
+
+def has_ended(folder: Path, made_of: Mapping[str, Any]) -> bool:
+    """Whether a part has ended here; ConfigError where it was made of something else."""
+    if not (folder / MADE_OF).exists():
+        return False
+    if (folder / MADE_OF).read_bytes() != canonical(made_of):
+        raise ConfigError(f"{folder} is of other weights, settings or questions: delete it, or give another folder")
     return True
 
 

@@ -14,7 +14,7 @@ from pixelis.config import Config, load_config
 from pixelis.equations.embedding import CosineStatistics
 from pixelis.eval.comparing import Floats, Part, Say, Seeded, compared, merged, parts_of, rows_of
 from pixelis.eval.harness import Scored
-from pixelis.eval.kept_parts import keep_part, restore_part, weights_of
+from pixelis.eval.kept_parts import has_ended, keep_part, restore_part, sign_part, weights_of
 from pixelis.eval.process import process_scores, task_statistics
 from pixelis.eval.rescore_rft import Saved, rescored
 from pixelis.eval.running import evaluate_model
@@ -28,6 +28,11 @@ from pixelis.train.sft_config import SftConfig
 CHAINS = "traces.jsonl"
 KEPT = ("eval/items.jsonl", "eval/report.json", "train/metrics.jsonl")
 """Of a part, beside the table: its scores and its curve, not its chains and weights."""
+HOW_IT_RUNS = {
+    "device", "threads", "workers", "cache_path", "log_every", "save_minutes", "device_facts", "policy", "init",
+    "corpus", "examples",
+}  # fmt: skip
+"""Keys that say where and how quickly, not what."""
 
 
 class Variant(Seeded):
@@ -76,15 +81,20 @@ def reproduce_rft(
     """Run what is not yet done, then write the table and the figures from everything that is."""
     base = load_config(RftConfig, config.rft, []).model_copy(update={"updates": config.updates, **(overrides or {})})
     statistics = external_statistics(config, base, work, results, say)
+    done = []
     for part in parts_of(config.variants, ()):
-        archive, made_of = results / "parts" / f"{part.name}.zip", made_of_what(part, config, base)
-        if not (ended := work / part.name / "eval" / "report.json").exists():
-            restore_part(work / part.name, archive, KEPT, made_of)
-        if not only or part.variant.name in only:
+        folder, archive, made_of = (
+            work / part.name,
+            results / "parts" / f"{part.name}.zip",
+            made_of_what(part, config, base),
+        )
+        if not has_ended(folder, made_of) and not restore_part(folder, archive, KEPT, made_of):
+            if only and part.variant.name not in only:
+                continue
             run(part, config, base, work, say, show)
-        if ended.exists():
-            keep_part(work / part.name, archive, KEPT, made_of)
-    done = [part for part in parts_of(config.variants, ()) if (work / part.name / "eval" / "report.json").exists()]
+            sign_part(folder, made_of)
+            keep_part(folder, archive, KEPT, made_of)
+        done.append(part)
     table = compare(done, work, statistics)
     results.mkdir(parents=True, exist_ok=True)
     write_json(results / "table.json", provenance(config=config.model_dump(mode="json"), rows=table))
@@ -95,21 +105,13 @@ def reproduce_rft(
 
 def made_of_what(part: Part[Variant], config: ReproduceConfig, base: RftConfig) -> dict[str, Any]:
     """What a part's scores depend on."""
-    how = {
-        "device",
-        "threads",
-        "workers",
-        "cache_path",
-        "log_every",
-        "save_minutes",
-        "device_facts",
-        "policy",
-        "corpus",
-    }
+    settings = settings_of(part, base).model_dump(mode="json", exclude=HOW_IT_RUNS)
+    if part.variant.learn == "sft":
+        settings = more_of_sft(part, config, base).model_dump(mode="json", exclude=HOW_IT_RUNS)
     return {
         "weights": weights_of(base.policy), "variant": part.variant.model_dump(mode="json", exclude={"seeds"}),
         "seed": part.seed, "items": config.items, "temperature": config.temperature,
-        "settings": settings_of(part, base).model_dump(mode="json", exclude=how),
+        "settings": settings,
     }  # fmt: skip
 
 
@@ -146,21 +148,22 @@ def settings_of(part: Part[Variant], base: RftConfig) -> RftConfig:
     return RftConfig.model_validate(merged(base.model_dump(mode="json"), own))
 
 
+def more_of_sft(part: Part[Variant], config: ReproduceConfig, base: RftConfig) -> SftConfig:
+    """Phase 1 gone on with from π_SFT."""
+    given = load_config(SftConfig, config.sft, []).model_dump(mode="json")
+    own = {"init": base.policy, "seed": part.seed, "name": part.name, "drill_steps": 0, "corpus": str(base.corpus)}
+    return SftConfig.model_validate(merged(given, {**own, **part.variant.change}))
+
+
 def run(part: Part[Variant], config: ReproduceConfig, base: RftConfig, work: Path, say: Say, show: Any) -> None:
     """Train and evaluate one part, or go on with it."""
     folder = work / part.name
-    if (folder / "eval" / "report.json").exists():
-        return
     say(part.name)
     policy = base.policy
     if part.variant.learn == "rft":
         policy = train_rft(settings_of(part, base), folder / "train", **({"show": show} if show else {})).policy
     elif part.variant.learn == "sft":
-        given = load_config(SftConfig, config.sft, []).model_dump(mode="json")
-        own = {"init": base.policy, "seed": part.seed, "name": part.name, "drill_steps": 0, "corpus": str(base.corpus)}
-        policy = train_sft(
-            SftConfig.model_validate(merged(given, {**own, **part.variant.change})), folder / "train"
-        ).policy
+        policy = train_sft(more_of_sft(part, config, base), folder / "train").policy
     evaluate_model(
         policy, tasks_of([], split="test"), limit=config.items, temperature=config.temperature, seed=part.seed,
         composite=True, out=folder / "eval",
@@ -173,12 +176,13 @@ def external_statistics(
     """E_ext's statistics, from dev chains of π_SFT."""
     folder, archive, files = work / "statistics", results / "parts" / "statistics.zip", ("items.jsonl", "report.json")
     made_of = {"weights": weights_of(base.policy), "items": config.statistics_items}
-    if not (folder / "report.json").exists() and not restore_part(folder, archive, files, made_of):
+    if not has_ended(folder, made_of) and not restore_part(folder, archive, files, made_of):
         say("statistics of E_ext on dev chains of π_SFT")
         evaluate_model(
             base.policy, tasks_of([], split="dev"), limit=config.statistics_items, composite=True, out=folder
         )
-    keep_part(folder, archive, files, made_of)
+        sign_part(folder, made_of)
+        keep_part(folder, archive, files, made_of)
     return task_statistics(rows_of(folder))
 
 

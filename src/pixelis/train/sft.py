@@ -286,10 +286,10 @@ def report(config: SftConfig, state: State, losses: Losses, pool: int, log: Log,
 def fit_budget(config: SftConfig, state: State, watch: Watch, pool: int, us: Crew) -> None:
     """Set the number of epochs to what the budget of minutes allows; the state keeps it from then on.
 
-    After the first steps, so that a budget under an epoch is kept too, and again after the first epoch: what else the
+    After the first steps, and where there is time for more than an epoch again after the first one: what else the
     machine had to do in twenty steps says little about the next hour.
     """
-    first_epoch = state.epoch == 1 and not state.batches
+    first_epoch = state.epoch == 1 and not state.batches and state.visited >= pool
     if config.minutes is None or not (state.step == FIRST_STEPS or first_epoch):
         return
     pace_s = max(watch.seconds - state.drilled_s, 1e-9) / state.visited
