@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from pixelis.data.conclusions import conclude
 from pixelis.policy.nano import NANO_STYLE
@@ -14,6 +16,7 @@ from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train import drills_pages, drills_photos
 from pixelis.train.drills import DRILLS, drill, drill_batch, find_each, one_of_many_regions
 from pixelis.train.sft import train_sft
+from pixelis.train.starting import begin_student
 
 
 @pytest.mark.parametrize("make", DRILLS)
@@ -86,6 +89,24 @@ def test_a_run_that_drills_logs_it_and_goes_on_to_the_corpus(settings, tmp_path)
     assert len(drills) == 4
     assert drills[-1] < drills[0]
     assert any("dev_loss" in row for row in rows)
+
+
+def test_drills_among_the_corpus_are_taught_and_a_killed_run_would_draw_the_same(settings, tmp_path):
+    plain, mixed, again = (
+        train_sft(settings(epochs=1, drill_every=every), tmp_path / name).policy
+        for name, every in (("plain", 0), ("mixed", 1), ("again", 1))
+    )
+    weights = [load_file(f"{folder}/model.safetensors") for folder in (plain, mixed, again)]
+    name = next(iter(weights[0]))
+    assert not torch.equal(weights[0][name], weights[1][name])
+    assert all(torch.equal(value, weights[2][key]) for key, value in weights[1].items())
+
+
+def test_phase_1_goes_on_with_the_argument_heads_that_it_left(settings, tmp_path, corpus):
+    left = train_sft(settings(epochs=1), tmp_path / "first").policy
+    student, _ = begin_student(settings(init=left), corpus)
+    kept = load_file(f"{left}/heads.safetensors")
+    assert all(torch.equal(value, kept[f"arguments.{name}"]) for name, value in student.heads.state_dict().items())
 
 
 def lines_of(said: str) -> dict[str, list[float]]:

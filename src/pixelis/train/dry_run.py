@@ -95,7 +95,7 @@ def network(config: SftConfig, corpus: Corpus | None) -> Network:
         shipped = network(config.model_copy(update={"init": LIKE_NANO}), None)
         return shipped._replace(note=f"the shape is that of {LIKE_NANO}: nano's tokenizer is trained on its corpus")
     if config.init == "nano" and corpus is not None:
-        policy, _ = begin_policy(config.model_copy(update={"lora": None}), corpus)
+        policy, _, _ = begin_policy(config.model_copy(update={"lora": None}), corpus)
         return Network(policy.model, policy.style, policy.optics, lambda text: len(policy.tokens.encode(text)))
     from transformers import AutoConfig, AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
@@ -129,13 +129,14 @@ def dry_run(config: SftConfig) -> Plan:
         raise ConfigError(f"{config.corpus}: no record of its train split can be learnt from")
     mean = mean_tokens(corpus, net, config.answers_only) if corpus else 0.0
     examples = len(rows) + config.format_traces * config.answers_only if rows else 0
-    drills = config.drill_steps * config.batch_tokens
-    tokens = int(mean * examples * config.epochs) + drills
+    an_epoch = np.ceil(mean * examples / (0.95 * config.batch_tokens))  # a twentieth is filling
+    taught = int(np.ceil(an_epoch * config.epochs))
+    drills = config.drill_steps + (taught // config.drill_every if config.drill_every else 0)
+    tokens = int(mean * examples * config.epochs) + drills * config.batch_tokens
     heads = sum(value.numel() for value in ToolHeads(net.model.config.text_config.hidden_size).parameters())
     own = sum(value.numel() for value in net.model.parameters())
     trained = (lora_parameters(config, net.model) if config.lora else own) + heads
-    an_epoch = np.ceil(mean * examples / (0.95 * config.batch_tokens))  # a twentieth is filling
-    steps = int(np.ceil(an_epoch * config.epochs)) + config.drill_steps
+    steps = taught + drills
     frozen = own * wide(config.dtype) if config.lora else 0
     memory = memory_of(config, net.model, trained, frozen, heads, batches=1 / config.device_facts.count)
     passes = 6.0 if config.lora is None else 4.0  # forward 2, gradient of activations 2, of weights 2
@@ -145,8 +146,8 @@ def dry_run(config: SftConfig) -> Plan:
     notes = [net.note] if net.note else []
     notes += [] if corpus else [unbuilt(config.corpus)]
     notes.append("memory, hours and cost are reckoned, not measured")
-    if config.drill_steps:
-        notes.append(f"{config.drill_steps:,} batches of drills come first and are counted among the tokens and steps")
+    if drills:
+        notes.append(f"{drills:,} batches of drills are counted among the tokens and steps")
     if config.minutes is not None and hours * 60 > config.minutes:
         notes.append(f"epochs are cut to what {config.minutes:g} minutes allow: hours and cost are those of all epochs")
     if config.device == "cuda":

@@ -115,6 +115,8 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
             now = rate(config, state.visited / (state.epochs * len(pool)))
             losses = teach(config, taught, optimizer, examples, dropped, now, us)
             remember(state, batch, losses)
+            if config.drill_every and state.step % config.drill_every == 0:
+                drill_once(config, taught, optimizer, state, now, us)
             watch.tick(sum(pool[k].tokens for k in batch))
             if state.step % config.log_every == 0 or not state.batches:
                 report(config, state, losses, len(pool), log, watch, show)
@@ -158,20 +160,28 @@ def drill_first(
 ) -> None:
     """Conversations without pictures, made by rule, before the first epoch."""
     student: Student = getattr(taught, "module", taught)
-    policy = student.policy
     while state.drilled < config.drill_steps:
         watch.again()
-        batch = drill_batch(state.rng, policy.tokens, policy.style, policy.optics, config.batch_tokens)
-        nothing = [np.zeros(len(each), dtype=bool) for each in batch]
-        losses = teach(config, taught, optimizer, batch, nothing, min(1.0, (state.drilled + 1) / DRILL_RISE), us)
+        risen = min(1.0, (state.drilled + 1) / DRILL_RISE)
+        tokens, losses = drill_once(config, taught, optimizer, state, risen, us)
         state.drilled += 1
-        watch.tick(sum(len(each) for each in batch))
+        watch.tick(tokens)
         state.drilled_s = watch.seconds
         if state.drilled % config.log_every == 0:
             log.write(state.drilled - config.drill_steps, drill_loss=losses.sft, drill_nats=float(losses.nats.mean()))
             show(watch.now(losses.sft, 1, "drills"))
         if watch.save_due(config.save_minutes, config.log_every, us):
             save_state(out, watch.stamp(), sources, student, optimizer, us)
+
+
+def drill_once(
+    config: SftConfig, taught: Any, optimizer: torch.optim.Optimizer, state: State, share_of_peak: float, us: Crew
+) -> tuple[int, Losses]:
+    """One batch of drills: how many tokens it had, and its losses."""
+    policy = getattr(taught, "module", taught).policy
+    batch = drill_batch(state.rng, policy.tokens, policy.style, policy.optics, config.batch_tokens)
+    nothing = [np.zeros(len(each), dtype=bool) for each in batch]
+    return sum(map(len, batch)), teach(config, taught, optimizer, batch, nothing, share_of_peak, us)
 
 
 class Losses(NamedTuple):

@@ -69,6 +69,8 @@ class SftConfig(Config):
     """Cap on the norm of the gradient."""
     drill_steps: int = Field(default=0, ge=0)
     """Batches of conversations made by rule, without pictures, before the first epoch: for random weights (drills)."""
+    drill_every: int = Field(default=0, ge=0)
+    """A batch of drills after every so many steps: what the corpus seldom has is not forgotten. 0: none."""
     warmup_epochs: float = 1.0
     """Epochs on the full pool before the curriculum."""
     curriculum: bool = True

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pixelis.data.store import Corpus
 from pixelis.errors import ConfigError
@@ -40,15 +41,21 @@ class Lesson(NamedTuple):
 
 
 def begin_student(config: SftConfig, corpus: Corpus) -> tuple[Student, Card]:
-    """The policy that is to learn, with fresh argument heads."""
-    policy, card = begin_policy(config, corpus)
+    """The policy that is to learn, with its argument heads: fresh ones, or those that a checkpoint of phase 1 has."""
+    policy, card, known = begin_policy(config, corpus)
     torch.manual_seed(config.seed)
-    heads = ToolHeads(policy.width).to(policy.device)
+    heads = ToolHeads(policy.width)
+    own = {name: known[f"arguments.{name}"] for name in heads.state_dict() if f"arguments.{name}" in known}
+    if len(own) == len(heads.state_dict()):
+        heads.load_state_dict(own)
+    heads = heads.to(policy.device)
     return Student(policy, heads, w_act=config.w_act, smoothing=config.label_smoothing), card
 
 
-def begin_policy(config: SftConfig, corpus: Corpus) -> tuple[Policy, Card]:
-    """nano with random weights and a tokenizer of this corpus, or a checkpoint; LoRA around it where it is wanted."""
+def begin_policy(config: SftConfig, corpus: Corpus) -> tuple[Policy, Card, Mapping[str, Tensor]]:
+    """nano with random weights and a tokenizer of this corpus, or a checkpoint with its heads; LoRA around it where it
+    is wanted."""
+    known: Mapping[str, Tensor] = {}
     if config.init == "nano":
         texts, schemas = corpus_texts(corpus), tool_schemas()
         quotes = not config.answers_only  # who answers at once has read nothing
@@ -57,13 +64,13 @@ def begin_policy(config: SftConfig, corpus: Corpus) -> tuple[Policy, Card]:
         policy, card = policy.to(config.device), Card(name=config.name)
     else:
         loaded = load_checkpoint(config.init, device=config.device, dtype=held_in(config))
-        policy, card = loaded.policy, loaded.card
+        policy, card, known = loaded.policy, loaded.card, loaded.heads
         policy.style = config.style or policy.style
     if config.checkpoint_activations:
         policy.model.gradient_checkpointing_enable()
     if config.lora is not None:
         wrap_lora(policy, config.lora, config.seed)
-    return policy, card
+    return policy, card, known
 
 
 def wrap_lora(policy: Policy, own: LoraSettings, seed: int) -> None:
