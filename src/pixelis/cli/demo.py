@@ -10,7 +10,6 @@ import typer
 
 from pixelis.asking import DEFAULT_MODEL
 from pixelis.cli.terminal import Model, escaped, stdout, waiting
-from pixelis.policy.chat_server import PREFIX
 
 if TYPE_CHECKING:
     from pixelis.rollout.answering import Answer
@@ -46,6 +45,7 @@ def demo(
     """Ask. The policy chooses every call itself; the right answers are known only to the table that is printed."""
     from pixelis.asking import ask
     from pixelis.cli.ask import write_evidence
+    from pixelis.policy.chat_server import PREFIX
     from pixelis.tools.toolbox import Toolbox
 
     with Toolbox() as toolbox:
