@@ -130,6 +130,26 @@ def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_pa
     assert json.loads((tmp_path / "out" / "table.json").read_text())["budget"] == 2
 
 
+def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configuration(tmp_path):
+    """Real rollouts of the shipped policy; canary questions, which the shipped configuration wants, are not asked."""
+    given = load_config(ReproduceTtrlConfig, ROOT / "configs" / "nano" / "reproduce_ttrl.yaml", [])
+    config = given.model_copy(update={"families": ("search", "choice"), "stream_items": 1, "held_items": 1})
+    short = {"samples": 2, "neighbours": 0, "workers": 1, "calibration": {"items": 1}, "limits": {"steps": 3}}
+    base = load_config(TtrlConfig, ROOT / given.ttrl, [])
+    assert base.canary.items > 0
+    base = TtrlConfig.model_validate(merged(base.model_dump(mode="json"), short))
+    runs = module.Runs(config, base, tmp_path, None, lambda words: None)
+    part = Part(next(variant for variant in config.variants if variant.name == "ours"), 0)
+    module.live(runs, part, lambda row, total: None)
+    assert [row["family"] for row in runs.rows(part)] == ["search", "choice"]
+    budget = module.matched(runs, [part])
+    module.examine(runs, part, budget, lambda row, total: None)
+    folder = module.held(runs, part, budget)
+    assert module.finished(folder)
+    assert len(module.read_rows(folder / "voted" / "ledger.jsonl")) == 2
+    assert not (tmp_path / part.name / "stream" / "canary.jsonl").exists()
+
+
 def test_a_stream_that_is_not_finished_is_left_over(tmp_path):
     config = ReproduceTtrlConfig.model_validate(
         {"ttrl": tmp_path / "t.yaml", "families": ["search"], "stream_items": 4, "variants": [{"name": "ours"}]}

@@ -19,7 +19,6 @@ from pydantic import Field
 from pixelis.config import Config, load_config
 from pixelis.data.record import Split
 from pixelis.equations.embedding import CosineStatistics
-from pixelis.errors import ConfigError
 from pixelis.eval.comparing import Floats, Part, Say, Seeded, compared, merged, parts_of, rows_of
 from pixelis.eval.process import process_scores, task_statistics
 from pixelis.eval.running import evaluate_model
@@ -40,6 +39,8 @@ Rows = list[dict[str, Any]]
 COVERAGE = 0.889
 """At which errors are compared (tab:risk_coverage)."""
 RESAMPLES = 2000
+WHOLE = {"canary": {"items": 0}}
+"""Canary questions stop a deployment; in a comparison every variant lives its whole stream, a falling one too."""
 
 
 class TtrlVariant(Seeded):
@@ -87,7 +88,7 @@ class Runs(NamedTuple):
         )
 
     def settings(self, part: Part[TtrlVariant]) -> TtrlConfig:
-        change = {**part.variant.change, "seed": part.seed, "name": part.name, "greedy": True}
+        change = {**part.variant.change, "seed": part.seed, "name": part.name, "greedy": True, **WHOLE}
         return TtrlConfig.model_validate(merged(self.base.model_dump(mode="json"), change))
 
     def rows(self, part: Part[TtrlVariant]) -> Rows:
@@ -141,13 +142,11 @@ def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
     runs.say(f"{part.name}: the stream")
     settings = runs.settings(part)
     stream = runs.stream("dev", runs.config.stream_items, course=part.variant.course)
-    report = adapt(
+    adapt(
         settings, stream.items(), runs.work / part.name / "stream", show=show,
         keys=runs.keys() if runs.keys and settings.neighbours else None,
         dev_cal=stream_of(runs.config.families, split="dev-cal", limit=settings.calibration.items).items,
     )  # fmt: skip
-    if report.stopped:
-        raise ConfigError(f"{part.name}: {report.stopped}")
 
 
 def matched(runs: Runs, done: Sequence[Part[TtrlVariant]]) -> int:
@@ -191,7 +190,7 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
         )  # fmt: skip
     runs.say(f"{part.name}: held-out, by vote")
     shared = {"policy": policy, "learn": False, "seed": part.seed, "neighbours": 0, "tools": settings.tools}
-    voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), {**shared, "name": part.name}))
+    voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), {**shared, "name": part.name, **WHOLE}))
     frozen = [runs.work / name / "stream" / CALIBRATION for name in (f"{runs.config.none}-{part.seed}", part.name)]
     for path in frozen:  # thresholds are those of the policy at the start, whoever is asked
         if path.exists() and not (folder / "voted" / CALIBRATION).exists():
