@@ -217,8 +217,9 @@ def decide(
     said = [*answers, *(answer.casefold() for answer, _ in outside)]
     weighed = np.append(kept, [weight for _, weight in outside])
     voted = consensus(
-        said, weighed, delta=settings.delta, conformal_threshold=threshold, max_entropy=settings.max_entropy
-    )
+        said, weighed, delta=settings.delta, conformal_threshold=threshold, max_entropy=settings.max_entropy,
+        rollouts=len(group),
+    )  # fmt: skip
     successful = [a is not None and a == voted.answer for a in answers]
     nothing = np.zeros(len(group))
     star = choose_exemplar(

@@ -337,7 +337,7 @@ def why_not(config: TtrlConfig, one: Heard) -> str:
         return "one rollout is no vote"
     if not vote.teaches:
         mixed = f"answers too mixed: entropy {vote.entropy:.2f}, want under {config.vote.max_entropy:g}"
-        return vote.reason or mixed
+        return vote.reason or (mixed if not vote.low_entropy else f"most rollouts say {vote.majority!r}")
     return "" if one.decision.exemplar.rollout is not None else "no rollout gave the answer"
 
 
