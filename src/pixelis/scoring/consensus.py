@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import fsum
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -112,6 +113,8 @@ class Decision(NamedTuple):
     flips: tuple[Flip, ...]
     """Single weights that would have changed the answer, the smallest change first."""
     pooled: Literal["dawid-skene", "agreement", "mixed", "none"]
+    total: float
+    """All weight that was voted with, from outside too: what shares are of."""
 
     @property
     def answer(self) -> str | None:
@@ -240,7 +243,8 @@ def decide(
     )  # fmt: skip
     flips = tuple(flip for flip in single_flips(said, weighed) if flip.rollout < len(group))
     sources = sorted(set(by)) or ["none"]
-    return Decision(ballots, voted, star, alike, flips, sources[0] if len(sources) == 1 else "mixed")
+    total = fsum(weight for answer, weight in zip(said, weighed.tolist(), strict=True) if answer is not None)
+    return Decision(ballots, voted, star, alike, flips, sources[0] if len(sources) == 1 else "mixed", total)
 
 
 def fidelities(chains: Sequence[Sequence[Step]], answers: Sequence[str | None], groups: Sequence[int]) -> Floats:
@@ -285,6 +289,7 @@ def record_of(decision: Decision) -> dict[str, Any]:
     return {
         "answer": decision.answer,
         "share": decision.confidence,
+        "total": decision.total,
         "margin": vote.margin,
         "accepted": vote.accepted,
         "teaches": vote.teaches,
