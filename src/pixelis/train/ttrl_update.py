@@ -22,6 +22,7 @@ from pixelis.equations.ema import ema, ema_parameters
 from pixelis.equations.kl import drift_allowed, per_token_kl
 from pixelis.equations.pid import DEFAULT, PAPER, Pid, pid_step
 from pixelis.equations.ttrl import ttrl_loss
+from pixelis.errors import TraceError
 from pixelis.policy.checkpoint import Loaded
 from pixelis.policy.ledger import Ledger, Place
 from pixelis.policy.model import Policy
@@ -120,21 +121,34 @@ class Updated(NamedTuple):
     """The weight that the KL term had."""
     refused: str
     """Why the weights are as they were; empty where the step was taken."""
+    gap: float
+    """The largest distance between a sampled and a recomputed log-probability."""
+    kls: np.ndarray
+    """(n,) KL to π_EMA of each rollout, summed over its sampled tokens."""
+    tokens: np.ndarray
+    """(n,) how many those are."""
 
 
 def update(config: TtrlConfig, learner: Learner, lesson: Lesson) -> Updated:
-    """One step on some rollouts; the EMA and the controller move too, also where every query abstained."""
+    """One step on some rollouts; the EMA and the controller move too, also where every query abstained.
+
+    Then the KL alone is followed, by a plain gradient step: AdamW's moments hold what accepted queries taught and would
+    go on moving the policy in their direction, though m(q) = 0.
+    """
     policy, optimizer = learner.policy, learner.optimizer
     parts = parts_of(lesson.ledgers, policy, config.batch_tokens)
     tokens = max(1, sum(len(part.at) for part in parts))
     before = {name: value.clone() for name, value in tensors_of(learner).items()}
     beta = learner.pid.beta
     optimizer.zero_grad(set_to_none=True)
-    kl_sum = entropy = 0.0
+    entropy = gap = 0.0
+    kls, counts = np.zeros(len(lesson.ledgers)), np.zeros(len(lesson.ledgers), dtype=np.int64)
     anchor = learner.average if config.anchored else learner.start
     for part in parts:
         logits = open_logits(config, policy, part)
-        own = logits.log_softmax(-1).gather(1, part.targets[:, None])[:, 0]
+        logs = logits.log_softmax(-1)
+        own = logs.gather(1, part.targets[:, None])[:, 0]
+        gap = max(gap, float((own.detach() - part.sampled).abs().max()) if len(own) else 0.0)
         with torch.no_grad():
             reference = open_logits(config, anchor, part)
         kl = per_token_kl(logits, reference)
@@ -142,7 +156,6 @@ def update(config: TtrlConfig, learner: Learner, lesson: Lesson) -> Updated:
         weights = torch.from_numpy(lesson.advantages[numbers]).to(own)
         masks = torch.from_numpy(lesson.masks[numbers].astype(np.float32)).to(own)
         mask = rows_of(torch.ones_like(own), part.counts)
-        logs = logits.log_softmax(-1)
         nats = -(logs.exp() * logs).sum(-1)  # (n,)
         if config.objective == "entropy":
             learnt = rows_of(nats, part.counts).sum(1) * masks
@@ -152,24 +165,49 @@ def update(config: TtrlConfig, learner: Learner, lesson: Lesson) -> Updated:
             loss = loss * len(numbers) / len(lesson.ledgers)
         (loss + beta * kl.sum() / tokens).backward()
         entropy += float(nats.detach().sum())
-        kl_sum += float(kl.detach().sum())
+        kls[numbers] = [float(each.sum()) for each in kl.detach().split(list(part.counts))]
+        counts[numbers] = part.counts
+    if gap > config.ledger_tolerance:
+        optimizer.zero_grad(set_to_none=True)
+        raise TraceError(
+            f"a sampled log-probability lies {gap:.2g} nats from the recomputed one: the update does not read what the "
+            "rollout read"
+        )
     norm = float(torch.nn.utils.clip_grad_norm_(trained(policy).values(), config.grad_norm))
-    kl_mean = kl_sum / tokens
-    refused = "" if math.isfinite(norm) and math.isfinite(kl_mean) else "the loss is not a number"
-    drift = math.nan
-    if not refused:
-        optimizer.step()
+    kl_mean = float(kls.sum()) / tokens
+    refused, drift = "", math.nan
+    if not (math.isfinite(norm) and math.isfinite(kl_mean)):
+        refused = "the loss is not a number"
+    elif kl_mean > config.kl.most:
+        refused = f"KL to its average is {kl_mean:.3f}, over {config.kl.most:g}"
+    else:
+        if lesson.masks.any():
+            optimizer.step()
+        else:
+            step_plainly(policy, config.lr)
         drift = drift_of(config, policy, learner.start, parts, tokens)
-        limit = math.inf if config.guard is None else config.guard
-        if not drift_allowed(drift, limit=limit):
-            refused = f"KL to the start would be {drift:.3f}, over {limit:g}"
-    if refused:
+    limit = math.inf if config.guard is None else config.guard
+    if refused or not drift_allowed(drift, limit=limit):
+        after = {name: value.clone() for name, value in tensors_of(learner).items()}
         lay(learner, before)
-        drift = drift_of(config, policy, learner.start, parts, tokens)
+        stood = drift_of(config, policy, learner.start, parts, tokens)
+        if not refused and drift < stood:  # it was over the limit already, and this step leads back
+            lay(learner, after)
+        else:
+            refused = refused or f"KL to the start would be {drift:.3f}, over {limit:g}"
+            drift = stood
     optimizer.zero_grad(set_to_none=True)
     move_average(learner, config.rho)
     learner.pid = heard(config, learner.pid, kl_mean)
-    return Updated(kl_mean, drift, entropy / tokens, beta, refused)
+    return Updated(kl_mean, drift, entropy / tokens, beta, refused, gap, kls, counts)
+
+
+@torch.no_grad()
+def step_plainly(policy: Policy, lr: float) -> None:
+    """θ ← θ − lr·∇: a step that leaves the optimizer's moments as they are."""
+    for value in trained(policy).values():
+        if value.grad is not None:
+            value.sub_(value.grad, alpha=lr)
 
 
 def open_logits(config: TtrlConfig, policy: Policy, part: Part) -> Tensor:
