@@ -174,9 +174,7 @@ def test_accuracy_weighs_classes_by_how_often_they_occur():
 
 def test_pseudo_counts_by_hand():
     """All truths are 0 from the start and stay there, so that the counts are those of the labels themselves."""
-    found = dawid_skene(
-        [[0, 1]] * 8, n_classes=2, epsilon=1e-9, pseudo=(2.0, 1.0), majority=[0] * 8, max_iterations=1
-    )
+    found = dawid_skene([[0, 1]] * 8, n_classes=2, epsilon=1e-9, pseudo=(2.0, 1.0), majority=[0] * 8, max_iterations=1)
     # first E-step: prior (1, 1e-9 / 8), likelihoods of "0 and 1" equal under both: the truth is 0
     # the first said 0 eight times: (8 + 2) / (8 + 3); the second never: 2 / 11; of class 1 both keep 2 / 3
     assert found.confusion[:, 0, 0] == pytest.approx([10 / 11, 2 / 11])

@@ -119,7 +119,7 @@ def test_where_all_abstain_only_the_average_moves(lessons):
 
 
 def test_abstention_after_learning_leaves_the_moments_alone(lessons):
-    """AdamW would go on in the direction of the accepted query, by 1e-3 in every weight; the KL alone has little to say."""
+    """AdamW would go on in the direction of the accepted query, by 1e-3 in every weight; the KL alone says little."""
     config = loose()
     learner = begin(config, load_checkpoint("nano-sft"))
     update(config, learner, lessons[0])

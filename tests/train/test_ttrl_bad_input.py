@@ -21,10 +21,12 @@ from pixelis.retrieval.memory_item import Draft, MemoryItem
 from pixelis.rollout.episode import Rollout
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.trace.running import Plan, run_plan
+from pixelis.train import ttrl
 from pixelis.train.adaptation import LEDGER, read_rows
 from pixelis.train.recollection import Recollection
 from pixelis.train.ttrl import adapt, variety, with_flips
 from pixelis.train.ttrl_config import TtrlConfig
+from pixelis.train.worth import worth_of
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +103,26 @@ def test_wrong_answers_in_the_memory_do_not_vote_unless_they_are_asked_to(items,
     assert found["poisoned"]["weights"] == found["clean"]["weights"]
     assert "wrong" not in found["poisoned"]["vote"]["scores"]
     assert "wrong" in found["asked"]["vote"]["scores"]
+
+
+def test_the_exemplar_is_chosen_by_z_scores_of_what_is_remembered(items, keys, tmp_path, monkeypatch):
+    """Items of a memory have curiosities 0, 0.1, 0.2, 0.3 and one coherence; an empty one tells nothing apart."""
+    told, real = [], ttrl.decide
+
+    def heard(group, *given, curiosity, coherence, **others):
+        told.append((curiosity, coherence))
+        return real(group, *given, curiosity=curiosity, coherence=coherence, **others)
+
+    raw = []
+    monkeypatch.setattr(ttrl, "decide", heard)
+    monkeypatch.setattr(ttrl, "worth_of", lambda *a, **k: raw.append(worth_of(*a, **k)) or raw[-1])
+    memory = memory_at(tmp_path / "memory", keys, ["a"] * 4)
+    for name, changes in (("empty", {}), ("full", {"memory": str(memory)})):
+        adapt(settings(learn=False, **changes), items[:1], tmp_path / name, keys=keys)
+    assert told[0] == ([0.0, 0.0], [0.0, 0.0])
+    wanted = (raw[1].curiosity - 0.15) / np.sqrt(0.0125)  # variance (0.15² + 0.05²) / 2
+    assert told[1][0] == pytest.approx(np.nan_to_num(wanted).tolist())
+    assert told[1][1] == [0.0, 0.0]
 
 
 def test_neighbours_with_the_answer_of_the_query_are_left_out_where_that_is_the_stress(items, keys, tmp_path):

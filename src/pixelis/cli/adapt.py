@@ -167,7 +167,8 @@ def print_adapted(report: TtrlReport, out: Path) -> None:
     begun = {0.0: " (π_SFT)", None: ""}.get(report.start_kl, f" (itself {report.start_kl or 0.0:.3f} from π_SFT)")
     typer.echo(
         f"{report.queries} queries, {report.answered:.0f} % answered{right}; learnt from {report.accepted}, "
-        f"{report.refused} updates refused, drift {report.drift:.3f} from the start{begun}, {report.bytes / 1e6:.0f} MB of states and updates"
+        f"{report.refused} updates refused, drift {report.drift:.3f} from the start{begun}, "
+        f"{report.bytes / 1e6:.0f} MB of states and updates"
     )
     where = "" if out == WHERE else f" -o {out}"
     typer.echo(f"wrote {printable(report.policy)}; `pixelis adapt log{printable(where)}`, `show` and `revert`")

@@ -197,8 +197,11 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
             without_tools=not settings.tools,
         )  # fmt: skip
     runs.say(f"{part.name}: held-out, by vote")
-    shared = {"policy": policy, "learn": False, "seed": part.seed, "neighbours": 0, "tools": settings.tools}
-    voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), {**shared, "name": part.name, **WHOLE}))
+    shared = {
+        "policy": policy, "learn": False, "seed": part.seed, "neighbours": 0, "tools": settings.tools,
+        "name": part.name, **WHOLE,
+    }  # fmt: skip
+    voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), shared))
     frozen = [runs.work / name / "stream" / CALIBRATION for name in (f"{runs.config.none}-{part.seed}", part.name)]
     for path in frozen:  # thresholds are those of the policy at the start, whoever is asked
         if path.exists() and not (folder / "voted" / CALIBRATION).exists():

@@ -70,7 +70,7 @@ class VoteSettings(Config):
     least_reliability: float = Field(default=0.1, ge=0.0, le=1.0)
     """r_j counts as at least this: nobody is silenced by how others fared."""
     least_labels: int = Field(default=5, ge=2)
-    """Queries of the window, this one included, in which a tool sequence must have answered; seldomer, r_j is agreement."""
+    """Queries of the window, this one included, that a tool sequence must have answered; of fewer, r_j is agreement."""
     alpha: float = 1.0
     """Exponent of Cal_j."""
     eta: float = 0.5

@@ -97,9 +97,7 @@ def over_baseline(config: TtrlConfig, state: Standing, one: Heard, value: float)
     returns = rollout_return(
         agrees, decision.similarity, one.penalties, kappa=config.kappa, lambda_pen=config.lambda_pen
     )
-    moved = baseline_step(
-        state.baseline, returns=returns, value=value, kind=config.baseline, rho=config.rho_baseline
-    )
+    moved = baseline_step(state.baseline, returns=returns, value=value, kind=config.baseline, rho=config.rho_baseline)
     before = moved if state.baseline.value is None else state.baseline
     state.baseline = moved
     return advantage(returns, baseline=before.value or 0.0, value=1.0)

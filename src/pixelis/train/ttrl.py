@@ -279,7 +279,8 @@ def settle(
             **scores_of(config, one, [trace.answer for trace in traces]),
             "calls": float(np.mean([len(trace.steps) for trace in traces])), "variety": variety(one),
             **taught.told[k], "neighbours": [[n.row, n.similarity] for n in one.near],
-            **measured(done), "kl_query": kl_of(done, taught.owners, k), "refused": done.refused if done else "", "leak": one.leak,
+            **measured(done), "kl_query": kl_of(done, taught.owners, k), "refused": done.refused if done else "",
+            "leak": one.leak,
             "memory": recollection.memory.watermark, "remembered": entered,
             "labels": labelled([(">".join(b.tools), b.answer) for b in one.decision.ballots])
             if config.vote.reliability else {},

@@ -135,17 +135,57 @@ def update(config: TtrlConfig, learner: Learner, lesson: Lesson) -> Updated:
     Then the KL alone is followed, by a plain gradient step: AdamW's moments hold what accepted queries taught and would
     go on moving the policy in their direction, though m(q) = 0.
     """
-    policy, optimizer = learner.policy, learner.optimizer
+    policy, optimizer, beta = learner.policy, learner.optimizer, learner.pid.beta
     parts = parts_of(lesson.ledgers, policy, config.batch_tokens)
-    tokens = max(1, sum(len(part.at) for part in parts))
     before = {name: value.clone() for name, value in tensors_of(learner).items()}
-    beta = learner.pid.beta
     optimizer.zero_grad(set_to_none=True)
-    entropy = gap = 0.0
-    kls, counts = np.zeros(len(lesson.ledgers)), np.zeros(len(lesson.ledgers), dtype=np.int64)
+    read = gradients(config, learner, lesson, parts)
+    if read.gap > config.ledger_tolerance:
+        optimizer.zero_grad(set_to_none=True)
+        raise TraceError(
+            f"a sampled log-probability lies {read.gap:.2g} nats from the recomputed one: the update does not read "
+            "what the rollout read"
+        )
+    norm = float(torch.nn.utils.clip_grad_norm_(trained(policy).values(), config.grad_norm))
+    tokens = max(1, int(read.tokens.sum()))
+    kl = float(read.kls.sum()) / tokens
+    refused = ""
+    if not (math.isfinite(norm) and math.isfinite(kl)):
+        refused = "the loss is not a number"
+    elif kl > config.kl.most:
+        refused = f"KL to its average is {kl:.3f}, over {config.kl.most:g}"
+    elif lesson.masks.any():
+        optimizer.step()
+    else:
+        step_plainly(policy, config.lr)
+    optimizer.zero_grad(set_to_none=True)
+    drift = drift_of(config, policy, learner.start, parts, tokens)
+    limit = math.inf if config.guard is None else config.guard
+    if not refused and not drift_allowed(drift, limit=limit):
+        refused, drift = guarded(config, learner, before, parts, drift=drift, limit=limit)
+    move_average(learner, config.rho)
+    learner.pid = heard(config, learner.pid, kl)
+    return Updated(kl, drift, read.entropy / tokens, beta, refused, read.gap, read.kls, read.tokens)
+
+
+class Read(NamedTuple):
+    """What the policy makes of the rollouts before the step; `Updated` says what its fields are."""
+
+    kls: np.ndarray
+    tokens: np.ndarray
+    entropy: float
+    """Summed over the tokens."""
+    gap: float
+
+
+def gradients(config: TtrlConfig, learner: Learner, lesson: Lesson, parts: Sequence[Part]) -> Read:
+    """Read the rollouts part by part, and leave the gradients of the loss in the policy."""
+    tokens = max(1, sum(len(part.at) for part in parts))
     anchor = learner.average if config.anchored else learner.start
+    kls, counts = np.zeros(len(lesson.ledgers)), np.zeros(len(lesson.ledgers), dtype=np.int64)
+    entropy = gap = 0.0
     for part in parts:
-        logits = open_logits(config, policy, part)
+        logits = open_logits(config, learner.policy, part)
         logs = logits.log_softmax(-1)
         own = logs.gather(1, part.targets[:, None])[:, 0]
         gap = max(gap, float((own.detach() - part.sampled).abs().max()) if len(own) else 0.0)
@@ -163,43 +203,31 @@ def update(config: TtrlConfig, learner: Learner, lesson: Lesson) -> Updated:
         else:
             loss = ttrl_loss(rows_of(own, part.counts), mask, weights, masks, own.new_zeros(()), beta=0.0)
             loss = loss * len(numbers) / len(lesson.ledgers)
-        (loss + beta * kl.sum() / tokens).backward()
+        (loss + learner.pid.beta * kl.sum() / tokens).backward()
         entropy += float(nats.detach().sum())
         kls[numbers] = [float(each.sum()) for each in kl.detach().split(list(part.counts))]
         counts[numbers] = part.counts
-    if gap > config.ledger_tolerance:
-        optimizer.zero_grad(set_to_none=True)
-        raise TraceError(
-            f"a sampled log-probability lies {gap:.2g} nats from the recomputed one: the update does not read what the "
-            "rollout read"
-        )
-    norm = float(torch.nn.utils.clip_grad_norm_(trained(policy).values(), config.grad_norm))
-    kl_mean = float(kls.sum()) / tokens
-    refused, drift = "", math.nan
-    if not (math.isfinite(norm) and math.isfinite(kl_mean)):
-        refused = "the loss is not a number"
-    elif kl_mean > config.kl.most:
-        refused = f"KL to its average is {kl_mean:.3f}, over {config.kl.most:g}"
-    else:
-        if lesson.masks.any():
-            optimizer.step()
-        else:
-            step_plainly(policy, config.lr)
-        drift = drift_of(config, policy, learner.start, parts, tokens)
-    limit = math.inf if config.guard is None else config.guard
-    if refused or not drift_allowed(drift, limit=limit):
-        after = {name: value.clone() for name, value in tensors_of(learner).items()}
-        lay(learner, before)
-        stood = drift_of(config, policy, learner.start, parts, tokens)
-        if not refused and drift < stood:  # it was over the limit already, and this step leads back
-            lay(learner, after)
-        else:
-            refused = refused or f"KL to the start would be {drift:.3f}, over {limit:g}"
-            drift = stood
-    optimizer.zero_grad(set_to_none=True)
-    move_average(learner, config.rho)
-    learner.pid = heard(config, learner.pid, kl_mean)
-    return Updated(kl_mean, drift, entropy / tokens, beta, refused, gap, kls, counts)
+    return Read(kls, counts, entropy, gap)
+
+
+def guarded(
+    config: TtrlConfig,
+    learner: Learner,
+    before: dict[str, Tensor],
+    parts: Sequence[Part],
+    *,
+    drift: float,
+    limit: float,
+) -> tuple[str, float]:
+    """A step beyond the guard is taken back, unless the policy was farther away before it. Why not, and the drift."""
+    tokens = max(1, sum(len(part.at) for part in parts))
+    after = {name: value.clone() for name, value in tensors_of(learner).items()}
+    lay(learner, before)
+    stood = drift_of(config, learner.policy, learner.start, parts, tokens)
+    if drift < stood:  # what the guard is for is the way out, not the way back
+        lay(learner, after)
+        return "", drift
+    return f"KL to the start would be {drift:.3f}, over {limit:g}", stood
 
 
 @torch.no_grad()
