@@ -104,8 +104,8 @@ class TtrlConfig(Config):
     """Of AdamW. Larger, a weight whose gradient is nothing but rounding stays where it is."""
     grad_norm: float = Field(default=1.0, gt=0.0)
     ledger_tolerance: float = Field(default=1e-3, gt=0.0)
-    """How far sampled and recomputed log-probabilities may lie apart. Rounding came to 4e-5 in 24 queries of nano; another
-    policy than the one that sampled lies whole nats away."""
+    """How far sampled and recomputed log-probabilities may lie apart. Rounding came to 4e-5 in 24 queries of nano;
+    a policy other than the one that sampled lies whole nats away."""
     lora: LoraSettings | None = None
     temperature: float = Field(default=1.0, gt=0.0)
     limits: Limits = Limits()
