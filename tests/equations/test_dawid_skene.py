@@ -170,3 +170,21 @@ def test_accuracy_weighs_classes_by_how_often_they_occur():
     assert found.accuracy[0] > 0.95
     assert found.accuracy[2] < 0.05
     np.testing.assert_allclose(found.accuracy, [found.confusion[j].diagonal() @ found.prior for j in range(3)])
+
+
+def test_pseudo_counts_by_hand():
+    """All truths are 0 from the start and stay there, so that the counts are those of the labels themselves."""
+    found = dawid_skene([[0, 1]] * 8, n_classes=2, epsilon=1e-9, pseudo=(2.0, 1.0), majority=[0] * 8, max_iterations=1)
+    # first E-step: prior (1, 1e-9 / 8), likelihoods of "0 and 1" equal under both: the truth is 0
+    # the first said 0 eight times: (8 + 2) / (8 + 3); the second never: 2 / 11; of class 1 both keep 2 / 3
+    assert found.confusion[:, 0, 0] == pytest.approx([10 / 11, 2 / 11])
+    assert found.confusion[:, 1, 1] == pytest.approx([2 / 3, 2 / 3], abs=1e-6)
+    assert found.reliability == pytest.approx([(10 / 11 + 2 / 3) / 2, (2 / 11 + 2 / 3) / 2], abs=1e-6)
+
+
+def test_with_pseudo_counts_a_few_labels_make_no_reliability_of_zero_or_one():
+    labels = [[1, 0, 0], [0, 1, -1]]
+    assert dawid_skene(labels, n_classes=2).accuracy[:2] == pytest.approx([0.0, 1.0], abs=1e-3)
+    found = dawid_skene(labels, n_classes=2, pseudo=(2.0, 1.0), majority=[0, 0])
+    # either was right once and wrong once: near (1 + 2) / (2 + 3) of class 0, near 2 / 3 of class 1
+    assert found.reliability[:2] == pytest.approx([(3 / 5 + 2 / 3) / 2] * 2, abs=0.02)

@@ -10,6 +10,7 @@ from pixelis.equations.ttrl import (
     neighbourhood_value,
     normalise_advantages,
     rollout_return,
+    standardised,
     summary_statistics,
     trace_value,
     ttrl_loss,
@@ -34,7 +35,15 @@ def test_constant_summaries_have_value_one_half():
     assert trace_value([0.3, 9.0], [1.0, 5.0], statistics) == pytest.approx([0.5, 0.5])
     # seven times 0.1 has a mean beside 0.1 and a spread of 1e-17, which must not become a z-score
     assert trace_value([0.1], [0.1], summary_statistics([0.1] * 7, [0.1] * 7)) == pytest.approx([0.5])
-    assert summary_statistics([], []) == Summaries(0.0, 1.0, 0.0, 1.0)
+    # nothing to compare with: a raw number is no z-score
+    assert summary_statistics([], []) == Summaries(0.0, 0.0, 0.0, 0.0)
+    assert trace_value([3.7], [2.0], summary_statistics([], [])) == pytest.approx([0.5])
+
+
+def test_curiosity_and_coherence_are_added_as_z_scores_of_the_memory():
+    cur, coh = standardised([0.7, np.nan], [2.0, -1.0], STANDARD)
+    assert cur == pytest.approx([1.0, 0.0])  # (0.7 - 0.5) / 0.2
+    assert coh == pytest.approx([2.0, -1.0])
 
 
 def test_the_neighbourhoods_value_is_a_mean_and_one_half_without_neighbours():
@@ -45,8 +54,8 @@ def test_the_neighbourhoods_value_is_a_mean_and_one_half_without_neighbours():
 def test_the_baseline_follows_returns_by_default_and_the_value_when_literal():
     start = baseline_step(Baseline(), returns=[1.0, 2.0], value=0.4)
     assert start.value == pytest.approx(1.5)
-    # 0.99 x 1.5 + 0.01 x 0.5 = 1.49
-    assert baseline_step(start, returns=[0.5], value=0.4).value == pytest.approx(1.49)
+    # 0.9 x 1.5 + 0.1 x 0.5 = 1.4
+    assert baseline_step(start, returns=[0.5], value=0.4).value == pytest.approx(1.4)
     literal = baseline_step(Baseline(), returns=[1.0], value=0.4, kind="literal")
     assert literal.value == pytest.approx(0.4)
     assert baseline_step(literal, returns=[1.0], value=0.6, kind="literal", rho=0.5).value == pytest.approx(0.5)
@@ -92,6 +101,12 @@ def test_advantages_without_spread_are_zeros():
     assert normalise_advantages([0.0, 0.0]) == pytest.approx([0.0, 0.0])
     assert normalise_advantages([5.0, 5.0], centre=True) == pytest.approx([0.0, 0.0])
     assert normalise_advantages([]).shape == (0,)
+
+
+def test_returns_that_hardly_differ_are_not_blown_up():
+    # rms 0.01 divides as 0.1
+    assert normalise_advantages([0.01, -0.01]) == pytest.approx([0.1, -0.1])
+    assert normalise_advantages([0.01, -0.01], floor=0.005) == pytest.approx([1.0, -1.0])
 
 
 def loss_of(logprobs, mask, advantages, m, *, kl=0.1, beta=0.5):

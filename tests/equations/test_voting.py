@@ -97,13 +97,27 @@ def test_entropy_gate_passes_seven_of_eight_and_stops_six_of_eight():
     assert not consensus(["A"] * 6 + ["B"] * 2, np.ones(8)).teaches
 
 
-def test_near_duplicates_do_not_lower_the_entropy_by_repetition():
-    # seven rollouts say A, but they are one chain: one vote against one, entropy ln 2 / ln 2
-    weights = one_vote_each(np.full(8, 0.5), [0] * 7 + [7])
+def test_equal_chains_are_one_vote_and_yet_seven_of_eight_agree():
+    # seven rollouts say A by one chain: one vote against one where the answer is chosen, 7 of 8 at the gate
+    weights = one_vote_each(np.array([0.5] * 7 + [0.4]), [0] * 7 + [7])
     ours = consensus(["A"] * 7 + ["B"], weights)
-    assert ours.entropy == pytest.approx(1.0)
-    assert not ours.low_entropy
-    assert ours.majority == "A"
+    assert ours.scores == pytest.approx({"A": 5 / 9, "B": 4 / 9})
+    assert ours.entropy == pytest.approx(0.181188, abs=1e-6)
+    assert ours.teaches
+
+
+def test_nothing_is_learnt_where_most_rollouts_say_something_else():
+    ours = consensus(["A"] * 7 + ["B"], [0.01] * 7 + [0.9])
+    assert (ours.answer, ours.majority, ours.accepted, ours.low_entropy) == ("B", "A", True, True)
+    assert not ours.most_frequent
+    assert not ours.teaches
+
+
+def test_answers_from_outside_are_no_agreement_of_the_rollouts():
+    # of two rollouts each has its own answer; what memory adds to A lowers no entropy
+    ours = consensus(["A", "B", "A", "A"], [0.5, 0.1, 0.5, 0.5], rollouts=2)
+    assert (ours.answer, ours.entropy) == ("A", 1.0)
+    assert consensus(["B", "B", "A"], [0.1, 0.1, 0.9], rollouts=2).majority == "B"
 
 
 def test_entropy_of_agreement_is_zero_and_of_all_different_one():

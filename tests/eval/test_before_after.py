@@ -14,8 +14,13 @@ def test_a_policy_that_may_not_learn_answers_as_before_and_one_that_learns_leave
     found = before_and_after(fixed, tmp_path / "fixed", shift="lighting:3", queries=1, held=2)
     assert found.held == 4  # two families
     assert found.before == found.after
-    learning = fixed.model_copy(update={"learn": True, "lr": 1e-3})
+    sure = fixed.vote.model_copy(update={"delta": 0.0, "max_entropy": 1.1})
+    learning = fixed.model_copy(update={"learn": True, "lr": 1e-3, "samples": 3, "vote": sure})
     found = before_and_after(learning, tmp_path / "run", shift="lighting:3", queries=1, held=1)
     rows = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
     assert len(rows) == found.report.queries == 2
     assert all("lighting" in row["shift"] for row in rows)
+    # something is taught, and the policy that is asked afterwards is another one
+    assert any(row["learnt"] and abs(row["positive"] - 0.5) < 0.5 for row in rows)
+    assert found.report.drift > 0.0
+    assert found.report.start_kl == 0.0  # nano-sft is π_SFT

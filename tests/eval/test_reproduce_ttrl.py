@@ -30,7 +30,8 @@ def row(query, *, score=1.0, learnt=True, kl=0.1, margin=1.0, majority=1.0, answ
     ballots = [{"answer": "a", "weight": 0.5}, {"answer": "a", "weight": 0.5}, {"answer": "b", "weight": 0.0}]
     return {
         "query": query, "family": family, "score": score, "sampled": score, "greedy": score, "majority": majority,
-        "learnt": learnt, "answered": answered, "kl": kl, "drift": kl, "refused": "", "variety": 0.5,
+        "learnt": learnt, "answered": answered, "kl": kl, "kl_query": kl, "drift": kl, "refused": "", "variety": 0.5,
+        "updates": query,
         "vote": {"margin": margin, "majority": "a", "ballots": ballots}, **changes,
     }  # fmt: skip
 
@@ -41,6 +42,19 @@ def test_the_policy_is_taken_after_the_row_that_spends_the_budget():
     assert row_at(rows, 2) == 4
     assert row_at(rows, 0) == 0
     assert row_at(rows, 3) == 4  # it never learnt from so many: its own end
+
+
+def test_a_batch_that_would_overshoot_the_budget_is_not_taken():
+    """Batches of two that are learnt from by 2, 1 and 2 queries: 2, 3 and 5 in all."""
+    learnt = [True, True, False, True, True, True]
+    rows = [row(k, learnt=own, until=2 * -(-k // 2)) for k, own in enumerate(learnt, start=1)]
+    assert [row_at(rows, budget) for budget in range(7)] == [0, 0, 2, 4, 4, 6, 6]
+
+
+def test_an_update_that_was_refused_counts_once_however_many_queries_it_had():
+    rows = [row(k, updates=-(-k // 2), refused="too far" if k <= 4 else "") for k in range(1, 7)]
+    assert acceptance([rows])["refused"] == 2
+    assert acceptance([rows, rows])["refused"] == 4
 
 
 def test_acceptance_and_drift_by_hand():
@@ -66,7 +80,9 @@ def test_risk_by_margin_and_by_the_share_of_a_majority():
 
 
 def test_families_are_told_apart():
-    found = families([[row(1), row(2, family="space", score=0.0, learnt=False)]])
+    # one batch, one KL; but each query has its own
+    found = families([[row(1, kl_query=0.3), row(2, family="space", score=0.0, learnt=False)]])
+    assert (found["search"]["kl_p95"], found["space"]["kl_p95"]) == (0.3, 0.1)
     assert found["search"]["accepted_per_1k"] == 1000.0
     assert found["space"]["voted"] == 0.0
 
@@ -119,7 +135,7 @@ def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_pa
     found = reproduce_ttrl(config, work, tmp_path / "out")
     assert found["left"] == []
     none, ours, hard = found["rows"]
-    assert ours["budget"] == 2
+    assert (ours["budget"], ours["spent"], none["spent"]) == (2, [2], [0])
     assert ours["held_out"]["greedy"]["over_none"] == 100.0
     assert ours["held_out"]["greedy"]["p"] == pytest.approx(2 / 2**8)
     assert hard["held_out"]["voted"]["mean"] == 50.0
@@ -128,6 +144,26 @@ def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_pa
     for name in ("risk_coverage.svg", "kl.svg", "accuracy.svg"):
         assert (tmp_path / "out" / name).stat().st_size > 5_000
     assert json.loads((tmp_path / "out" / "table.json").read_text())["budget"] == 2
+
+
+def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configuration(tmp_path):
+    """Real rollouts of the shipped policy; canary questions, which the shipped configuration wants, are not asked."""
+    given = load_config(ReproduceTtrlConfig, ROOT / "configs" / "nano" / "reproduce_ttrl.yaml", [])
+    config = given.model_copy(update={"families": ("search", "choice"), "stream_items": 1, "held_items": 1})
+    short = {"samples": 2, "neighbours": 0, "workers": 1, "calibration": {"items": 1}, "limits": {"steps": 3}}
+    base = load_config(TtrlConfig, ROOT / given.ttrl, [])
+    assert base.canary.items > 0
+    base = TtrlConfig.model_validate(merged(base.model_dump(mode="json"), short))
+    runs = module.Runs(config, base, tmp_path, None, lambda words: None)
+    part = Part(next(variant for variant in config.variants if variant.name == "ours"), 0)
+    module.live(runs, part, lambda row, total: None)
+    assert [row["family"] for row in runs.rows(part)] == ["search", "choice"]
+    budget = module.matched(runs, [part])
+    module.examine(runs, part, budget, lambda row, total: None)
+    folder = module.held(runs, part, budget)
+    assert module.finished(folder)
+    assert len(module.read_rows(folder / "voted" / "ledger.jsonl")) == 2
+    assert not (tmp_path / part.name / "stream" / "canary.jsonl").exists()
 
 
 def test_a_stream_that_is_not_finished_is_left_over(tmp_path):

@@ -25,6 +25,14 @@ def test_several_shifts_take_turns():
     assert shifts("steady", 2, shifts=[]) == ["", ""]
 
 
+def test_every_family_sees_every_shift():
+    two = {"split": "test", "limit": 2, "shifts": ["lighting:2", "noise:1"]}
+    own = [(m.item.family, m.item.shift.name) for m in stream_of(["search", "space"], **two).items()]
+    assert own == [("search", "lighting"), ("space", "noise"), ("search", "noise"), ("space", "lighting")]
+    three = stream_of(["search", "space", "choice"], **two)
+    assert [three.shift_of(k, 6) for k in (0, 3)] == ["lighting:2", "noise:1"]
+
+
 def test_tasks_take_turns_and_skipped_items_belong_to_somebody_else():
     both = stream_of(["search", "space"], split="test", limit=2)
     names = [made.item.family for made in both.items()]

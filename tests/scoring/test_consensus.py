@@ -115,6 +115,30 @@ def test_reliabilities_are_pooled_over_queries(rolled):
     assert decide(group).pooled == "agreement"
 
 
+def test_seven_that_agree_are_not_silenced_by_what_their_tools_did_once(rolled):
+    """Once SEG>PROP gave another answer than the others; now seven rollouts of it agree against one of SEG."""
+    window = Window()
+    window.add({"SEG>PROP": 1, "SEG": 0, "OCR": 0})
+    group = [rolled("blue", *looks_at("blue", LEFT)) for _ in range(7)] + [rolled("red", *looks_at("red"))]
+    seldom = decide(group, window=window)
+    assert seldom.pooled == "agreement"
+    assert seldom.ballots[0].reliability == pytest.approx(6.01 / 7.02)  # 6 of the 7 others say the same
+    assert seldom.ballots[7].reliability == 0.1  # 0.01 / 7.02, raised to the floor
+    assert seldom.answer == "blue"
+
+
+def test_a_tool_sequence_has_its_own_reliability_once_it_answered_often_enough(rolled):
+    window = Window()
+    for _ in range(4):
+        window.add({"SEG>PROP": 0, "OCR": 0})
+    group = [rolled("blue", *looks_at("blue", LEFT)), rolled("red", *looks_at("red"))]
+    decision = decide(group, window=window)
+    assert [b.reliability_by for b in decision.ballots] == ["dawid-skene", "agreement"]
+    assert decision.pooled == "mixed"
+    # five labels of class 0: near (5 + 2) / (5 + 3) of class 0 and 2 / 3 of class 1, which never was
+    assert decision.ballots[0].reliability == pytest.approx((7 / 8 + 2 / 3) / 2, abs=0.01)
+
+
 def test_a_window_forgets(rolled):
     window = Window(size=3)
     for _ in range(9):

@@ -21,10 +21,12 @@ from pixelis.retrieval.memory_item import Draft, MemoryItem
 from pixelis.rollout.episode import Rollout
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.trace.running import Plan, run_plan
+from pixelis.train import ttrl
 from pixelis.train.adaptation import LEDGER, read_rows
 from pixelis.train.recollection import Recollection
 from pixelis.train.ttrl import adapt, variety, with_flips
 from pixelis.train.ttrl_config import TtrlConfig
+from pixelis.train.worth import worth_of
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def items():
 def settings(**changes):
     given = {
         "samples": 2, "lr": 1e-3, "eps": 1e-5, "vote": {"delta": 0.0, "max_entropy": 1.1},
-        "limits": {"steps": 3, "total_tokens": 500}, "guard": 5.0, "workers": 1,
+        "limits": {"steps": 3, "total_tokens": 500}, "guard": 5.0, "workers": 1, "batch": 1,
     }  # fmt: skip
     return TtrlConfig.model_validate(given | changes)
 
@@ -96,10 +98,31 @@ def test_wrong_answers_in_the_memory_do_not_vote_unless_they_are_asked_to(items,
         adapt(config, items[:1], tmp_path / f"run-{name}", keys=keys)
         (found[name],) = read_rows(tmp_path / f"run-{name}" / LEDGER)
     assert len(found["clean"]["neighbours"]) == 4
-    assert found["clean"]["value"] == pytest.approx(0.45)  # the mean of 0.3, 0.4, 0.5, 0.6
+    # v of now, not the 0.3 to 0.6 that they came with: z of 0, 0.1, 0.2, 0.3 is symmetric, coherence has no spread
+    assert found["clean"]["value"] == pytest.approx(0.5)
     assert found["poisoned"]["weights"] == found["clean"]["weights"]
     assert "wrong" not in found["poisoned"]["vote"]["scores"]
     assert "wrong" in found["asked"]["vote"]["scores"]
+
+
+def test_the_exemplar_is_chosen_by_z_scores_of_what_is_remembered(items, keys, tmp_path, monkeypatch):
+    """Items of a memory have curiosities 0, 0.1, 0.2, 0.3 and one coherence; an empty one tells nothing apart."""
+    told, real = [], ttrl.decide
+
+    def heard(group, *given, curiosity, coherence, **others):
+        told.append((curiosity, coherence))
+        return real(group, *given, curiosity=curiosity, coherence=coherence, **others)
+
+    raw = []
+    monkeypatch.setattr(ttrl, "decide", heard)
+    monkeypatch.setattr(ttrl, "worth_of", lambda *a, **k: raw.append(worth_of(*a, **k)) or raw[-1])
+    memory = memory_at(tmp_path / "memory", keys, ["a"] * 4)
+    for name, changes in (("empty", {}), ("full", {"memory": str(memory)})):
+        adapt(settings(learn=False, **changes), items[:1], tmp_path / name, keys=keys)
+    assert told[0] == ([0.0, 0.0], [0.0, 0.0])
+    wanted = (raw[1].curiosity - 0.15) / np.sqrt(0.0125)  # variance (0.15² + 0.05²) / 2
+    assert told[1][0] == pytest.approx(np.nan_to_num(wanted).tolist())
+    assert told[1][1] == [0.0, 0.0]
 
 
 def test_neighbours_with_the_answer_of_the_query_are_left_out_where_that_is_the_stress(items, keys, tmp_path):
@@ -191,7 +214,40 @@ def test_evaluation_media_are_answered_and_neither_learnt_from_nor_remembered(it
     assert "evaluation media" in first["why"]
     assert first["vote"]["ballots"]
     assert (first["learnt"], first["remembered"], first["memory"]) == (False, False, 0)
+    assert (first["updates"], first["kl"]) == (0, None)  # not even the KL is taken on it
     assert second["leak"] == ""
+    assert second["updates"] == 1
+
+
+def test_without_encoders_the_very_same_evaluation_media_are_still_refused(items, keys, tmp_path):
+    mask = EvaluationMask.of([Item("test/1", medium=items[0].media[0])], keys.visual)
+    (tmp_path / "run").mkdir()
+    own = Recollection(settings(neighbours=0), tmp_path / "run", None, mask)
+    try:
+        assert "shows test/1, which is evaluation media" in own.leak(items[0])
+        assert own.leak(items[1]) == ""
+    finally:
+        own.close()
+
+
+def test_what_a_trace_is_worth_is_told_by_all_that_is_remembered_now(items, keys, tmp_path):
+    (tmp_path / "run").mkdir()
+    own = Recollection(settings(), tmp_path / "run", keys, None)
+    try:
+        own.rollback(0)
+        traces = [_trace(made) for made in items[:2]]
+        assert own.keep(traces[0], items[0], 7.0, 3.0)
+        (first,) = [SimpleNamespace(item=item) for _, item in own.memory.items()]
+        assert own.value([first]) == 0.5  # alone it is neither curious nor coherent
+        assert own.keep(traces[1], items[1], 9.0, 5.0)
+        # means 8 and 4, spreads 1 and 1: the first is sigmoid(-2), the second sigmoid(2)
+        both = [SimpleNamespace(item=item) for _, item in own.memory.items()]
+        assert [own.value([one]) for one in both] == pytest.approx([0.119203, 0.880797], abs=1e-6)
+        assert own.value([SimpleNamespace(item=both[0].item.model_copy(update={"curiosity": None}))]) == 0.5
+        own.rollback(1)
+        assert own.value([first]) == 0.5
+    finally:
+        own.close()
 
 
 def test_whoever_names_a_memory_that_is_none_sees_one_line(tmp_path):

@@ -18,7 +18,7 @@ def ballot(answer, weight, **changes):
 def row():
     """Weights 0.4 and 0.2 for Red, 0.3 for Blue, 0 for a near-duplicate: shares 2/3 and 1/3, margin 1/3."""
     vote = {
-        "answer": "Red", "share": 2 / 3, "margin": 1 / 3, "reason": "", "majority": "red",
+        "answer": "Red", "share": 2 / 3, "total": 0.9, "margin": 1 / 3, "reason": "", "majority": "red",
         "scores": {"red": 2 / 3, "blue": 1 / 3}, "conformal_set": ["red"], "exemplar": 0, "reliability_by": "agreement",
         "ballots": [
             ballot("Red", 0.4), ballot("Red", 0.2, entropy=math.log(2)), ballot("Blue", 0.3), ballot("Red", 0.0),
@@ -40,6 +40,9 @@ def test_every_term_of_every_rollout_is_there(row):
     assert first.terms == [("exp(−H)", 1.0), ("Cal", 0.8), ("VisFid", 0.5), ("r", 1.0)]
     assert second.terms[0] == ("exp(−H)", pytest.approx(0.5))
     assert first.share == pytest.approx(100 * 0.4 / 0.9)
+    row["vote"] |= {"total": 1.6, "ballots": [*row["vote"]["ballots"], ballot(None, 0.5)]}
+    # neighbours voted with 0.7; a rollout without an answer casts no vote, whatever it weighs
+    assert [b.share for b in ballots_of(row)] == pytest.approx([25.0, 12.5, 18.75, 0.0, 0.0])
     assert [b.won for b in (first, second, third)] == [True, True, False]
     assert merged.merged
     assert not first.merged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,7 +82,7 @@ def run(
     settings = load_config(TtrlConfig, config, [word for word in given if "=" in word])
     names = [word for word in given if "=" not in word]
     chosen = stream_of(names, split=split, limit=limit, shifts=shift or (), course=course)
-    keys = key_maker() if settings.neighbours or evaluation else None
+    keys = key_maker() if settings.neighbours or evaluation or settings.memory is not None else None
     mask = mask_of(settings, evaluation or [], keys)
     with board(len(chosen), quiet=as_json) as show:
         report = adapt(
@@ -163,9 +164,11 @@ def outcome(row: dict[str, Any]) -> str:
 
 def print_adapted(report: TtrlReport, out: Path) -> None:
     right = "" if report.accuracy is None else f"; {report.accuracy:.1f} % of the given answers are right"
+    begun = {0.0: " (π_SFT)", None: ""}.get(report.start_kl, f" (itself {report.start_kl or 0.0:.3f} from π_SFT)")
     typer.echo(
         f"{report.queries} queries, {report.answered:.0f} % answered{right}; learnt from {report.accepted}, "
-        f"{report.refused} updates refused, drift {report.drift:.3f}, {report.bytes / 1e6:.0f} MB of states and updates"
+        f"{report.refused} updates refused, drift {report.drift:.3f} from the start{begun}, "
+        f"{report.bytes / 1e6:.0f} MB of states and updates"
     )
     where = "" if out == WHERE else f" -o {out}"
     typer.echo(f"wrote {printable(report.policy)}; `pixelis adapt log{printable(where)}`, `show` and `revert`")
@@ -241,7 +244,7 @@ def print_row(row: dict[str, Any]) -> None:
         terms = [f"{ballot[key]:.2f}" for key in ("calibrated", "fidelity", "reliability")]
         table.add_row(
             str(number), printable(str(ballot["spelt"] or "–")), " ".join(ballot["tools"]),
-            f"{2.718281828 ** -ballot['entropy']:.2f}", *terms, f"{ballot['weight']:.3f}",
+            f"{math.exp(-ballot['entropy']):.2f}", *terms, f"{ballot['weight']:.3f}",
         )  # fmt: skip
     stdout().print(table)
     for sentence in sentences(row):

@@ -84,7 +84,7 @@ def adapt_briefly(model: str, out: Path) -> None:
 
     total = QUERIES * len(FAMILIES)
     stdout().print(f"\nNow {total} questions in another light ({SHIFT}), learnt from without their answers:")
-    settings = TtrlConfig(policy=model, name="demo", lr=5e-5, eps=1e-5, batch=4)  # as in configs/nano/ttrl.yaml
+    settings = TtrlConfig(policy=model, name="demo", lr=5e-5, eps=1e-5)  # as in configs/nano/ttrl.yaml
     try:
         keys = key_maker()
     except WeightsError:

@@ -1,7 +1,7 @@
 """Dawid and Skene's EM: how reliable is each annotator, when nobody knows the truth (sec:supp:voting-calib).
 
 An annotator is a rollout in the paper. One query per annotator cannot tell a good one from a bad one, so callers pool
-over a neighbourhood and a window of queries, with the chain signature as annotator; on a single query
+over a window of queries, with the chain signature as annotator, and give EM pseudo-counts; on a single query
 `rollout_reliability` falls back to agreement and says so.
 """
 
@@ -62,6 +62,8 @@ def dawid_skene(
     epsilon: float = 1e-2,
     tolerance: float = 1e-6,
     max_iterations: int = 50,
+    pseudo: tuple[float, float] = (0.0, 0.0),
+    majority: ArrayLike | None = None,
 ) -> DawidSkene:
     """EM for class prior and confusion matrices from an (items, annotators) matrix of class numbers
     (sec:supp:voting-calib).
@@ -71,6 +73,11 @@ def dawid_skene(
     0 could never come back. Stops when the log-likelihood gains less than `tolerance` relative to itself, or after 50
     iterations. A row of a confusion matrix that rests on less than eps of an item (a class never seen, an annotator
     who labelled nothing) is given back as it started: the ratio of two vanishing masses says nothing.
+
+    `pseudo` are labels that every annotator has beforehand for each class: so many right ones, so many of each wrong
+    one. They count in every M-step, so that two or three labels cannot make a reliability of 0 or 1; (0, 0) is the
+    classical EM. `majority` (I,) is the majority label of each item where the caller knows it better than these labels
+    tell, because several annotators stand behind one of them.
     An item without labels gets the prior; no items, or no annotators: uniform prior, log-likelihood 0.
     """
     given = np.asarray(labels)
@@ -86,8 +93,11 @@ def dawid_skene(
     seen = onehot.any(axis=(1, 2))
     X = onehot[seen].reshape(int(seen.sum()), J * C)  # (I', J*C): one column for each annotator and label
     start = np.broadcast_to(((np.eye(C) + epsilon) / (1.0 + C * epsilon))[None], (J, C, C))  # [j, label, truth]
-    prior = (_majority(onehot[seen]).sum(axis=0) + epsilon) / (len(X) + C * epsilon)
+    tops = _majority(onehot) if majority is None else np.eye(C)[np.asarray(majority)]  # (I, C)
+    prior = (tops[seen].sum(axis=0) + epsilon) / (len(X) + C * epsilon)
     prior /= prior.sum()
+    right, wrong = pseudo
+    beforehand = right * np.eye(C) + wrong * (1.0 - np.eye(C))  # [label, truth]
     likelihood, before, confusion, evident = 0.0, -np.inf, start, np.zeros((J, 1, C), dtype=bool)
     posterior, converged, iteration = np.zeros((len(X), C)), not len(X), 0
     while len(X) and not converged and iteration < max_iterations:
@@ -96,7 +106,7 @@ def dawid_skene(
         converged = abs(likelihood - before) <= tolerance * abs(likelihood)
         before = likelihood
         prior = posterior.mean(axis=0)
-        counts = (X.T @ posterior).reshape(J, C, C)  # [j, label, truth]
+        counts = (X.T @ posterior).reshape(J, C, C) + beforehand  # [j, label, truth]
         totals = counts.sum(axis=1, keepdims=True)
         confusion = np.where(totals > 0.0, counts / np.maximum(totals, TINY), start)
         evident = totals >= epsilon

@@ -33,9 +33,21 @@ class Baseline(NamedTuple):
 
 
 def summary_statistics(curiosity: ArrayLike, coherence: ArrayLike) -> Summaries:
-    """The z-scoring statistics of a memory's summaries (eq:value_pen), NaN left out. No entries: mean 0, spread 1."""
+    """The z-scoring statistics of a memory's summaries (eq:value_pen), NaN left out.
+
+    No entries: spread 0, which makes every z-score 0. A spread of 1 would take raw numbers for z-scores.
+    """
     cur, coh = (mean_and_spread(column) for column in (curiosity, coherence))
-    return Summaries(cur.mean, cur.std if cur.samples else 1.0, coh.mean, coh.std if coh.samples else 1.0)
+    return Summaries(cur.mean, cur.std, coh.mean, coh.std)
+
+
+def standardised(curiosity: ArrayLike, coherence: ArrayLike, statistics: Summaries) -> tuple[Floats, Floats]:
+    """Both summaries as z-scores of the memory's, so that Cur + Coh adds like to like (supp:ttrl_loss_clean).
+
+    0 where there is no spread, or a summary is not a number.
+    """
+    own = statistics
+    return _z(curiosity, own.cur_mean, own.cur_std), _z(coherence, own.coh_mean, own.coh_std)
 
 
 def trace_value(curiosity: ArrayLike, coherence: ArrayLike, statistics: Summaries) -> Floats:
@@ -44,8 +56,8 @@ def trace_value(curiosity: ArrayLike, coherence: ArrayLike, statistics: Summarie
     The paper says only that v is an EMA over curiosity and coherence (eq:value_pen); this form is ours. A spread of 0
     gives z = 0, and so does a summary that is not a number.
     """
-    z = _z(curiosity, statistics.cur_mean, statistics.cur_std) + _z(coherence, statistics.coh_mean, statistics.coh_std)
-    return np.asarray(np.clip(expit(z), 1e-9, 1.0 - 1e-9))  # the open interval, whatever comes in
+    cur, coh = standardised(curiosity, coherence, statistics)
+    return np.asarray(np.clip(expit(cur + coh), 1e-9, 1.0 - 1e-9))  # the open interval, whatever comes in
 
 
 def neighbourhood_value(values: ArrayLike) -> float:
@@ -64,7 +76,7 @@ def baseline_step(
     returns: ArrayLike,
     value: float,
     kind: Literal["return", "literal"] = "return",
-    rho: float = 0.99,
+    rho: float = 0.9,
 ) -> Baseline:
     """Next b(q) = rho b + (1 - rho) x (supp:ttrl_loss_clean).
 
@@ -99,13 +111,15 @@ def advantage(returns: ArrayLike, *, baseline: float, value: float) -> Floats:
 
 
 def normalise_advantages(
-    advantages: ArrayLike, mask: ArrayLike | None = None, *, centre: bool = False, eps: float = 1e-6
+    advantages: ArrayLike, mask: ArrayLike | None = None, *, centre: bool = False, floor: float = 0.1
 ) -> Floats:
     """Advantages over their root mean square within the batch (supp:ttrl_loss_clean, practical notes).
 
-    A is centred by b already: taking the batch mean away as well would punish the weaker of two good rollouts, so that
-    is a flag. Rollouts of abstained queries (`mask` 0), and those whose advantage is NaN or infinite, come out as 0 and
-    do not count in the scale. A batch whose scale is under `eps` (constant and centred, or all 0) gives zeros.
+    Callers give r - b and multiply by v-bar afterwards: of v-bar (r - b) the scale of a batch with one query would hold
+    v-bar too, which then cancels. r is centred by b already: taking the batch mean away as well would punish the weaker
+    of two good rollouts, so that is a flag. A root mean square under `floor` divides as `floor`: returns that hardly
+    differ stay small. Rollouts of abstained queries (`mask` 0), and those whose advantage is NaN or infinite, come out
+    as 0 and do not count in the scale.
     """
     A = np.asarray(advantages, dtype=np.float64)
     m = np.isfinite(A) if mask is None else np.asarray(mask, dtype=bool) & np.isfinite(A)
@@ -113,7 +127,7 @@ def normalise_advantages(
         return np.zeros_like(A)
     centred = A - (A[m].mean() if centre else 0.0)
     scale = float(np.sqrt((centred[m] ** 2).mean()))
-    return np.where(m, centred / scale, 0.0) if scale > eps else np.zeros_like(A)
+    return np.where(m, centred / max(scale, floor), 0.0)
 
 
 def ttrl_loss(

@@ -51,8 +51,10 @@ class Consensus(NamedTuple):
     """Answers that cannot be ruled out; None where no threshold was given."""
     majority: Answer
     """The most frequent answer, weights and near-duplicates aside: the hard majority of tab:risk_coverage."""
+    most_frequent: bool
+    """No answer was given by more rollouts than the voted one: it is a plain majority too."""
     entropy: float
-    """Entropy of the answers' frequencies over log N, in [0, 1], N the rollouts that voted with weight."""
+    """Entropy of the answers' frequencies over log N, in [0, 1], N all rollouts with an answer."""
     low_entropy: bool
     """The gate of the successful set: entropy under 0.2."""
     reason: str
@@ -65,8 +67,11 @@ class Consensus(NamedTuple):
 
     @property
     def teaches(self) -> bool:
-        """May the policy learn from it: an accepted update passes entropy and mask both (supp:budget_fairness)."""
-        return self.accepted and self.low_entropy
+        """May the policy learn from it: an accepted update passes entropy and mask both (supp:budget_fairness).
+
+        The low entropy must be that of the voted answer: seven of eight who say something else are no agreement.
+        """
+        return self.accepted and self.low_entropy and self.most_frequent
 
 
 class Flip(NamedTuple):
@@ -178,12 +183,15 @@ def consensus(
     delta: float = 0.08,
     conformal_threshold: float | None = None,
     max_entropy: float = 0.2,
+    rollouts: int | None = None,
 ) -> Consensus:
     """The weighted vote with abstention (sec:supp:voting-calib, supp:ttrl_loss_clean; delta from tab:risk_coverage).
 
     m(q) = 1 iff the margin is at least `delta` and the conformal set holds one answer: an answer is in it when
-    1 - its vote share is at most `conformal_threshold`. Without a threshold the margin alone decides. The entropy gate
-    looks at rollouts with weight only: a near-duplicate that lost its vote must not lower the entropy by repetition.
+    1 - its vote share is at most `conformal_threshold`. Without a threshold the margin alone decides. Majority and
+    entropy are taken over the answers of all rollouts, whatever they weigh: equal chains are one vote where an answer
+    is chosen, but seven of eight that came to the same answer do agree. The first `rollouts` answers are those (all,
+    unless told); others vote from outside.
     No rollouts, none with an answer, or all weights 0: no answer, margin 0, not accepted. One rollout with weight:
     its answer, margin 1. All answers different with equal weights: margin 0, not accepted.
     """
@@ -201,9 +209,8 @@ def consensus(
         reason = f"conformal set of {len(kept)} answers"
     else:
         reason = ""
-    given = [a for a in answers if a is not None]
-    voted = [a for a, weight in zip(answers, _checked(answers, weights), strict=True) if weight > 0.0]
-    entropy = answer_entropy(voted)
+    given = [a for a in answers[:rollouts] if a is not None]
+    entropy = answer_entropy(given)
     return Consensus(
         answer=answer,
         margin=margin,
@@ -211,6 +218,7 @@ def consensus(
         scores=scores,
         conformal_set=kept,
         majority=min(given, key=lambda a: (-given.count(a), repr(a)), default=None),
+        most_frequent=answer is not None and all(given.count(answer) >= given.count(a) for a in set(given)),
         entropy=entropy,
         low_entropy=answer is not None and entropy < max_entropy,
         reason=reason,

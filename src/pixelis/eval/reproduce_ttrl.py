@@ -19,7 +19,6 @@ from pydantic import Field
 from pixelis.config import Config, load_config
 from pixelis.data.record import Split
 from pixelis.equations.embedding import CosineStatistics
-from pixelis.errors import ConfigError
 from pixelis.eval.comparing import Floats, Part, Say, Seeded, compared, merged, parts_of, rows_of
 from pixelis.eval.process import process_scores, task_statistics
 from pixelis.eval.running import evaluate_model
@@ -30,7 +29,7 @@ from pixelis.metrics.selective import aurc, error_at_coverage, error_at_margin
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.rundir import provenance, write_json
 from pixelis.trace.artifacts import write_whole
-from pixelis.train.adaptation import LEDGER, read_rows
+from pixelis.train.adaptation import LEDGER, read_rows, until_of
 from pixelis.train.calibrating import FILE as CALIBRATION
 from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
@@ -40,6 +39,8 @@ Rows = list[dict[str, Any]]
 COVERAGE = 0.889
 """At which errors are compared (tab:risk_coverage)."""
 RESAMPLES = 2000
+WHOLE = {"canary": {"items": 0}}
+"""Canary questions stop a deployment; in a comparison every variant lives its whole stream, a falling one too."""
 
 
 class TtrlVariant(Seeded):
@@ -87,7 +88,7 @@ class Runs(NamedTuple):
         )
 
     def settings(self, part: Part[TtrlVariant]) -> TtrlConfig:
-        change = {**part.variant.change, "seed": part.seed, "name": part.name, "greedy": True}
+        change = {**part.variant.change, "seed": part.seed, "name": part.name, "greedy": True, **WHOLE}
         return TtrlConfig.model_validate(merged(self.base.model_dump(mode="json"), change))
 
     def rows(self, part: Part[TtrlVariant]) -> Rows:
@@ -141,13 +142,11 @@ def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
     runs.say(f"{part.name}: the stream")
     settings = runs.settings(part)
     stream = runs.stream("dev", runs.config.stream_items, course=part.variant.course)
-    report = adapt(
+    adapt(
         settings, stream.items(), runs.work / part.name / "stream", show=show,
         keys=runs.keys() if runs.keys and settings.neighbours else None,
         dev_cal=stream_of(runs.config.families, split="dev-cal", limit=settings.calibration.items).items,
     )  # fmt: skip
-    if report.stopped:
-        raise ConfigError(f"{part.name}: {report.stopped}")
 
 
 def matched(runs: Runs, done: Sequence[Part[TtrlVariant]]) -> int:
@@ -158,9 +157,17 @@ def matched(runs: Runs, done: Sequence[Part[TtrlVariant]]) -> int:
 
 
 def row_at(rows: Rows, budget: int) -> int:
-    """The row after which so many queries had been learnt from; the last one where that never was."""
+    """The first end of a batch at which as many queries as the budget allows had been learnt from.
+
+    A batch is learnt from as a whole: one that would overshoot is not taken. The last row where the budget was never
+    reached.
+    """
     learnt = np.cumsum([0, *(row["learnt"] for row in rows)])  # (n + 1,) before the first row, after each
-    return int(np.argmax(learnt >= budget)) if learnt[-1] >= budget else len(rows)
+    if learnt[-1] < budget:
+        return len(rows)
+    ends = [0, *(k for k, row in enumerate(rows, start=1) if until_of(row, k) == k)]
+    most = max(learnt[end] for end in ends if learnt[end] <= budget)
+    return next(end for end in ends if learnt[end] == most)
 
 
 def held(runs: Runs, part: Part[TtrlVariant], budget: int) -> Path:
@@ -190,8 +197,11 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
             without_tools=not settings.tools,
         )  # fmt: skip
     runs.say(f"{part.name}: held-out, by vote")
-    shared = {"policy": policy, "learn": False, "seed": part.seed, "neighbours": 0, "tools": settings.tools}
-    voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), {**shared, "name": part.name}))
+    shared = {
+        "policy": policy, "learn": False, "seed": part.seed, "neighbours": 0, "tools": settings.tools,
+        "name": part.name, **WHOLE,
+    }  # fmt: skip
+    voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), shared))
     frozen = [runs.work / name / "stream" / CALIBRATION for name in (f"{runs.config.none}-{part.seed}", part.name)]
     for path in frozen:  # thresholds are those of the policy at the start, whoever is asked
         if path.exists() and not (folder / "voted" / CALIBRATION).exists():
@@ -237,6 +247,7 @@ def tabulated(
         streams = [runs.rows(part) for part in done if part.variant.name == name]
         table.append({
             "variant": name, "seeds": len(streams), "queries": len(streams[0]), "budget": budget,
+            "spent": [sum(row["learnt"] for row in rows[: row_at(rows, budget)]) for rows in streams],
             "held_out": told.get(name), "prequential": answered[name], **acceptance(streams),
             "selective": selective(streams), "families": families(streams),
             "calibration": calibration_of(runs, done, name),
@@ -279,7 +290,7 @@ def acceptance(streams: Sequence[Rows]) -> dict[str, Any]:
     return {
         "accepted": 100.0 * learnt, "accepted_per_1k": 1000.0 * learnt,
         "abstained": 100.0 * float(np.mean([not row["answered"] for row in rows])),
-        "refused": sum(bool(row["refused"]) for row in rows),
+        "refused": sum(len({row["updates"] for row in stream if row["refused"]}) for stream in streams),
         "kl": {"p50": float(np.median(kls)), "p95": float(np.percentile(kls, 95))} if kls else None,
         "drift": float(np.mean(drifts)) if drifts else None,
         "variety": {
@@ -320,7 +331,7 @@ def families(streams: Sequence[Rows]) -> dict[str, dict[str, Any]]:
     out = {}
     for family in dict.fromkeys(row["family"] for row in rows):
         own = [row for row in rows if row["family"] == family]
-        kls = [row["kl"] for row in own if row["kl"] is not None]
+        kls = [row["kl_query"] for row in own if row["kl_query"] is not None]
         out[family] = {
             "queries": len(own), "accepted_per_1k": 1000.0 * float(np.mean([row["learnt"] for row in own])),
             "voted": 100.0 * float(np.mean([row["score"] for row in own])),

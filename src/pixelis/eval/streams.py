@@ -38,10 +38,11 @@ class Stream(NamedTuple):
             yield under(made, self.shift_of(k, total), seed=made.item.seed)
 
     def shift_of(self, number: int, total: int) -> str:
-        """The shift of a query, empty where it has none."""
+        """The shift of a query, empty where it has none. In the next round of the tasks each has the next shift."""
         if not self.shifts:
             return ""
-        kind, _, severity = self.shifts[number % len(self.shifts)].partition(":")
+        round_, task = divmod(number, len(self.tasks))
+        kind, _, severity = self.shifts[(task + round_) % len(self.shifts)].partition(":")
         most = int(severity or 1)
         share = number / max(total, 1)
         now = {

@@ -3,9 +3,10 @@
     w_j ∝ exp(−H_j) · Cal_j · VisFid_j · r_j                        (sec:supp:voting-calib, supp:ttrl_loss_clean)
 
 H_j is read off the sampled tokens of decisive steps: −log p is an unbiased estimate of a token's entropy. Cal_j is the
-calibrated p_raw. VisFid_j holds a rollout's decisive steps against those of the others and of retrieved neighbours. r_j
-is Dawid–Skene's reliability of the rollout's tool sequence over a window of queries; on a single query it is agreement.
-Near-duplicates are one vote. Nothing here is shown to the policy before it has answered.
+calibrated p_raw. VisFid_j holds a rollout's decisive steps against those of the others, not against neighbours': those
+looked at other media. r_j is Dawid–Skene's mean diagonal for the rollout's tool sequence over a window of queries; a
+sequence that was seen too seldom has its agreement with the others. Near-duplicates are one vote. Nothing here is shown
+to the policy before it has answered.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import fsum
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -42,8 +44,10 @@ from pixelis.trace.schema import Trace
 Floats = NDArray[np.float64]
 PLAIN = Temperature(1.0, float("nan"))
 MISSING = -1
-LEAST_QUERIES = 2
-"""With one query EM declares the majority right whatever the annotators are."""
+PSEUDO = (2.0, 1.0)
+"""Labels that EM gives every tool sequence beforehand: two right ones and a wrong one of each class. Ours."""
+Source = Literal["dawid-skene", "agreement", "none"]
+"""Where a reliability comes from."""
 
 
 class VoteSettings(Config):
@@ -63,6 +67,10 @@ class VoteSettings(Config):
     """VisFid counts as at least this: two rollouts that refute one another leave a close vote, not none at all."""
     reliability: bool = True
     """Off: r_j = 1."""
+    least_reliability: float = Field(default=0.1, ge=0.0, le=1.0)
+    """r_j counts as at least this: nobody is silenced by how others fared."""
+    least_labels: int = Field(default=5, ge=2)
+    """Queries of the window, this one included, that a tool sequence must have answered; of fewer, r_j is agreement."""
     alpha: float = 1.0
     """Exponent of Cal_j."""
     eta: float = 0.5
@@ -87,6 +95,7 @@ class Ballot(NamedTuple):
     calibrated: float
     fidelity: float
     reliability: float
+    reliability_by: Source
     group: int
     """Near-duplicates share one."""
     weight: float
@@ -103,7 +112,9 @@ class Decision(NamedTuple):
     """(N,) Sim_behav to the exemplar; NaN without one."""
     flips: tuple[Flip, ...]
     """Single weights that would have changed the answer, the smallest change first."""
-    pooled: Literal["dawid-skene", "agreement", "none"]
+    pooled: Literal["dawid-skene", "agreement", "mixed", "none"]
+    total: float
+    """All weight that was voted with, from outside too: what shares are of."""
 
     @property
     def answer(self) -> str | None:
@@ -177,7 +188,6 @@ def decide(
     calibration: Calibrator = PLAIN,
     threshold: float | None = None,
     window: Window | None = None,
-    neighbours: Sequence[Sequence[Step]] = (),
     outside: Sequence[tuple[str, float]] = (),
     curiosity: Sequence[float] | None = None,
     coherence: Sequence[float] | None = None,
@@ -195,11 +205,11 @@ def decide(
     fidelity, groups = np.ones(len(group)), list(range(len(group)))
     if settings.behaviour:
         groups = list(duplicate_groups(chains, answers, overlap_over=settings.duplicate_over, scores=scores))
-        fidelity = np.maximum(fidelities(chains, answers, groups, neighbours), settings.least_fidelity)
-    pooled: Literal["dawid-skene", "agreement", "none"] = "none"
-    reliability = np.ones(len(group))
+        fidelity = np.maximum(fidelities(chains, answers, groups), settings.least_fidelity)
+    reliability, by = np.ones(len(group)), list[Source](["none"] * len(group))
     if settings.reliability:
-        reliability, pooled = reliabilities(tools, answers, window)
+        reliability, by = reliabilities(tools, answers, window, least_labels=settings.least_labels)
+        reliability = np.maximum(reliability, settings.least_reliability)
     entropy = [token_entropy(rolled, own) for rolled, own in zip(group, marks, strict=True)]
     raw = [sureness(rolled.trace) for rolled in group]
     calibrated = calibration.confidence(raw) if len(group) else np.zeros(0)
@@ -210,8 +220,9 @@ def decide(
     said = [*answers, *(answer.casefold() for answer, _ in outside)]
     weighed = np.append(kept, [weight for _, weight in outside])
     voted = consensus(
-        said, weighed, delta=settings.delta, conformal_threshold=threshold, max_entropy=settings.max_entropy
-    )
+        said, weighed, delta=settings.delta, conformal_threshold=threshold, max_entropy=settings.max_entropy,
+        rollouts=len(group),
+    )  # fmt: skip
     successful = [a is not None and a == voted.answer for a in answers]
     nothing = np.zeros(len(group))
     star = choose_exemplar(
@@ -226,45 +237,50 @@ def decide(
     ballots = tuple(
         Ballot(
             answers[j], spelt[j], tuple(tools[j].split(">")) if tools[j] else (), float(entropy[j]), float(raw[j]),
-            float(calibrated[j]), float(fidelity[j]), float(reliability[j]), int(groups[j]), float(kept[j]),
+            float(calibrated[j]), float(fidelity[j]), float(reliability[j]), by[j], int(groups[j]), float(kept[j]),
         )
         for j in range(len(group))
     )  # fmt: skip
     flips = tuple(flip for flip in single_flips(said, weighed) if flip.rollout < len(group))
-    return Decision(ballots, voted, star, alike, flips, pooled)
+    sources = sorted(set(by)) or ["none"]
+    total = fsum(weight for answer, weight in zip(said, weighed.tolist(), strict=True) if answer is not None)
+    return Decision(ballots, voted, star, alike, flips, sources[0] if len(sources) == 1 else "mixed", total)
 
 
-def fidelities(
-    chains: Sequence[Sequence[Step]],
-    answers: Sequence[str | None],
-    groups: Sequence[int],
-    neighbours: Sequence[Sequence[Step]],
-) -> Floats:
+def fidelities(chains: Sequence[Sequence[Step]], answers: Sequence[str | None], groups: Sequence[int]) -> Floats:
     """(N,) VisFid, near-duplicates counted once: five copies of a chain must not vouch for one another."""
     first = {group: j for j, group in reversed(list(enumerate(groups)))}
     kept = sorted(first.values())
     good = [answers[j] is not None for j in kept]
-    found = group_fidelity([chains[j] for j in kept], successful=good, neighbours=neighbours)
+    found = group_fidelity([chains[j] for j in kept], successful=good)
     own = {groups[j]: fidelity.visfid for j, fidelity in zip(kept, found, strict=True)}
     return np.array([own[group] for group in groups])
 
 
 def reliabilities(
-    tools: Sequence[str], answers: Sequence[str | None], window: Window | None
-) -> tuple[Floats, Literal["dawid-skene", "agreement"]]:
-    """r_j of every rollout by its tool sequence, pooled over the window; by agreement where that says nothing."""
-    now = labelled(list(zip(tools, answers, strict=True)))
-    if window is not None and now:
-        names = list(dict.fromkeys([*tools, *(name for row in window.rows for name in row)]))
-        labels = window.labels(names, now)
-        window.add(now)
-        if int(((labels != MISSING).sum(axis=1) >= 2).sum()) >= LEAST_QUERIES:
-            right = dawid_skene(labels, n_classes=2).accuracy
-            own = dict(zip(names, right.tolist(), strict=True))
-            return np.array([own[name] for name in tools]), "dawid-skene"
+    tools: Sequence[str], answers: Sequence[str | None], window: Window | None, *, least_labels: int
+) -> tuple[Floats, list[Source]]:
+    """r_j of every rollout by its tool sequence, pooled over the window, and where each comes from.
+
+    A label says whether a sequence gave its query's most frequent answer, so that class 0 is the majority label of
+    every query, and EM starts there. A sequence with fewer labels than `least_labels` has its agreement instead.
+    """
     numbers = {a: k for k, a in enumerate(dict.fromkeys(a for a in answers if a is not None))}
     given = [[numbers.get(a, MISSING) if a is not None else MISSING for a in answers]]
-    return agreement(given, n_classes=max(len(numbers), 1)), "agreement"
+    values, by = agreement(given, n_classes=max(len(numbers), 1)), list[Source](["agreement"] * len(tools))
+    now = labelled(list(zip(tools, answers, strict=True)))
+    if window is None or not now:
+        return values, by
+    names = list(dict.fromkeys([*tools, *(name for row in window.rows for name in row)]))
+    labels = window.labels(names, now)
+    window.add(now)
+    enough = dict(zip(names, ((labels != MISSING).sum(axis=0) >= least_labels).tolist(), strict=True))
+    if not any(enough[name] for name in tools):
+        return values, by
+    fitted = dawid_skene(labels, n_classes=2, pseudo=PSEUDO, majority=np.zeros(len(labels), dtype=np.int64))
+    own = dict(zip(names, fitted.reliability.tolist(), strict=True))
+    known = [enough[name] for name in tools]
+    return np.where(known, [own[name] for name in tools], values), ["dawid-skene" if k else "agreement" for k in known]
 
 
 def record_of(decision: Decision) -> dict[str, Any]:
@@ -273,6 +289,7 @@ def record_of(decision: Decision) -> dict[str, Any]:
     return {
         "answer": decision.answer,
         "share": decision.confidence,
+        "total": decision.total,
         "margin": vote.margin,
         "accepted": vote.accepted,
         "teaches": vote.teaches,

@@ -6,8 +6,9 @@
     states/00000050.…       weights, averages, moments, controller after update 50
     memory/                 the memory as it stands
 
-A row is acknowledged when its line is on disk. Whatever a killed process left beyond the last row is dropped at open:
-no update is lost that was acknowledged, and none is half applied. To go back to row N, the newest state before it is
+The rows of a batch share an update. They are acknowledged together, when the line of the last one is on disk: each says
+in `until` which row that is. Whatever a killed process left beyond the last whole batch is dropped at open: no update
+is lost that was acknowledged, and none is half applied. To go back to row N, the newest state before it is
 loaded and the updates up to N are taken again; the row's hash must come out.
 """
 
@@ -30,6 +31,8 @@ from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.train.ttrl_update import Learner, Lesson, Updated, lay, read_lesson, tensors_of, update, write_lesson
 
 LEDGER, UNDONE, UPDATES, STATES = "ledger.jsonl", "undone.jsonl", "updates", "states"
+REVERTING = "reverting.json"
+"""There while rows are moved from the ledger to `undone.jsonl`: how long that was, and which rows stay."""
 
 
 class Adaptation:
@@ -40,6 +43,9 @@ class Adaptation:
         for name in (UPDATES, STATES):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self.rows = read_rows(folder / LEDGER)
+        self.good: int | None = None
+        """A row that must stay within reach, whatever `keep_bytes` says: the last at which canary questions stood."""
+        self._end_revert()
         self.taken = self.rows[-1]["updates"] if self.rows else 0
         """Updates that the learner has behind it."""
         if not self._states():
@@ -61,7 +67,7 @@ class Adaptation:
         digest = self.learner.digest()
         lines = []
         for row in rows:
-            row |= {"updates": self.taken, "weights": digest}
+            row |= {"updates": self.taken, "weights": digest, "until": len(self.rows) + len(rows)}
             lines.append(json.dumps(row, ensure_ascii=False))
         append(self.folder / LEDGER, lines)
         self.rows += rows
@@ -79,15 +85,29 @@ class Adaptation:
         row = self._row(query)
         self._require_whole(query)
         self._require_reachable(row["updates"])
-        append(self.folder / UNDONE, [json.dumps(each, ensure_ascii=False) for each in self.rows[query:]])
+        undone = self.folder / UNDONE
+        with replacing(self.folder / REVERTING) as file:
+            length = undone.stat().st_size if undone.exists() else 0
+            file.write(json.dumps({"undone": length, "rows": query}).encode())
+        append(undone, [json.dumps(each, ensure_ascii=False) for each in self.rows[query:]])
         # the ledger first: a process killed after this line opens at this row
         kept = b"".join((json.dumps(each, ensure_ascii=False) + "\n").encode() for each in self.rows[:query])
         with replacing(self.folder / LEDGER) as file:
             file.write(kept)
+        (self.folder / REVERTING).unlink()
         self.rows, self.taken = self.rows[:query], row["updates"]
         self._drop_unacknowledged()
         self._go_to(self.taken, row["weights"])
         return row
+
+    def _end_revert(self) -> None:
+        """A process was killed while it reverted: rows that the ledger still has are not undone."""
+        begun = self.folder / REVERTING
+        if begun.exists():
+            facts = json.loads(begun.read_text())
+            if len(self.rows) > facts["rows"] and (self.folder / UNDONE).exists():
+                os.truncate(self.folder / UNDONE, facts["undone"])
+            begun.unlink()
 
     def look_back(self, query: int) -> None:
         """The learner as it was after row `query`, in memory alone: nothing on the disk changes."""
@@ -116,13 +136,10 @@ class Adaptation:
 
     def _require_whole(self, query: int) -> None:
         """A row within a batch shares its update with rows after it: whoever learnt from them would answer anew."""
-        taken = [0, *(row["updates"] for row in self.rows)]
-        if 0 < query < len(self.rows) and taken[query] and taken[query] == taken[query + 1]:
-            first, last = taken.index(taken[query]), len(taken) - 1 - taken[::-1].index(taken[query])
-            raise TraceError(
-                f"{self.folder}: rows {first} to {last} were learnt from in one update: go back to {first - 1} or "
-                f"{last}"
-            )
+        ends = [0, *(until_of(row, number) for number, row in enumerate(self.rows, start=1))]
+        if (last := ends[query]) != query:
+            first = ends.index(last)
+            raise TraceError(f"{self.folder}: rows {first} to {last} are one batch: go back to {first - 1} or {last}")
 
     def _require_reachable(self, taken: int) -> None:
         if not any(number <= taken for number in self._states()):
@@ -174,9 +191,15 @@ class Adaptation:
                     path.unlink()
 
     def _forget(self) -> None:
-        """Drop the oldest states and the updates before the one that is then the oldest, until the rest fits."""
+        """Drop the oldest states and the updates before the one that is then the oldest, until the rest fits.
+
+        The newest state at or before the good row stays, and what comes after it.
+        """
+        needed = self._row(self.good)["updates"] if self.good is not None else self.taken
         while self.size() > self.config.keep_bytes and len(self._states()) > 1:
             oldest, next_one = self._states()[:2]
+            if next_one > needed:
+                return
             self._state_path(oldest).unlink()
             for number in range(oldest, next_one + 1):
                 self._update_path(number).unlink(missing_ok=True)
@@ -187,21 +210,27 @@ class Adaptation:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a ledger; a last line that was cut off is taken away."""
+    """The rows of a ledger; a last line that was cut off, and a last batch that is not whole, are taken away."""
     if not path.exists():
         return []
-    content = path.read_bytes()
-    whole, _, rest = content.rpartition(b"\n")
-    if rest:
-        with replacing(path) as file:
-            file.write(whole + b"\n" if whole else b"")
-    rows = []
-    for number, line in enumerate(whole.splitlines(), start=1):
+    whole, _, rest = path.read_bytes().rpartition(b"\n")
+    lines, rows = whole.splitlines(), list[dict[str, Any]]()
+    for number, line in enumerate(lines, start=1):
         try:
             rows.append(json.loads(line))
         except ValueError as error:
             raise TraceError(f"{path}:{number} is no row of a ledger ({error})") from error
+    if rows and (until := rows[-1].get("until", 0)) > rows[-1].get("query", until):
+        rows = [row for row in rows if row.get("until") != until]
+    if rest or len(rows) < len(lines):
+        with replacing(path) as file:
+            file.writelines(line + b"\n" for line in lines[: len(rows)])
     return rows
+
+
+def until_of(row: dict[str, Any], number: int) -> int:
+    """The last row of a row's batch; itself where it does not say."""
+    return int(row.get("until", number))
 
 
 def append(path: Path, lines: list[str]) -> None:

@@ -34,6 +34,11 @@ class Canary:
         """The time at which a run was stopped, if it was."""
         return self.times[-1] if self.times and self.times[-1]["fell"] else None
 
+    @property
+    def good(self) -> int | None:
+        """The row of the last time without a fall, which a run may have to go back to; None before the first time."""
+        return max((time["query"] for time in self.times if not time["fell"]), default=None)
+
     def due(self, query: int) -> bool:
         """Whether it is time, `query` queries having been answered."""
         if not self.settings.items:
@@ -51,7 +56,7 @@ class Canary:
         row = {
             "query": query, "scores": now, "mean": float(np.mean(now)), "change": test.difference, "p": test.p_value,
             "fell": bool(test.difference < 0.0 and test.p_value < self.settings.level),
-            "good": max((time["query"] for time in self.times if not time["fell"]), default=0),
+            "good": self.good or 0,
         }  # fmt: skip
         append(self.path, [json.dumps(row)])
         self.times.append(row)

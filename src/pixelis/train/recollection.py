@@ -61,10 +61,13 @@ class Recollection:
 
     def leak(self, made: Rendered) -> str:
         """Why nothing may be learnt from an item; empty where it is no evaluation media."""
-        if self.mask is None or self.keys is None:
+        if self.mask is None:
             return ""
         try:
-            screened(MediaSet(made.media), self.keys.visual, self.mask, what=made.item.id)
+            if self.keys is None:  # without encoders a changed copy passes, but the very same file does not
+                self.mask.refuse([medium.sha256 for medium in made.media], what=made.item.id)
+            else:
+                screened(MediaSet(made.media), self.keys.visual, self.mask, what=made.item.id)
         except LeakageError as error:
             return str(error)
         return ""
@@ -88,10 +91,20 @@ class Recollection:
         return found[: config.neighbours]
 
     def value(self, near: Sequence[Neighbour]) -> float:
-        """v̄ over a neighbourhood (eq:value_pen); 1 where values do not weigh."""
+        """v̄ over a neighbourhood (eq:value_pen); 1 where values do not weigh.
+
+        v(h) is taken from what is remembered now: when the first traces entered there was nothing to z-score them with.
+        An item without summaries has the value that it came with.
+        """
         if not self.config.value_weighting:
             return 1.0
-        return neighbourhood_value([n.item.value for n in near if n.item.value is not None])
+        now, values = self.summaries, list[float]()
+        for item in (n.item for n in near):
+            if item.curiosity is not None and item.coherence is not None:
+                values.append(float(trace_value(item.curiosity, item.coherence, now)))
+            elif item.value is not None:
+                values.append(item.value)
+        return neighbourhood_value(values)
 
     def keep(self, trace: Trace, made: Rendered, curiosity: float, coherence: float) -> bool:
         """An exemplar enters, after its answer was given and accepted; False where it repeats what is there."""

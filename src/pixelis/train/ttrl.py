@@ -5,13 +5,14 @@ For each query of a stream, in order:
   2. retrieve the neighbourhood with a key of these rollouts        `Recollection.near`
   3. calibrate, weigh, vote; abstain where the margin or the conformal set says so   `scoring.consensus.decide`
   4. give the answer: the row's answer is what the policy said before it learnt from this query
-  5. returns against the exemplar, v̄, baseline, advantages          `lesson_of`
+  5. returns against the exemplar, v̄, baseline, advantages          `teaching.lesson_of`
   6. one step with KL to π_EMA under a PID; a hard guard refuses a step that drifts too far from the start
   7. π_EMA, baseline and controller move; an accepted exemplar enters the memory
   8. the row is acknowledged                                        `Adaptation`
 
-Where every query of a batch abstained, only the KL and EMA part of the step is left. Answers and references, where
-items have them, are written into rows for scoring and are hidden from everything that learns (`blind`).
+Where every query of a batch abstained, only the KL and EMA part of the step is left, without the moments of earlier
+steps. Answers and references, where items have them, are written into rows for scoring and are hidden from everything
+that learns (`blind`).
 """
 
 from __future__ import annotations
@@ -28,30 +29,30 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pixelis.equations.ttrl import Baseline, advantage, baseline_step, normalise_advantages, rollout_return
+from pixelis.equations.ttrl import standardised
 from pixelis.errors import ConfigError
 from pixelis.media import MediaSet
 from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.retrieval.mask import EvaluationMask
-from pixelis.retrieval.memory import Neighbour
 from pixelis.rollout.episode import Rollout
-from pixelis.scoring.consensus import Decision, Window, decide, labelled, record_of
+from pixelis.scoring.consensus import decide, labelled, record_of
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools
 from pixelis.train.adaptation import Adaptation
 from pixelis.train.calibrating import FILE as CALIBRATION
 from pixelis.train.calibrating import Calibration, calibrate
 from pixelis.train.canary import Canary, told
 from pixelis.train.crew import Crew
-from pixelis.train.experience import Lived, lived, parts_of, read_anchor
+from pixelis.train.experience import lived, parts_of, read_anchor
 from pixelis.train.precision import computed_in, computing, held_in
 from pixelis.train.questions import Questions, ask, ask_each, blind, score_of
 from pixelis.train.recollection import Recollection
 from pixelis.train.run import run_folder
+from pixelis.train.teaching import Heard, Standing, kl_of, lesson_of, why_not
 from pixelis.train.ttrl_config import TtrlConfig
-from pixelis.train.ttrl_export import export
-from pixelis.train.ttrl_update import Learner, Lesson, Updated, begin
-from pixelis.train.worth import Known, Worth, chain_penalty, chains_of, known_of, worth_of
+from pixelis.train.ttrl_export import export, start_kl
+from pixelis.train.ttrl_update import Learner, Updated, begin
+from pixelis.train.worth import Known, chain_penalty, chains_of, known_of, worth_of
 from pixelis.world import Rendered
 
 Show = Callable[[dict[str, Any], int], None]
@@ -68,21 +69,6 @@ class Around(NamedTuple):
     calibration: Calibration
 
 
-class Heard(NamedTuple):
-    """One query after its rollouts and its vote."""
-
-    made: Rendered
-    experience: list[Lived]
-    """Of the blind item: its scores say nothing."""
-    worth: Worth
-    penalties: np.ndarray
-    near: list[Neighbour]
-    decision: Decision
-    greedy: str | None
-    leak: str
-    """Why nothing may be learnt from it: it shows evaluation media."""
-
-
 class TtrlReport(NamedTuple):
     """What an adaptation came to."""
 
@@ -97,6 +83,9 @@ class TtrlReport(NamedTuple):
     accuracy: float | None
     """Percent of the given answers that are right."""
     drift: float
+    """KL to the policy at the start."""
+    start_kl: float | None
+    """KL of that one to π_SFT: 0 where it is π_SFT itself, what phase 2 measured last where it comes from there."""
     bytes: int
     seconds: float
     resumed: bool
@@ -147,11 +136,11 @@ def adapt(
     given = [row["score"] for row in rows if row["answered"] and row["score"] is not None]
     return TtrlReport(
         policy=str(out / "policy"), queries=len(rows), accepted=sum(row["learnt"] for row in rows),
-        updates=home.taken, refused=sum(bool(row["refused"]) for row in rows),
+        updates=home.taken, refused=len({row["updates"] for row in rows if row["refused"]}),
         answered=100.0 * float(np.mean([row["answered"] for row in rows])) if rows else 0.0,
         accuracy=100.0 * float(np.mean(given)) if given else None,
         drift=next((row["drift"] for row in reversed(rows) if row["drift"] is not None), 0.0),
-        bytes=home.size(), seconds=time.monotonic() - began, resumed=resumed,
+        start_kl=start_kl(loaded.card), bytes=home.size(), seconds=time.monotonic() - began, resumed=resumed,
         stopped=told(canary.fell) if canary.fell else "",
     )  # fmt: skip
 
@@ -171,23 +160,14 @@ def require_same(rows: Sequence[dict[str, Any]], items: Iterator[Rendered], out:
             )
 
 
-class Standing:
-    """What the next query depends on besides weights and memory; all of it can be read off the rows."""
-
-    def __init__(self, config: TtrlConfig, rows: Sequence[dict[str, Any]]) -> None:
-        self.window = Window(config.vote.window)
-        self.baseline = Baseline(rows[-1]["baseline"] if rows else None)
-        for row in rows:
-            if row["labels"]:
-                self.window.add(row["labels"])
-
-
 def watch(around: Around, home: Adaptation, canary: Canary, questions: Questions) -> None:
     """Ask the canary questions where it is time; after a significant fall go back to the last good state."""
+    home.good = canary.good
     if canary.fell is None and canary.due(len(home.rows)):
         config, policy = around.config, home.learner.policy
         asked = ask_each(config, policy, around.toolbox, questions, n=1, seed=config.seed, temperature=0.0)
         canary.check(len(home.rows), [score_of(item, rolled.answer) for item, (rolled,) in asked])
+        home.good = canary.good
     fall = canary.fell
     if fall is not None and len(home.rows) > fall["good"]:  # also where a process was killed before it had gone back
         row = home.revert(fall["good"])
@@ -241,11 +221,12 @@ def put_to_vote(
     voting = with_flips(group, config.stress.flips, np.random.default_rng([config.seed, number, 7]))
     near = recollection.near([rolled.trace for rolled in group], made, majority_of(voting))
     own = around.calibration
+    curiosity, coherence = standardised(worth.curiosity, worth.coherence, recollection.summaries)
     decision = decide(
         voting, config.vote if own.delta is None else config.vote.model_copy(update={"delta": own.delta}),
         calibration=own.calibrator, threshold=own.threshold, window=state.window,
         outside=[(n.item.answer, max(n.similarity, 0.0) / len(near)) for n in near] if config.neighbour_votes else (),
-        curiosity=worth.curiosity.tolist(), coherence=worth.coherence.tolist(),
+        curiosity=curiosity.tolist(), coherence=coherence.tolist(),
     )  # fmt: skip
     pens = np.array([chain_penalty(one, known, config.reward) for one in experience])
     return Heard(made, experience, worth, pens, near, decision, greedy, recollection.leak(made))
@@ -278,8 +259,8 @@ def settle(
     """Learn from a batch of queries and say what came of it, a row each."""
     config, recollection = around.config, around.recollection
     reasons = [why_not(config, one) for one in heard]
-    lesson, values, baselines = lesson_of(around, state, heard, reasons)
-    done = home.learn(lesson) if config.learn else None
+    taught = lesson_of(config, recollection, state, heard, reasons)
+    done = home.learn(taught.lesson) if config.learn and taught.lesson is not None else None
     rows = []
     for k, one in enumerate(heard):
         item, vote, star = one.made.item, one.decision.consensus, one.decision.exemplar.rollout
@@ -297,8 +278,9 @@ def settle(
             "answer": one.decision.answer, "answered": vote.accepted, "learnt": not why, "why": why,
             **scores_of(config, one, [trace.answer for trace in traces]),
             "calls": float(np.mean([len(trace.steps) for trace in traces])), "variety": variety(one),
-            "value": values[k], "baseline": baselines[k], "neighbours": [[n.row, n.similarity] for n in one.near],
-            **measured(done), "refused": done.refused if done else "", "leak": one.leak,
+            **taught.told[k], "neighbours": [[n.row, n.similarity] for n in one.near],
+            **measured(done), "kl_query": kl_of(done, taught.owners, k), "refused": done.refused if done else "",
+            "leak": one.leak,
             "memory": recollection.memory.watermark, "remembered": entered,
             "labels": labelled([(">".join(b.tools), b.answer) for b in one.decision.ballots])
             if config.vote.reliability else {},
@@ -322,23 +304,8 @@ def scores_of(config: TtrlConfig, one: Heard, sampled: Sequence[str | None]) -> 
 
 def measured(done: Updated | None) -> dict[str, float | None]:
     """What an update did, in numbers; None where there was none, or where the number is none."""
-    names = ("kl", "drift", "beta", "entropy")
+    names = ("kl", "drift", "beta", "entropy", "gap")
     return {name: x if done and math.isfinite(x := getattr(done, name)) else None for name in names}
-
-
-def why_not(config: TtrlConfig, one: Heard) -> str:
-    """Why nothing is learnt from a query; empty where something is."""
-    vote = one.decision.consensus
-    if not config.learn or one.leak:
-        return one.leak or "learning is off"
-    if config.objective == "entropy":
-        return ""
-    if config.samples == 1:
-        return "one rollout is no vote"
-    if not vote.teaches:
-        mixed = f"answers too mixed: entropy {vote.entropy:.2f}, want under {config.vote.max_entropy:g}"
-        return vote.reason or mixed
-    return "" if one.decision.exemplar.rollout is not None else "no rollout gave the answer"
 
 
 def spelt(one: Heard, answer: object) -> str | None:
@@ -350,32 +317,3 @@ def variety(one: Heard) -> float:
     counts = np.array(list(Counter(ballot.tools for ballot in one.decision.ballots).values()), dtype=np.float64)
     p = counts / counts.sum()
     return max(0.0, float(-(p * np.log(p)).sum() / np.log(counts.sum()))) if counts.sum() > 1 else 0.0
-
-
-def lesson_of(
-    around: Around, state: Standing, heard: Sequence[Heard], reasons: Sequence[str]
-) -> tuple[Lesson, list[float], list[float | None]]:
-    """Returns, neighbourhood values, baselines and advantages of a batch."""
-    config = around.config
-    raw, masks, ledgers = list[np.ndarray](), list[np.ndarray](), []
-    values, baselines = list[float](), list[float | None]()
-    for one, why in zip(heard, reasons, strict=True):
-        decision, count = one.decision, len(one.experience)
-        value = around.recollection.value(one.near)
-        advantages = np.zeros(count)
-        if not why and config.objective == "reinforce":
-            agrees = [b.answer is not None and b.answer == decision.consensus.answer for b in decision.ballots]
-            returns = rollout_return(
-                agrees, decision.similarity, one.penalties, kappa=config.kappa, lambda_pen=config.lambda_pen
-            )
-            advantages = advantage(returns, baseline=state.baseline.value or 0.0, value=value)
-            state.baseline = baseline_step(
-                state.baseline, returns=returns, value=value, kind=config.baseline, rho=config.rho
-            )
-        raw.append(advantages)
-        masks.append(np.full(count, not why))
-        ledgers += [each.ledger for each in one.experience]
-        values.append(value)
-        baselines.append(state.baseline.value)
-    mask = np.concatenate(masks)
-    return Lesson(tuple(ledgers), normalise_advantages(np.concatenate(raw), mask), mask), values, baselines

@@ -61,7 +61,7 @@ class TtrlConfig(Config):
     """N"""
     vote: VoteSettings = VoteSettings()
     learn: bool = True
-    """Off: answers are voted on and nothing changes."""
+    """Off: answers are voted on and the weights stay; accepted exemplars still enter the memory."""
     greedy: bool = False
     """Ask every query once more at temperature 0, for the record."""
     tools: bool = True
@@ -74,7 +74,12 @@ class TtrlConfig(Config):
     """λ_pen. Ours."""
     baseline: Literal["return", "literal"] = "return"
     rho: float = Field(default=0.99, ge=0.0, lt=1.0)
-    """Of π_EMA and of the baseline."""
+    """Of π_EMA."""
+    rho_baseline: float = Field(default=0.9, ge=0.0, lt=1.0)
+    """Of the baseline, which starts at the first query's own mean return. Ours: with the 0.99 of π_EMA it would stay
+    where the first queries put it."""
+    least_spread: float = Field(default=0.1, gt=0.0)
+    """Returns less the baseline are divided by their root mean square in the batch, or by this where it is larger."""
     anchored: bool = True
     """Off: KL is taken to the policy at the start instead of to π_EMA."""
     value_weighting: bool = True
@@ -90,14 +95,17 @@ class TtrlConfig(Config):
     """The answers of neighbours vote too, each with its similarity (as retrieval-augmented adaptation does)."""
     memory: Path | None = None
     """A memory of `pixelis index`, copied into the run; an empty one where it is not given."""
-    batch: int = Field(default=1, ge=1)
-    """Queries of one update."""
+    batch: int = Field(default=4, ge=1)
+    """Queries of one update; advantages are normalised within it."""
     lr: float = Field(default=1e-6, gt=0.0)
     """Ours; the paper gives none."""
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = Field(default=1e-8, gt=0.0)
     """Of AdamW. Larger, a weight whose gradient is nothing but rounding stays where it is."""
     grad_norm: float = Field(default=1.0, gt=0.0)
+    ledger_tolerance: float = Field(default=1e-3, gt=0.0)
+    """How far sampled and recomputed log-probabilities may lie apart. Rounding came to 4e-5 in 24 queries of nano;
+    a policy other than the one that sampled lies whole nats away."""
     lora: LoraSettings | None = None
     temperature: float = Field(default=1.0, gt=0.0)
     limits: Limits = Limits()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import yaml
 
 from pixelis.errors import ConfigError
-from pixelis.policy.checkpoint import Loaded, load_checkpoint, save_checkpoint
+from pixelis.policy.checkpoint import Card, Loaded, load_checkpoint, save_checkpoint
 from pixelis.policy.model import Policy
 from pixelis.retrieval.memory import Memory
 from pixelis.rundir import provenance
@@ -41,32 +42,53 @@ def export(config: TtrlConfig, loaded: Loaded, known: Known, home: Adaptation, f
     save_checkpoint(folder, policy, card, heads_of(loaded, known))
 
 
-def go_back(out: Path, query: int) -> dict[str, Any]:
-    """Take an adaptation back to a row: weights, moments, averages, controller, baseline, memory, canary, policy."""
+def start_kl(card: Card) -> float | None:
+    """KL of a policy to π_SFT as its card tells: 0 for one of phase 1; of one that adapted before, nobody knows."""
+    if "before" not in card.training:
+        return 0.0
+    known = card.scores.get("rft", {}).get("kl")
+    return known if "beta" in card.training else None  # phase 2 writes its β; phase 3 keeps the scores of what it found
+
+
+class Reopened(NamedTuple):
+    """An adaptation that is looked at again."""
+
+    config: TtrlConfig
+    loaded: Loaded
+    known: Known
+    home: Adaptation
+
+    def export(self, folder: Path) -> None:
+        export(self.config, self.loaded, self.known, self.home, folder)
+
+
+@contextmanager
+def reopened(out: Path) -> Iterator[Reopened]:
+    """The adaptation in a folder, which nobody else writes to meanwhile."""
     config = config_of(out)
     torch.set_num_threads(config.threads)
     with run_folder(config, out, Crew()):
         loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
         known = known_of(loaded, config.policy)
-        home = Adaptation(out, config, begin(config, loaded))
-        row = home.revert(query)
-        Canary(out, config.canary).forget_after(query)
+        yield Reopened(config, loaded, known, Adaptation(out, config, begin(config, loaded)))
+
+
+def go_back(out: Path, query: int) -> dict[str, Any]:
+    """Take an adaptation back to a row: weights, moments, averages, controller, baseline, memory, canary, policy."""
+    with reopened(out) as own:
+        row = own.home.revert(query)
+        Canary(out, own.config.canary).forget_after(query)
         with closing(Memory.open(out / FOLDER)) as memory:
             memory.rollback(row["memory"] if query else int((out / BEFORE).read_text()))
-        export(config, loaded, known, home, out / "policy")
+        own.export(out / "policy")
     return row
 
 
 def policy_after(out: Path, query: int, folder: Path) -> None:
     """Write the policy as it was after a row; the adaptation itself stays where it is."""
-    config = config_of(out)
-    torch.set_num_threads(config.threads)
-    with run_folder(config, out, Crew()):
-        loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
-        known = known_of(loaded, config.policy)
-        home = Adaptation(out, config, begin(config, loaded))
-        home.look_back(query)
-        export(config, loaded, known, home, folder)
+    with reopened(out) as own:
+        own.home.look_back(query)
+        own.export(folder)
 
 
 def config_of(out: Path) -> TtrlConfig:

@@ -22,6 +22,7 @@ from pixelis.equations.ema import ema, ema_parameters
 from pixelis.equations.kl import drift_allowed, per_token_kl
 from pixelis.equations.pid import DEFAULT, PAPER, Pid, pid_step
 from pixelis.equations.ttrl import ttrl_loss
+from pixelis.errors import TraceError
 from pixelis.policy.checkpoint import Loaded
 from pixelis.policy.ledger import Ledger, Place
 from pixelis.policy.model import Policy
@@ -120,21 +121,74 @@ class Updated(NamedTuple):
     """The weight that the KL term had."""
     refused: str
     """Why the weights are as they were; empty where the step was taken."""
+    gap: float
+    """The largest distance between a sampled and a recomputed log-probability."""
+    kls: np.ndarray
+    """(n,) KL to π_EMA of each rollout, summed over its sampled tokens."""
+    tokens: np.ndarray
+    """(n,) how many those are."""
 
 
 def update(config: TtrlConfig, learner: Learner, lesson: Lesson) -> Updated:
-    """One step on some rollouts; the EMA and the controller move too, also where every query abstained."""
-    policy, optimizer = learner.policy, learner.optimizer
+    """One step on some rollouts; the EMA and the controller move too, also where every query abstained.
+
+    Then the KL alone is followed, by a plain gradient step: AdamW's moments hold what accepted queries taught and would
+    go on moving the policy in their direction, though m(q) = 0.
+    """
+    policy, optimizer, beta = learner.policy, learner.optimizer, learner.pid.beta
     parts = parts_of(lesson.ledgers, policy, config.batch_tokens)
-    tokens = max(1, sum(len(part.at) for part in parts))
     before = {name: value.clone() for name, value in tensors_of(learner).items()}
-    beta = learner.pid.beta
     optimizer.zero_grad(set_to_none=True)
-    kl_sum = entropy = 0.0
+    read = gradients(config, learner, lesson, parts)
+    if read.gap > config.ledger_tolerance:
+        optimizer.zero_grad(set_to_none=True)
+        raise TraceError(
+            f"a sampled log-probability lies {read.gap:.2g} nats from the recomputed one: the update does not read "
+            "what the rollout read"
+        )
+    norm = float(torch.nn.utils.clip_grad_norm_(trained(policy).values(), config.grad_norm))
+    tokens = max(1, int(read.tokens.sum()))
+    kl = float(read.kls.sum()) / tokens
+    refused = ""
+    if not (math.isfinite(norm) and math.isfinite(kl)):
+        refused = "the loss is not a number"
+    elif kl > config.kl.most:
+        refused = f"KL to its average is {kl:.3f}, over {config.kl.most:g}"
+    elif lesson.masks.any():
+        optimizer.step()
+    else:
+        step_plainly(policy, config.lr)
+    optimizer.zero_grad(set_to_none=True)
+    drift = drift_of(config, policy, learner.start, parts, tokens)
+    limit = math.inf if config.guard is None else config.guard
+    if not refused and not drift_allowed(drift, limit=limit):
+        refused, drift = guarded(config, learner, before, parts, drift=drift, limit=limit)
+    move_average(learner, config.rho)
+    learner.pid = heard(config, learner.pid, kl)
+    return Updated(kl, drift, read.entropy / tokens, beta, refused, read.gap, read.kls, read.tokens)
+
+
+class Read(NamedTuple):
+    """What the policy makes of the rollouts before the step; `Updated` says what its fields are."""
+
+    kls: np.ndarray
+    tokens: np.ndarray
+    entropy: float
+    """Summed over the tokens."""
+    gap: float
+
+
+def gradients(config: TtrlConfig, learner: Learner, lesson: Lesson, parts: Sequence[Part]) -> Read:
+    """Read the rollouts part by part, and leave the gradients of the loss in the policy."""
+    tokens = max(1, sum(len(part.at) for part in parts))
     anchor = learner.average if config.anchored else learner.start
+    kls, counts = np.zeros(len(lesson.ledgers)), np.zeros(len(lesson.ledgers), dtype=np.int64)
+    entropy = gap = 0.0
     for part in parts:
-        logits = open_logits(config, policy, part)
-        own = logits.log_softmax(-1).gather(1, part.targets[:, None])[:, 0]
+        logits = open_logits(config, learner.policy, part)
+        logs = logits.log_softmax(-1)
+        own = logs.gather(1, part.targets[:, None])[:, 0]
+        gap = max(gap, float((own.detach() - part.sampled).abs().max()) if len(own) else 0.0)
         with torch.no_grad():
             reference = open_logits(config, anchor, part)
         kl = per_token_kl(logits, reference)
@@ -142,7 +196,6 @@ def update(config: TtrlConfig, learner: Learner, lesson: Lesson) -> Updated:
         weights = torch.from_numpy(lesson.advantages[numbers]).to(own)
         masks = torch.from_numpy(lesson.masks[numbers].astype(np.float32)).to(own)
         mask = rows_of(torch.ones_like(own), part.counts)
-        logs = logits.log_softmax(-1)
         nats = -(logs.exp() * logs).sum(-1)  # (n,)
         if config.objective == "entropy":
             learnt = rows_of(nats, part.counts).sum(1) * masks
@@ -150,26 +203,39 @@ def update(config: TtrlConfig, learner: Learner, lesson: Lesson) -> Updated:
         else:
             loss = ttrl_loss(rows_of(own, part.counts), mask, weights, masks, own.new_zeros(()), beta=0.0)
             loss = loss * len(numbers) / len(lesson.ledgers)
-        (loss + beta * kl.sum() / tokens).backward()
+        (loss + learner.pid.beta * kl.sum() / tokens).backward()
         entropy += float(nats.detach().sum())
-        kl_sum += float(kl.detach().sum())
-    norm = float(torch.nn.utils.clip_grad_norm_(trained(policy).values(), config.grad_norm))
-    kl_mean = kl_sum / tokens
-    refused = "" if math.isfinite(norm) and math.isfinite(kl_mean) else "the loss is not a number"
-    drift = math.nan
-    if not refused:
-        optimizer.step()
-        drift = drift_of(config, policy, learner.start, parts, tokens)
-        limit = math.inf if config.guard is None else config.guard
-        if not drift_allowed(drift, limit=limit):
-            refused = f"KL to the start would be {drift:.3f}, over {limit:g}"
-    if refused:
-        lay(learner, before)
-        drift = drift_of(config, policy, learner.start, parts, tokens)
-    optimizer.zero_grad(set_to_none=True)
-    move_average(learner, config.rho)
-    learner.pid = heard(config, learner.pid, kl_mean)
-    return Updated(kl_mean, drift, entropy / tokens, beta, refused)
+        kls[numbers] = [float(each.sum()) for each in kl.detach().split(list(part.counts))]
+        counts[numbers] = part.counts
+    return Read(kls, counts, entropy, gap)
+
+
+def guarded(
+    config: TtrlConfig,
+    learner: Learner,
+    before: dict[str, Tensor],
+    parts: Sequence[Part],
+    *,
+    drift: float,
+    limit: float,
+) -> tuple[str, float]:
+    """A step beyond the guard is taken back, unless the policy was farther away before it. Why not, and the drift."""
+    tokens = max(1, sum(len(part.at) for part in parts))
+    after = {name: value.clone() for name, value in tensors_of(learner).items()}
+    lay(learner, before)
+    stood = drift_of(config, learner.policy, learner.start, parts, tokens)
+    if drift < stood:  # what the guard is for is the way out, not the way back
+        lay(learner, after)
+        return "", drift
+    return f"KL to the start would be {drift:.3f}, over {limit:g}", stood
+
+
+@torch.no_grad()
+def step_plainly(policy: Policy, lr: float) -> None:
+    """θ ← θ − lr·∇: a step that leaves the optimizer's moments as they are."""
+    for value in trained(policy).values():
+        if value.grad is not None:
+            value.sub_(value.grad, alpha=lr)
 
 
 def open_logits(config: TtrlConfig, policy: Policy, part: Part) -> Tensor:

@@ -33,7 +33,7 @@ class BallotView(NamedTuple):
     terms: list[tuple[str, float]]
     weight: float
     share: float
-    """Of all weights, in percent."""
+    """Of all weight that was voted with, in percent; 0 for a rollout without an answer, which casts no vote."""
     won: bool
     exemplar: bool
     merged: bool
@@ -42,7 +42,7 @@ class BallotView(NamedTuple):
 
 def ballots_of(row: Mapping[str, Any]) -> list[BallotView]:
     vote = row["vote"]
-    total = math.fsum(ballot["weight"] for ballot in vote["ballots"])
+    total = vote["total"]
     won = str(row["answer"]).casefold()
     out = []
     for k, ballot in enumerate(vote["ballots"]):
@@ -56,7 +56,7 @@ def ballots_of(row: Mapping[str, Any]) -> list[BallotView]:
                 tools=" → ".join(ballot["tools"]) or "no call",
                 terms=terms,
                 weight=ballot["weight"],
-                share=100.0 * ballot["weight"] / total if total > 0.0 else 0.0,
+                share=100.0 * ballot["weight"] / total if answered and total > 0.0 else 0.0,
                 won=answered and row["answer"] is not None and ballot["answer"] == won,
                 exemplar=vote["exemplar"] == k,
                 merged=answered and ballot["weight"] == 0.0,

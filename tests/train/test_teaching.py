@@ -1,0 +1,97 @@
+"""What a batch of queries teaches, by hand: returns, baseline, v̄, and who is left out."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pixelis.equations.ttrl import Baseline
+from pixelis.policy.checkpoint import Card
+from pixelis.train.teaching import Standing, kl_of, lesson_of, why_not
+from pixelis.train.ttrl_config import TtrlConfig
+from pixelis.train.ttrl_export import start_kl
+
+CONFIG = TtrlConfig()
+MEMORY = SimpleNamespace(value=lambda near: near)
+
+
+def heard(agrees, *, value, leak="", ledgers=None):
+    """A query whose rollouts that gave the voted answer also behave as the exemplar: their return is 2, others' 0."""
+    decision = SimpleNamespace(
+        ballots=[SimpleNamespace(answer="a" if own else "b") for own in agrees],
+        consensus=SimpleNamespace(answer="a"), similarity=np.array(agrees, dtype=float),
+    )  # fmt: skip
+    experience = [SimpleNamespace(ledger=name) for name in ledgers or range(len(agrees))]
+    return SimpleNamespace(
+        decision=decision, experience=experience, penalties=np.zeros(len(agrees)), near=value, leak=leak
+    )
+
+
+def taught(queries, reasons=None, state=None, config=CONFIG):
+    state = state or Standing(config, [])
+    return lesson_of(config, MEMORY, state, queries, reasons or [""] * len(queries)), state
+
+
+def test_the_first_query_is_its_own_baseline_and_the_value_survives_where_it_teaches_alone():
+    # returns 2, 2, 0, 0 less their mean 1: rms 1; times v̄ = 0.6
+    found, state = taught([heard([1, 1, 0, 0], value=0.6)])
+    assert found.lesson.advantages == pytest.approx([0.6, 0.6, -0.6, -0.6])
+    assert state.baseline.value == pytest.approx(1.0)
+    assert found.told == [{"value": 0.6, "baseline": 1.0, "advantage": pytest.approx(0.0), "positive": 0.5}]
+    other, _ = taught([heard([1, 1, 0, 0], value=0.3)])
+    assert other.lesson.advantages == pytest.approx(found.lesson.advantages / 2)
+
+
+def test_the_baseline_follows_returns_by_a_tenth():
+    # 1, then 0.9 x 1 + 0.1 x 2 = 1.1; r - b of the second is 2 - 1 = 1 four times, so that rms is 1 again
+    found, state = taught([heard([1, 1, 0, 0], value=0.6), heard([1, 1, 1, 1], value=0.3)])
+    assert state.baseline.value == pytest.approx(1.1)
+    assert found.lesson.advantages == pytest.approx([0.6, 0.6, -0.6, -0.6, 0.3, 0.3, 0.3, 0.3])
+    assert [row["positive"] for row in found.told] == [0.5, 1.0]
+    assert Standing(CONFIG, [{"labels": {}, "baseline": 1.1}]).baseline == Baseline(1.1)
+
+
+def test_a_unanimous_first_query_teaches_nothing_but_its_baseline():
+    found, state = taught([heard([1, 1], value=0.5)])
+    assert found.lesson.advantages.tolist() == [0.0, 0.0]
+    assert state.baseline.value == 2.0
+
+
+def test_who_abstained_is_masked_and_evaluation_media_are_no_part_of_the_lesson():
+    queries = [
+        heard([1, 0], value=0.5, ledgers=["x", "y"]), heard([1, 0], value=0.5, leak="evaluation", ledgers=["no", "no"]),
+        heard([1, 0], value=0.5, ledgers=["p", "q"]),
+    ]  # fmt: skip
+    found, state = taught(queries, ["margin", "evaluation", ""])
+    assert found.lesson.ledgers == ("x", "y", "p", "q")
+    assert found.lesson.masks.tolist() == [False, False, True, True]
+    assert found.owners.tolist() == [0, 0, 2, 2]
+    assert found.lesson.advantages == pytest.approx([0.0, 0.0, 0.5, -0.5])
+    assert [row["advantage"] for row in found.told] == [None, None, pytest.approx(0.0)]
+    assert state.baseline.value == 1.0
+    assert taught([queries[1]], ["evaluation"])[0].lesson is None
+
+
+def test_each_query_has_the_kl_of_its_own_tokens():
+    done = SimpleNamespace(kls=np.array([0.2, 0.4, 3.0, 1.0]), tokens=np.array([2, 1, 10, 10]))
+    owners = np.array([0, 0, 2, 2])
+    assert kl_of(done, owners, 0) == pytest.approx(0.2)  # 0.6 of 3 tokens
+    assert kl_of(done, owners, 2) == pytest.approx(0.2)  # 4 of 20
+    assert kl_of(done, owners, 1) is None
+    assert kl_of(None, owners, 0) is None
+
+
+def test_a_vote_that_most_rollouts_contradict_teaches_nothing():
+    vote = SimpleNamespace(teaches=False, reason="", low_entropy=True, entropy=0.18, majority="b")
+    one = SimpleNamespace(decision=SimpleNamespace(consensus=vote), leak="")
+    assert why_not(CONFIG, one) == "most rollouts say 'b'"
+    vote.low_entropy = False
+    assert why_not(CONFIG, one) == "answers too mixed: entropy 0.18, want under 0.2"
+
+
+def test_what_is_known_of_the_way_from_phase_1_to_the_start():
+    sft = {"steps": 10}
+    assert start_kl(Card(training=sft)) == 0.0
+    rft = {"beta": 0.2, "before": sft}
+    assert start_kl(Card(training=rft, scores={"rft": {"kl": 0.14}})) == 0.14
+    assert start_kl(Card(training={"updates": 3, "before": rft}, scores={"rft": {"kl": 0.14}})) is None
