@@ -30,7 +30,6 @@ def looked_as_expected(found: Answer, tool: str, thing: str) -> bool:
     return fits and (not thing or any(names_it(phrase, thing) for phrase in named))
 
 
-@pytest.mark.xfail(strict=True, reason="nano-sft: the right tools on 80 %, right answers on 40 %, wanted 60 %")
 @pytest.mark.realdata
 def test_photographs_and_pages_are_looked_at_with_the_right_tools_and_mostly_read_right(realdata: Path):
     rows: list[tuple[Any, ...]] = []
