@@ -57,7 +57,7 @@ def test_the_first_so_far_is_the_smallest_or_the_largest_edge_that_is_asked_for(
         "Y (0.20, now), so far (0.20, blue ring).",
         "Y (0.25, now), so far (0.20, blue ring).",
     ]
-    assert concluded(item, "blue ring", drafts) == "Y (0.25, now); topmost is (0.20, blue ring)."
+    assert concluded(item, "blue ring", drafts) == "Y (0.25, now); topmost is (0.20, blue ring): blue ring."
     item = question("choice.extreme", names, most="rightmost")
     assert look_back(item, drafts) == "X (0.70, now), so far (0.70, pink square)."
 
@@ -67,7 +67,7 @@ def test_sizes_are_widths_of_boxes(question):
     drafts = [outlined(names[0], 40, 30, 52, 50), outlined(names[1], 10, 20, 18, 90)]
     item = question("choice.size", names, most="smallest")
     assert look_back(item, drafts) == "Width now 0.08, so far blue ring 0.08."
-    assert concluded(item, "blue ring", drafts) == "Width now 0.08; smallest is blue ring 0.08."
+    assert concluded(item, "blue ring", drafts) == "Width now 0.08; smallest is blue ring 0.08: blue ring."
 
 
 def test_an_order_grows_by_one_with_every_call(question):
@@ -81,7 +81,7 @@ def test_an_order_grows_by_one_with_every_call(question):
     assert look_back(item, drafts[:2]) == "X (0.10, now), so far (0.10, blue ring), (0.40, red star)."
     words = "blue ring, pink square, red star"
     in_order = "(0.10, blue ring), (0.30, pink square), (0.40, red star)"
-    assert concluded(item, words, drafts) == f"X (0.30, now); in order {in_order}."
+    assert concluded(item, words, drafts) == f"X (0.30, now); in order {in_order}: {words}."
 
 
 def test_two_things_are_held_against_each_other_along_both_axes(question):

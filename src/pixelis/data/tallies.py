@@ -68,11 +68,12 @@ class Tally(NamedTuple):
         return f"{self.now}, so far {self.so_far(most)}."
 
     def ended(self, most: str) -> str:
-        """As the last sentence says who comes first."""
-        return f"{self.now}; {most} is {self.so_far(1)}."
+        """As the last sentence says who comes first. It ends with what is answered, as all last sentences do: nano had
+        the right pair here and then answered with another name."""
+        return f"{self.now}; {most} is {self.so_far(1)}: {self.first[0][0]}."
 
     def ordered(self) -> str:
-        return f"{self.now}; in order {self.so_far()}."
+        return f"{self.now}; in order {self.so_far()}: {', '.join(name for name, _ in self.first)}."
 
     @property
     def tied(self) -> bool:
