@@ -104,6 +104,33 @@ def test_who_is_lost_before_the_end_is_kept_by_name(question):
     assert concluded(item, "red star", drafts) == "To the end; lost is the red star."
 
 
+def test_who_moves_is_kept_by_name(question):
+    names = ("red star", "blue ring")
+    still = followed(names[0], 43)
+    still.result.output["tracks"][0]["direction"] = "still"
+    drafts = [
+        *(outlined(names[0], 10, 10, 20, 20), still),
+        *(outlined(names[1], 10, 10, 20, 20), followed(names[1], 43)),
+    ]
+    item = question("motion.mover", things=names)
+    assert look_back(item, drafts[:2]) == "It stays where it is."
+    assert look_back(item, drafts[:3]) == ""  # found, not yet followed
+    assert look_back(item, drafts) == "It goes left, moving so far: blue ring."
+    assert concluded(item, "blue ring", drafts) == "It goes left; moving is the blue ring."
+
+
+def test_what_is_missing_is_kept_by_name(question):
+    names = ("red star", "blue ring", "pink square")
+    drafts = [outlined(names[0], 10, 10, 20, 20), missed(names[1]), outlined(names[2], 30, 30, 40, 40)]
+    item = question("choice.absent", names)
+    assert [look_back(item, drafts[:k]) for k in (1, 2, 3)] == [
+        "Found.", "Nothing fits, missing so far: blue ring.", "Found, missing so far: blue ring.",
+    ]  # fmt: skip
+    assert concluded(item, "blue ring", drafts) == "Found; missing is the blue ring."
+    again = [*drafts, outlined(names[1], 1, 1, 2, 2)]  # found after all
+    assert look_back(item, again) == "Found."
+
+
 def test_a_stretch_that_ends_before_the_clip_loses_nobody(question):
     item = question("motion.leaver", things=("red star", "blue ring"), frames=44)
     drafts = [outlined("red star", 10, 10, 20, 20), followed("red star", 22, end_s=5.5)]

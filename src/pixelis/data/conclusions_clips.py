@@ -62,9 +62,11 @@ def tracks(c: Chain) -> list[tuple[str, Track]] | None:
 
 
 def mover(c: Chain) -> Wordings:
-    found = tracks(c)
+    found, seen = tracks(c), tally(c.item, c.drafts) if c.plain else None
     if found is None:
         return unexplained(c)
+    if seen is not None and [name for name, _ in seen.first] == [c.words]:
+        return (f"{seen.now}; moving is the {c.words}.",)
     spread = {p: [abs(b - a) for a, b in (ends(t, 0), ends(t, 1))] for p, t in found}
     axis = 0 if spread[c.words][0] >= spread[c.words][1] else 1
     listed = ", ".join(f"{p} {way(t, axis)}" for p, t in found)

@@ -75,6 +75,9 @@ def present(c: Chain) -> Wordings:
 
 
 def absent(c: Chain) -> Wordings:
+    seen = tally(c.item, c.drafts) if c.plain else None
+    if seen is not None and [name for name, _ in seen.first] == [c.words]:
+        return (f"{seen.now}; missing is the {c.words}.",)
     return chosen(c, (f"No {c.words} was found", f"The {c.words} is missing", f"There is no {c.words}"))
 
 

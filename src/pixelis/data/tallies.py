@@ -104,8 +104,8 @@ def look_back(item: Item, drafts: Sequence[Draft]) -> str:
         return ""
     if item.template == "search.relation":
         return f"{found.now}."
-    if item.template == "motion.leaver":
-        return f"{found.now}, lost so far: {found.so_far()}." if found.first else f"{found.now}."
+    if item.template in SO_FAR:
+        return f"{found.now}, {SO_FAR[item.template]} so far: {found.so_far()}." if found.first else f"{found.now}."
     return found.noted(None if item.template == "space.order" else 1)
 
 
@@ -165,7 +165,39 @@ def losses(item: Item, drafts: Sequence[Draft]) -> Tally | None:
     return Tally("To the end" if reached else f"To {last:.2f} s", tuple(lost.items()))
 
 
+def misses(item: Item, drafts: Sequence[Draft]) -> Tally | None:
+    """Options that SEG did not find on the picture; None where the last call looked for none of them."""
+    missing, found = dict[str, float](), None
+    for draft in drafts:
+        name = str(draft.call.args.get("target"))
+        found = draft.result.ok if draft.call.tool == "SEG" and name in item.options else None
+        if found is not None and not looks_at_view(draft.call):
+            missing.pop(name, None)
+            missing |= {} if found else {name: 0.0}
+    return None if found is None else Tally("Found" if found else "Nothing fits", tuple(missing.items()))
+
+
+def moves(item: Item, drafts: Sequence[Draft]) -> Tally | None:
+    """Things whose tracks went somewhere."""
+    moving = dict[str, float]()
+    name, way = "", None
+    for draft in drafts:
+        way = None
+        if draft.call.tool == "SEG":
+            name = str(draft.call.args.get("target"))
+        elif draft.call.tool == "TRK" and draft.result.ok and draft.result.output["tracks"]:
+            way = str(draft.result.output["tracks"][0]["direction"])
+            moving |= {name: 0.0} if way != "still" else {}
+    return (
+        None
+        if way is None
+        else Tally("It stays where it is" if way == "still" else f"It goes {way}", tuple(moving.items()))
+    )
+
+
+SO_FAR = {"motion.leaver": "lost", "motion.mover": "moving", "choice.absent": "missing"}
+"""What is said of the names that a tally without numbers holds."""
 COUNTS = {
     "choice.extreme": places, "choice.size": places, "space.order": places, "search.relation": corners,
-    "motion.leaver": losses,
+    "motion.leaver": losses, "motion.mover": moves, "choice.absent": misses,
 }  # fmt: skip
