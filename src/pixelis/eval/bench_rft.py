@@ -20,10 +20,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -325,8 +325,7 @@ def in_turns(
     ):
         assert peer.stdin is not None  # noqa: S101 - both are pipes
         assert peer.stdout is not None  # noqa: S101
-        peer.stdin.write(json.dumps(asked) + "\n")
-        peer.stdin.flush()
+        send(peer.stdin, json.dumps(asked))
         for line in peer.stdout:
             seconds, made = json.loads(line)
             if made != queries * samples * said:
@@ -334,10 +333,19 @@ def in_turns(
                 return taken, [], f"TRL generated {made} tokens, want {queries * samples * said}"
             theirs.append(seconds)
             taken.append(update())
-            peer.stdin.write("\n")
-            peer.stdin.flush()
+            send(peer.stdin, "")
         if peer.wait() or len(theirs) <= 1:
             told.seek(0)
             words = told.read().strip().splitlines() or ["no word"]
             return taken[1:], [], f"TRL failed: {words[-1][:200]}"
     return taken[1:], theirs[1:], ""
+
+
+def send(pipe: IO[str], line: str) -> None:
+    """A line for the peer; one that has ended hears nothing, and its exit status says why."""
+    try:
+        pipe.write(f"{line}\n")
+        pipe.flush()
+    except BrokenPipeError:
+        with suppress(BrokenPipeError):
+            pipe.close()  # what is left in the buffer cannot be written either
