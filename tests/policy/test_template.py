@@ -24,7 +24,7 @@ def test_a_whole_conversation_has_the_same_text_both_ways(tokens: Tokens):
         *opening("What does it say?", media, NANO_STYLE, []),
         *called("Read it.", CALL, step=1),
         *observed(result, None, media, NANO_STYLE, step=1),
-        *answered("The sign says so.", "EXIT", step=2),
+        *answered("The sign says so.", "EXIT", NANO_STYLE, step=2),
     ]
     arguments = call_text(CALL).split('"arguments": ')[1][:-1]
     messages = [
@@ -36,7 +36,7 @@ def test_a_whole_conversation_has_the_same_text_both_ways(tokens: Tokens):
             {"type": "function", "function": {"name": "OCR", "arguments": arguments}},
         ]},
         {"role": "tool", "content": result.text},
-        {"role": "assistant", "content": "The sign says so.\n<answer>EXIT</answer>"},
+        {"role": "assistant", "content": "The sign says so.\n<answer> EXIT</answer>"},
     ]  # fmt: skip
     rendered = tokens.tokenizer.apply_chat_template(messages, tokenize=False)
     assert rendered == written(pieces) + "\n"

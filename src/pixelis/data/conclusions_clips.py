@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pixelis.data.conclusions_pictures import Wordings, part, unexplained
+from pixelis.data.conclusions_pictures import Wordings, first_of, part, unexplained
 from pixelis.data.conclusions_seen import Chain, enumerated, two
 from pixelis.data.tallies import tally
 from pixelis.geometry import Track
@@ -44,6 +44,9 @@ def direction(c: Chain) -> Wordings:
     if track is None:
         return unexplained(c)
     (x0, x1), (y0, y1) = ends(track, 0), ends(track, 1)
+    said = told_of(c, track)
+    if c.plain and said and "-" in str(said["direction"]) and printed_way(c, track) == c.words:
+        return (f"The {target} goes {said['direction']}: {c.words}.",)
     if printed_way(c, track) == c.words or heading(x1 - x0, (y1 - y0) * aspect(c.item.parameters)) != c.words:
         return f"The {target} goes {c.words}.", f"It moves {c.words}."
     x, y = way(track, 0), way(track, 1)
@@ -82,6 +85,8 @@ def fastest(c: Chain) -> Wordings:
     found, most = tracks(c), c.asked("most")
     if found is None:
         return unexplained(c)
+    if counted := first_of(c, most, "things"):
+        return counted
     far = {p: round(abs(ends(t, 0)[1] - ends(t, 0)[0]), 2) for p, t in found}
     best = (max if most == "fastest" else min)(far.values())
     if [p for p in far if far[p] == best] != [c.words]:
@@ -107,7 +112,8 @@ def which_clip(c: Chain) -> Wordings:
         goes = "still" if abs(last - first) < 0.05 else goes
         said.append(f"Video_{k} {'xy'[axis]} {way(track, axis)}, {goes}")
         brief.append(f"Video_{k} {goes}")
-    return f"{', '.join(brief)}: {c.words}.", f"{'; '.join(said)}: {c.words}."
+    asked = f"Asked for {wanted}: " if c.plain else ""
+    return f"{asked}{', '.join(brief)}: {c.words}.", f"{'; '.join(said)}: {c.words}."
 
 
 def leaver(c: Chain) -> Wordings:
@@ -147,6 +153,8 @@ def told_of(c: Chain, track: Track) -> dict[str, Any] | None:
 
 def order(c: Chain) -> Wordings:
     which = c.asked("which")
+    if counted := first_of(c, which, "things"):
+        return counted
     starts = [(p, stretches(c.notes, f"{p} appears")) for p in c.named("things")]
     if not all(found for _, found in starts):
         return unexplained(c)

@@ -178,6 +178,8 @@ def more_seats(c: Chain) -> Wordings:
     if len(found) < 2:
         return unexplained(c)
     first = value_of(found[0]) > value_of(found[1])
+    if c.plain and "box" in c.drafts[-1].call.args:
+        return (f"The title of Image_{int(not first)} is {c.words}.",)
     return (
         f"{key} {found[0]} in Image_0, {found[1]} in Image_1: more in Image_{int(not first)}, {c.words}.",
         f"{found[0]} {key.lower()} in Image_0 and {found[1]} in Image_1, so Image_{int(not first)}: {c.words}.",
@@ -227,7 +229,7 @@ def task(c: Chain) -> Wordings:
 def pointed(c: Chain) -> Wordings:
     target, lines = c.asked("target"), taken(c)
     mark = [r for r in c.notes if r.footprint.kind == "track" and r.footprint.label == target]
-    if not lines or not mark or not c.on_frame(lines[0]):
+    if c.plain or not lines or not mark or not c.on_frame(lines[0]):
         return f"Beside the {target} stands {c.words}.", f"At its height it says {c.words}."
     y = mark[0].footprint.boxes[0][1]  # type: ignore[union-attr]
     height = two(c.shown(lines[0]).box[1])

@@ -135,7 +135,7 @@ def relation(c: Chain) -> Wordings:
         return unexplained(c)
     if c.plain and all(c.on_frame(note) for note in pair):
         one, other = ((c.edge(note, 0).value, c.edge(note, 1).value) for note in pair)
-        return (against((c.asked("a"), one), (c.asked("b"), other), c.words),)
+        return (against(one, other, c.words),)
     first, second = c.asked("a"), c.asked("b")
     less = "less" if a.value < b.value else "more"
     facts = f"The {first} is at {name} {a.text}, the {second} at {b.text}"
@@ -159,10 +159,10 @@ def size(c: Chain) -> Wordings:
     return first_of(c, most) or ranked(c, "Widths", readings, most, smallest=most == "smallest")
 
 
-def first_of(c: Chain, most: str) -> Wordings:
+def first_of(c: Chain, most: str, among: str = "options") -> Wordings:
     """What a plain teacher has kept count of; nothing where it has not, or not of all."""
     seen = tally(c.item, c.drafts) if c.plain else None
-    if seen is None or len(seen.first) != len(c.item.options) or seen.first[0][0] != c.words or seen.tied:
+    if seen is None or len(seen.first) != len(c.named(among)) or seen.first[0][0] != c.words or seen.tied:
         return ()
     return (seen.ended(most),)
 
@@ -181,7 +181,7 @@ def neighbour(c: Chain) -> Wordings:
     if here is None or there is None:
         return unexplained(c)
     found = [(o, away(c, here, note)) for o, note in zip(c.item.options, there, strict=True)]
-    return ranked(c, "Away", found, "nearest", smallest=True)
+    return first_of(c, "nearest") or ranked(c, "Away", found, "nearest", smallest=True)
 
 
 def away(c: Chain, a: Reference, b: Reference) -> Reading:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from pixelis.data import oracle_pages as pages
@@ -219,13 +220,19 @@ def entry(h: Hands) -> None:
 
 
 def two_notices(h: Hands) -> None:
-    """The same entry on two notices, and their titles."""
-    for name in ("Image_0", "Image_1"):
-        note_notice(h, name)
+    """The same entry on two notices, and their titles; a plain teacher reads the title of the one with more again."""
+    names, found = ("Image_0", "Image_1"), list[float]()
+    for name in names:
+        entry = note_notice(h, name)
+        number = re.search(r"\d+", entry or "")
+        found += [float(number[0])] if number else []
+    if h.s.plain and len(found) == 2 and found[0] != found[1]:
+        more = names[int(found[1] > found[0])]
+        cite(h, h.s.call("OCR", "read", f"title of {more}", box=list(pages.TITLE_STRIP), media=more))
 
 
-def note_notice(h: Hands, media: str | None) -> None:
-    """Read a notice; its asked entry again, enlarged."""
+def note_notice(h: Hands, media: str | None) -> str | None:
+    """Read a notice; its asked entry again, enlarged. What stands after the key there."""
     s, key = h.s, str(h.s.item.parameters["key"])
     roles = pages.notice(read_page(h, media))
     wanted = pages.entry_of(roles["line"], key)
@@ -239,6 +246,7 @@ def note_notice(h: Hands, media: str | None) -> None:
     for role, members in roles.items():
         for line in members:
             s.note_line(line, role=role)
+    return next((line.text.partition(": ")[2] for line in roles["line"] if line.text.startswith(f"{key}: ")), None)
 
 
 SOLVERS = {

@@ -10,9 +10,9 @@ from pixelis.data.oracle_acts import Hands
 from pixelis.data.oracle_session import Line, as_read, centre
 from pixelis.data.oracle_time import Watch
 from pixelis.geometry import UnitBox
+from pixelis.tools.base import coordinates
 from pixelis.world.programs import number
 
-TITLE_STRIP: UnitBox = (0.0, 0.0, 1.0, 0.2)
 BODY: UnitBox = (0.0, 0.0, 0.9, 0.85)
 EVERY_S = 2.4
 """Slides are shown longer than this: looking so often misses none."""
@@ -58,7 +58,7 @@ def as_page(lines: list[Line], seconds: float) -> Page:
 def read_title(w: Watch, seconds: float) -> tuple[str, int]:
     """The title on screen at a moment."""
     at = round(min(max(seconds, 0.0), w.medium(None).duration_s - 0.05), 2)
-    lines = w.s.read("title", "read", box=list(TITLE_STRIP), time_s=at)
+    lines = w.s.read("title", "read", box=list(pages.TITLE_STRIP), time_s=at)
     return (lines[0].text, lines[0].step) if lines else ("", len(w.s.drafts) - 1)
 
 
@@ -195,14 +195,22 @@ def pointed(h: Hands) -> str | None:
         found = w.at(target, frame=w.frame_at(seconds))
         box = found.mask.box_unit if found else None
         w.s.cited |= {found.step} if found else set()
-    page = read_slide(w, seconds)
-    if box is None or not page.lines:
+    lines = beside(w, box, target, seconds) if w.s.plain and box else read_slide(w, seconds).lines
+    if box is None or not lines:
         return None
     y = centre(box)[1]
-    line = min(page.lines, key=lambda r: abs(centre(r.span.box_unit)[1] - y))
+    line = min(lines, key=lambda r: abs(centre(r.span.box_unit)[1] - y))
     w.s.note_line(line, role="taken")
     entry = ENTRY.match(line.text)
     return f"{entry[1]} = {entry[2]}" if entry else line.text
+
+
+def beside(w: Watch, box: UnitBox, target: str, seconds: float) -> list[Line]:
+    """The strip of a slide at the height of a mark; the whole slide where that reads nothing."""
+    _, top, _, bottom = as_read(box)
+    what = f"the {target} at {coordinates(as_read(box))}"
+    lines = w.s.read(what, "along", box=[0.0, top, 1.0, bottom], time_s=round(seconds, 2))
+    return [line for line in lines if len(line.text.strip()) > 1] or read_slide(w, seconds).lines
 
 
 # --- by a title

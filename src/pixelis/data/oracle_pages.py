@@ -8,10 +8,13 @@ from collections.abc import Iterable, Sequence
 from rapidfuzz.distance import Levenshtein
 
 from pixelis.data.oracle_session import Line, centre
+from pixelis.geometry import UnitBox
 from pixelis.metrics.overlap import box_iou
 
 NUMBER = re.compile(r"[\d.,:%\s\-]*\d[\d.,:%\s\-]*")
 KEY = re.compile(r"^(\w+)\s*[:：]\s*")
+TITLE_STRIP: UnitBox = (0.0, 0.0, 1.0, 0.2)
+"""Where titles stand."""
 SAME_NAME = 0.35
 """A name that was asked for is recognised up to this distance in spelling."""
 

@@ -6,19 +6,21 @@ just come back and hold it against one that the thought before has named; the la
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pixelis.geometry import Track, UnitBox
 from pixelis.tools.results import ToolCall
 from pixelis.trace.schema import Draft
 from pixelis.world import Item
+from pixelis.world.programs import words_of
 
 FIRST = {"left to right": "leftmost", "top to bottom": "topmost"}
 
 
 class Side(NamedTuple):
-    """The number of a box that decides.
+    """The number that decides.
 
     Of an edge it is the left or the upper one, whichever end is asked for, and it is written as a box has it, with a
     comma behind: nano's token for it is then the one that the result printed, and has only to be copied.
@@ -26,12 +28,9 @@ class Side(NamedTuple):
 
     name: str
     edge: int | None
-    """Which of x0 and y0; None for the width."""
+    """Which of x0 and y0; None for a number that is none of a box's."""
     largest: bool
     """Whether the largest number comes first."""
-
-    def of(self, box: UnitBox) -> float:
-        return round(box[2] - box[0], 2) if self.edge is None else box[self.edge]
 
     def now(self, value: float) -> str:
         return f"{self.name} {self.said('now', value)}"
@@ -46,8 +45,12 @@ class Side(NamedTuple):
 SIDES = {
     "leftmost": Side("X", 0, largest=False), "topmost": Side("Y", 1, largest=False),
     "rightmost": Side("X", 0, largest=True), "bottommost": Side("Y", 1, largest=True),
-    "smallest": Side("Width", None, largest=False), "largest": Side("Width", None, largest=True),
+    "smallest": Side("Area", None, largest=False), "largest": Side("Area", None, largest=True),
 }  # fmt: skip
+SPEEDS = {"slowest": Side("Way", None, largest=False), "fastest": Side("Way", None, largest=True)}
+"""By how far something came along the way on which it went further, over the same time."""
+MOMENTS = {"first": Side("Start", None, largest=False), "last": Side("Start", None, largest=True)}
+NEAREST = Side("Away", None, largest=False)
 
 
 class Tally(NamedTuple):
@@ -86,9 +89,15 @@ def corner(name: str, box: Sequence[float]) -> str:
     return f"({box[0]:.2f}, {box[1]:.2f}, {name})"
 
 
-def against(a: tuple[str, Sequence[float]], b: tuple[str, Sequence[float]], words: str) -> str:
-    """Two things, by their left and upper edges, held against each other along both axes."""
-    return f"{corner(*b)} against {corner(*a)}: {words}."
+def against(a: Sequence[float], b: Sequence[float], words: str) -> str:
+    """Two things, by their left and upper edges, held against each other along each axis.
+
+    Along the one that does not count they are called even: which it is, and which way the other goes, are then two
+    small questions instead of one.
+    """
+    across = words in ("left", "right")
+    x, y = (words, "even") if across else ("even", words)
+    return f"X ({a[0]:.2f}, {b[0]:.2f}, {x}), Y ({a[1]:.2f}, {b[1]:.2f}, {y}): {words}."
 
 
 def tally(item: Item, drafts: Sequence[Draft]) -> Tally | None:
@@ -104,23 +113,97 @@ def look_back(item: Item, drafts: Sequence[Draft]) -> str:
         return ""
     if item.template == "search.relation":
         return f"{found.now}."
+    if item.template in ("lecture.change", "document.pair_more"):
+        return found.now
     if item.template in SO_FAR:
         return f"{found.now}, {SO_FAR[item.template]} so far: {found.so_far()}." if found.first else f"{found.now}."
     return found.noted(None if item.template == "space.order" else 1)
 
 
 def places(item: Item, drafts: Sequence[Draft]) -> Tally | None:
-    """Edges or widths of the things that were found one by one on the picture."""
+    """Edges or areas of the things that were found one by one on the picture."""
     side = SIDES[str(item.parameters["most"] if "most" in item.parameters else FIRST[str(item.parameters["way"])])]
     asked = set(item.options) | set(item.parameters.get("things") or ())  # type: ignore[arg-type]
     found = dict[str, float]()
-    box = None
+    value = None
     for draft in drafts:
         name = str(draft.call.args.get("target"))
-        box = one_box(draft) if name in asked else None
+        value, box = None, one_box(draft) if name in asked else None
         if box is not None:
-            found[name] = side.of(box)
-    return None if box is None else Tally(side.now(side.of(box)), side.order(found.items()), side)
+            area = round(float(draft.result.output["regions"][0]["area"]), 2)
+            found[name] = value = area if side.edge is None else box[side.edge]
+    return counted(side, value, found)
+
+
+def distances(item: Item, drafts: Sequence[Draft]) -> Tally | None:
+    """How far the options lie from the thing that is asked about, left or upper edge from the same edge."""
+    here: UnitBox | None = None
+    found = dict[str, float]()
+    value = None
+    for draft in drafts:
+        name, box, value = str(draft.call.args.get("target")), one_box(draft), None
+        if box is not None and name == item.parameters["target"]:
+            here = box
+        elif box is not None and here is not None and name in item.options:
+            found[name] = value = round(max(abs(box[0] - here[0]), abs(box[1] - here[1])), 2)
+    return counted(NEAREST, value, found)
+
+
+def speeds(item: Item, drafts: Sequence[Draft]) -> Tally | None:
+    """How far things came that were followed one by one."""
+    found = dict[str, float]()
+    name, value = "", None
+    for draft in drafts:
+        value = None
+        if draft.call.tool == "SEG":
+            name = str(draft.call.args.get("target"))
+        tracks = [seen for seen in draft.result.footprints if isinstance(seen, Track)]
+        if draft.call.tool == "TRK" and tracks:
+            first, last = (tuple(round(v, 2) for v in tracks[0].boxes[k]) for k in (0, -1))
+            found[name] = value = round(max(abs(last[0] - first[0]), abs(last[1] - first[1])), 2)
+    return counted(SPEEDS[str(item.parameters["most"])], value, found)
+
+
+def moments(item: Item, drafts: Sequence[Draft]) -> Tally | None:
+    """When things appear that were looked for one by one."""
+    found = dict[str, float]()
+    value = None
+    for draft in drafts:
+        named = [thing for thing in words_of(item.parameters, "things") if thing in str(draft.call.args.get("query"))]
+        value = None
+        if draft.call.tool == "TEMP" and draft.result.ok and len(named) == 1 and not draft.result.output["frames"]:
+            found[named[0]] = value = round(float(draft.result.output["segments"][0]["start_s"]), 2)
+    return counted(MOMENTS[str(item.parameters["which"])], value, found)
+
+
+def counted(side: Side, value: float | None, found: Mapping[str, float]) -> Tally | None:
+    return None if value is None else Tally(side.now(value), side.order(found.items()), side)
+
+
+def seats(item: Item, drafts: Sequence[Draft]) -> Tally | None:
+    """What stands after a key on the notices that were read whole, and on which there is more."""
+    found = dict[str, float]()
+    for draft in drafts:
+        own = [] if "box" in draft.call.args else entry_lines(draft, str(item.parameters["key"]))
+        value = re.search(r"\d+", own[0]) if len(own) == 1 else None
+        if value:
+            found[str(draft.call.args.get("media"))] = float(value[0])
+    if not found or "box" in drafts[-1].call.args:
+        return None
+    said = ", ".join(f"{value:g} in {media}" for media, value in found.items())
+    return Tally(f"{said}: more in {max(found, key=lambda m: found[m])}." if len(found) > 1 else f"{said}.", ())
+
+
+def entries(item: Item, drafts: Sequence[Draft]) -> Tally | None:
+    """The line of a key on the slide that was read last."""
+    own = entry_lines(drafts[-1], str(item.parameters["key"]))
+    return Tally(f"{own[0]}.", ()) if len(own) == 1 else None
+
+
+def entry_lines(draft: Draft, key: str) -> list[str]:
+    """The lines that OCR read which begin with a key."""
+    lines = str(draft.result.output["text"]).splitlines() if draft.call.tool == "OCR" and draft.result.ok else []
+    return [line for line in lines if line.startswith((f"{key} ", f"{key}:", f"{key}="))]
 
 
 def corners(item: Item, drafts: Sequence[Draft]) -> Tally | None:
@@ -198,6 +281,8 @@ def moves(item: Item, drafts: Sequence[Draft]) -> Tally | None:
 SO_FAR = {"motion.leaver": "lost", "motion.mover": "moving", "choice.absent": "missing"}
 """What is said of the names that a tally without numbers holds."""
 COUNTS = {
-    "choice.extreme": places, "choice.size": places, "space.order": places, "search.relation": corners,
-    "motion.leaver": losses, "motion.mover": moves, "choice.absent": misses,
+    "choice.extreme": places, "choice.size": places, "choice.neighbour": distances, "choice.absent": misses,
+    "space.order": places, "search.relation": corners, "motion.leaver": losses, "motion.mover": moves,
+    "motion.fastest": speeds, "motion.order": moments, "lecture.change": entries,
+    "document.pair_more": seats,
 }  # fmt: skip

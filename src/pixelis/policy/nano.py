@@ -21,6 +21,7 @@ NANO_STYLE = Style(
     view_pixels=80 * 80,
     frame_pixels=64 * 64,
     clip_frames=4,
+    spaced_answers=True,
 )
 
 

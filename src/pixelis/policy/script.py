@@ -50,6 +50,9 @@ class Style(Config):
     """The same for the frames of a clip."""
     clip_frames: int = 16
     """Frames of a clip that are shown, evenly, each after its time."""
+    spaced_answers: bool = False
+    """Whether an answer begins with a space: its words are then the tokens that they are in a sentence, and a small
+    policy can carry them over."""
 
 
 class Words(NamedTuple):
@@ -125,8 +128,9 @@ def called(thought: str, call: ToolCall, *, step: int) -> list[Piece]:
     ]
 
 
-def answered(thought: str, answer: str, *, step: int, quote: str | None = None) -> list[Piece]:
+def answered(thought: str, answer: str, style: Style, *, step: int, quote: str | None = None) -> list[Piece]:
     """The last turn; `quote` stands for the answer (`quoting`), also where the thought names it last."""
+    spelt = f" {answer}" if style.spaced_answers else answer
     words = f"{thought}\n" if thought else ""
     before, named, after = words.rpartition(answer) if quote else ("", "", words)
     return [
@@ -134,7 +138,7 @@ def answered(thought: str, answer: str, *, step: int, quote: str | None = None) 
         *([Words(str(quote), "thought", control=True, step=step)] if named else []),
         Words(after, "thought", step=step),
         Words("<answer>", "answer", control=True, step=step),
-        Words(quote or answer, "answer", control=quote is not None, step=step),
+        Words(quote or spelt, "answer", control=quote is not None, step=step),
         Words("</answer><|im_end|>", "answer", control=True, step=step),
     ]
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.random import Generator
 
 from pixelis.data.goals import GOALS, with_goal
-from pixelis.data.tallies import SIDES, Tally, against, corner
+from pixelis.data.tallies import NEAREST, SIDES, Tally, against, corner
+from pixelis.geometry import UnitBox
 from pixelis.policy import script
 from pixelis.policy.ledger import KINDS, Ledger
 from pixelis.policy.pictures import Optics
@@ -23,12 +24,14 @@ from pixelis.policy.script import Style
 from pixelis.policy.tokens import Tokens
 from pixelis.tools.base import coordinates
 from pixelis.tools.results import ToolCall, ToolResult
-from pixelis.train import drills_pages, drills_photos
+from pixelis.train import drills_clips, drills_pages, drills_photos
 from pixelis.train.drills_words import Drill, Talk, box, number, phrase, region, several, thing, word
 from pixelis.train.examples import Example, no_steps, outputs
 from pixelis.world.item import letter
 
 SLOT = re.compile(r"\{\w+\}")
+CLEARLY = 0.2
+"""How much further two things are apart along one axis than along the other."""
 WITH_GOAL = 0.5
 """Share of drills whose every thought carries a word on from the end of the question, as a plain teacher's does."""
 
@@ -73,11 +76,10 @@ def find_each(rng: Generator) -> Drill:
     most = 1 if rng.random() < 0.6 else len(things)
     talk, kept, noted = list[tuple[str, ToolCall, str]](), Tally("", (), side), ""
     for name in things:
-        where = box(rng)
-        talk.append(
-            (f"{noted}Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), region(name, where, rng))
-        )
-        value = side.of(where)
+        where, area = box(rng), round(rng.uniform(0.0, 0.4), 2)
+        told = region(name, where, rng, area)
+        talk.append((f"{noted}Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), told))
+        value = area if side.edge is None else where[side.edge]
         kept = Tally(side.now(value), side.order([*kept.first, (name, value)]), side)
         noted = f"{kept.noted(most)} "
     listed = ", ".join(things)
@@ -88,9 +90,11 @@ def find_each(rng: Generator) -> Drill:
 
 def beside(rng: Generator) -> Drill:
     """Two things, and on which side of one the other lies."""
-    names, places = several(rng, 2, 2, thing), [box(rng), box(rng)]
-    (ax, ay, *_), (bx, by, *_) = places
-    across, down = ax - bx, ay - by
+    names, places, across, down = several(rng, 2, 2, thing), list[UnitBox](), 0.0, 0.0
+    while abs(abs(across) - abs(down)) < CLEARLY:
+        places = [box(rng), box(rng)]
+        (ax, ay, *_), (bx, by, *_) = places
+        across, down = ax - bx, ay - by
     way = ("left", "right")[across > 0] if abs(across) >= abs(down) else ("above", "below")[down > 0]
     talk: Talk = [
         (
@@ -100,8 +104,25 @@ def beside(rng: Generator) -> Drill:
         )
         for name, where, noted in zip(names, places, ("", f"{corner(names[0], places[0])}. "), strict=True)
     ]
-    last = against((names[0], places[0]), (names[1], places[1]), way)
+    last = against(places[0], places[1], way)
     return f"Seen from the {names[1]}, where is the {names[0]}: left, right, above or below?", talk, last, way
+
+
+def nearest(rng: Generator) -> Drill:
+    """Which of several lies nearest to one."""
+    name, *things = several(rng, 4, 5, thing)
+    here = box(rng)
+    talk: Talk = [(f"Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), region(name, here, rng))]
+    kept, noted = Tally("", (), NEAREST), "Found. "
+    for one in things:
+        there = box(rng)
+        told = region(one, there, rng)
+        talk.append((f"{noted}Let me find the {one}.", ToolCall(tool="SEG", args={"target": one}), told))
+        value = round(max(abs(there[0] - here[0]), abs(there[1] - here[1])), 2)
+        kept = Tally(NEAREST.now(value), NEAREST.order([*kept.first, (one, value)]), NEAREST)
+        noted = f"{kept.noted(1)} "
+    listed = " ".join(f"({letter(i)}) {one}" for i, one in enumerate(things))
+    return f"Which is nearest to the {name}? Options: {listed}", talk, kept.ended("nearest"), kept.first[0][0]
 
 
 def one_of_many_regions(rng: Generator) -> Drill:
@@ -136,41 +157,18 @@ def one_by_one(rng: Generator) -> Drill:
     return f"Which of these is there? Options: {listed}", talk, f"The {things[k]} is there.", things[k]
 
 
-def at_a_moment(rng: Generator) -> Drill:
-    """A stretch of time, then something at one of its ends."""
-    name, line = thing(rng), word(rng)
-    start = 0.25 * int(rng.integers(0, 56))
-    end = start + 0.25 * int(rng.integers(2, 16))
-    looked = f"looked at {int(rng.integers(20, 70))} frames (4.0/s) with regions: {name} (1.00)"
-    which, at = (("first", start), ("last", end))[int(rng.integers(2))]
-    found = f"1. {start:.2f}-{end:.2f} s ({rng.uniform(0.5, 1):.2f}); {looked}"
-    query = {"query": f"the {name} appears", "top_k": 1}
-    talk: Talk = [
-        (f"When is it: {name} appears?", ToolCall(tool="TEMP", args=query), found),
-        (
-            f"At {start:.2f}-{end:.2f} s. Read the {which} moment.",
-            ToolCall(tool="OCR", args={"time_s": at}),
-            f'"{line}" at {coordinates(box(rng))}',
-        ),
-    ]
-    return f"What is written in the {which} moment of the {name}?", talk, f"At {at:.2f} s it says {line}.", line
-
-
-def followed(rng: Generator) -> Drill:
-    """Things found and followed in turn; which of them goes which way."""
-    things = several(rng, 1, 3, thing)
-    talk, ways = list[tuple[str, ToolCall, str]](), list[str]()
-    for i, name in enumerate(things):
-        begin, end = box(rng), box(rng)
-        back = f"It goes {ways[-1]}. " if i else ""
-        ways.append(str(rng.choice(WAYS)))
-        told = f"1 tracked\n#1 thing {coordinates(begin)} -> {coordinates(end)} {ways[-1]}, {rng.uniform(0.5, 1):.2f}"
-        seg = ToolCall(tool="SEG", args={"frame": 0, "target": name})
-        talk.append((f"{back}Let me find the {name}.", seg, region(name, begin, rng)))
-        talk.append((f"Found. Follow the {name}.", ToolCall(tool="TRK", args={"box": list(begin)}), told))
+def missing(rng: Generator) -> Drill:
+    """Options in turn, of which one is not there."""
+    things = several(rng, 3, 4, thing)
     k = int(rng.integers(len(things)))
-    listed = ", ".join(f"{name} {way}" for name, way in zip(things, ways, strict=True))
-    return f"Which way does the {things[k]} go? Follow {', '.join(things)}.", talk, f"{listed}.", ways[k]
+    listed = " ".join(f"({letter(i)}) {name}" for i, name in enumerate(things))
+    talk, now, lost = list[tuple[str, ToolCall, str]](), "", ""
+    for i, name in enumerate(things):
+        told = f"SEG failed: SEG found nothing that fits '{name}'" if i == k else region(name, box(rng), rng)
+        back = f"{now}{lost}. " if i else ""
+        talk.append((f"{back}Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), told))
+        now, lost = ("Nothing fits", f", missing so far: {name}") if i == k else ("Found", lost)
+    return f"Which of these is missing? Options: {listed}", talk, f"{now}; missing is the {things[k]}.", things[k]
 
 
 def copied(rng: Generator) -> Drill:
@@ -185,11 +183,10 @@ def copied(rng: Generator) -> Drill:
 
 
 LINE = re.compile(r'"([^"]*)" at \[')
-WAYS = ("left", "right", "up", "down", "up-left", "up-right", "down-left", "down-right", "still")
 DRILLS = (
     read_a_thing, one_of_many_lines, one_of_many_lines, one_of_many_lines, find_each, find_each, beside,
-    one_of_many_regions, one_of_many_regions, one_by_one, at_a_moment, followed, copied, copied,
-    *drills_pages.DRILLS, *drills_photos.DRILLS,
+    one_of_many_regions, one_of_many_regions, one_by_one, missing, beside, nearest, copied, copied,
+    *drills_clips.DRILLS, *drills_pages.DRILLS, *drills_photos.DRILLS,
 )  # fmt: skip
 """Those that spell what was read come more often than one in all: most answers are quoted, and other words are not."""
 
@@ -210,7 +207,7 @@ def drill(rng: Generator, tokens: Tokens, style: Style, optics: Optics) -> Examp
         pieces += script.called(words, call, step=step)
         pieces += script.told(result, step=step)
     quote = quote_of(answer, printed(talk)) if tokens.quotes else None
-    pieces += script.answered(thought, answer, step=len(talk) + 1, quote=quote)
+    pieces += script.answered(thought, answer, style, step=len(talk) + 1, quote=quote)
     ledger = Ledger()
     ledger.give(pieces, tokens, optics)
     ids = np.array(ledger.ids, dtype=np.int32)

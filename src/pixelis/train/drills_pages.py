@@ -139,12 +139,34 @@ def shouted(rng: Generator) -> str:
     return word(rng).upper() if kind < 0.3 else number(rng) if kind > 0.85 else word(rng)
 
 
+def task(rng: Generator) -> tuple[int, str, int]:
+    a, b = (int(v) for v in rng.integers(10, 100 if rng.random() < 0.8 else 400, 2))
+    return (a, "+", b) if rng.random() < 0.5 else (max(a, b), "-", min(a, b))
+
+
+def one_sum(rng: Generator) -> Drill:
+    """A task among other lines, with or without spaces."""
+    a, sign, b = own = task(rng)
+    others = several(rng, 1, 4, lambda r: " ".join(several(r, 1, 3, word)))
+    space = "" if rng.random() < 0.4 else " "
+    others.insert(int(rng.integers(1, len(others) + 1)), f"{a}{space}{sign}{space}{b}")
+    result = a + b if sign == "+" else a - b
+    return "What is the result of the task?", [read(lines_down(others, rng))], f"{worked(*own)}.", str(result)
+
+
+def two_values(rng: Generator) -> Drill:
+    """Two entries of a page, put together."""
+    names = several(rng, 2, 5, word)
+    values = [int(v) for v in rng.integers(10, 100, len(names))]
+    i, k = (int(v) for v in rng.choice(len(names), size=2, replace=False))
+    page = lines_down([f"{n} = {v}" for n, v in zip(names, values, strict=True)], rng)
+    worked_out = f"{names[i]} {values[i]}, {names[k]} {values[k]}; {worked(values[i], '+', values[k])}."
+    return f"What is {names[i]} plus {names[k]}?", [read(page)], worked_out, str(values[i] + values[k])
+
+
 def sums(rng: Generator) -> Drill:
     """Tasks on a page, worked out one after another."""
-    tasks = list[tuple[int, str, int]]()
-    for _ in range(int(rng.integers(1, 6))):
-        a, b = (int(v) for v in rng.integers(10, 100 if rng.random() < 0.8 else 400, 2))
-        tasks.append((a, "+", b) if rng.random() < 0.5 else (max(a, b), "-", min(a, b)))
+    tasks = [task(rng) for _ in range(int(rng.integers(1, 6)))]
     page = lines_down([f"{a} {sign} {b}" for a, sign, b in tasks], rng)
     results = [str(a + b if sign == "+" else a - b) for a, sign, b in tasks]
     written = "; ".join(worked(*task) for task in tasks)
@@ -162,4 +184,6 @@ def digits(rng: Generator) -> Drill:
     return "Solve what is written.", [read(page)], f"{', '.join(tasks)}.", tasks[-1].rpartition(" ")[2]
 
 
-DRILLS = (along_a_row, down_a_column, where_they_cross, all_lines, sums, digits, digits)
+DRILLS = (
+    along_a_row, along_a_row, down_a_column, where_they_cross, all_lines, one_sum, two_values, sums, digits, digits,
+)  # fmt: skip

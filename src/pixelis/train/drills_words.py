@@ -69,8 +69,9 @@ def box(rng: Generator) -> UnitBox:
     return round(x, 2), round(y, 2), round(min(x + w, 1.0), 2), round(min(y + h, 1.0), 2)
 
 
-def region(name: str, where: UnitBox, rng: Generator) -> str:
-    return f"{name} {coordinates(where)} area {rng.uniform(0, 0.4):.2f} score {rng.uniform(0.3, 1):.2f}"
+def region(name: str, where: UnitBox, rng: Generator, area: float | None = None) -> str:
+    area = rng.uniform(0, 0.4) if area is None else area
+    return f"{name} {coordinates(where)} area {area:.2f} score {rng.uniform(0.3, 1):.2f}"
 
 
 def number(rng: Generator) -> str:

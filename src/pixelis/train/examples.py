@@ -156,7 +156,7 @@ def example_of(
     thought, answer = ("", record.item.answer) if not record.accepted else (record.trace.answer_thought, "")
     answer = answer or record.trace.answer or record.item.answer
     quote = quote_of(answer, lines_read(step.result for step in steps)) if tokens.quotes else None
-    ledger.give(script.answered(thought, answer, step=len(steps) + 1, quote=quote), tokens, optics)
+    ledger.give(script.answered(thought, answer, style, step=len(steps) + 1, quote=quote), tokens, optics)
     check(ledger, tokens)
     ids = np.array(ledger.ids, dtype=np.int32)
     kinds = np.array([KINDS.index(kind) for kind in ledger.kinds], dtype=np.uint8)
