@@ -13,14 +13,15 @@ from pixelis.trace.schema import Draft
 from pixelis.world import Item, Reference
 
 
-def outlined(phrase: str, *box: int, **args: Any) -> Draft:
+def outlined(phrase: str, *box: int, area: float = 0.1, **args: Any) -> Draft:
     """SEG found one region; the box is in hundredths."""
     cells = np.zeros((100, 100), dtype=bool)
     cells[box[1] : box[3], box[0] : box[2]] = True
     mask = Mask.from_array(cells, media="Image_0", label=phrase)
     result = ToolResult(
-        tool="SEG", status="ok", output={"regions": [{"box": [v / 100 for v in box], "score": 1.0}]}, footprints=(mask,)
-    )
+        tool="SEG", status="ok", footprints=(mask,),
+        output={"regions": [{"box": [v / 100 for v in box], "area": area, "score": 1.0}]},
+    )  # fmt: skip
     return Draft(call=ToolCall(tool="SEG", args={"target": phrase, **args}), result=result)
 
 
@@ -28,11 +29,24 @@ def missed(phrase: str) -> Draft:
     return Draft(call=ToolCall(tool="SEG", args={"target": phrase}), result=ToolResult.failed("SEG", "nothing"))
 
 
-def followed(phrase: str, last_frame: int, **args: float) -> Draft:
-    seen = Track(media="Video_0", label=phrase, track_id=0, frames=(0, last_frame), boxes=((0.1, 0.1, 0.2, 0.2),) * 2)
+def followed(phrase: str, last_frame: int, to_x: float = 0.1, **args: float) -> Draft:
+    boxes = (0.1, 0.1, 0.2, 0.2), (to_x, 0.1, to_x + 0.1, 0.2)
+    seen = Track(media="Video_0", label=phrase, track_id=0, frames=(0, last_frame), boxes=boxes)
     output = {"tracks": [{"last_s": last_frame / 4, "direction": "left"}]}
     result = ToolResult(tool="TRK", status="ok", output=output, footprints=(seen,))
     return Draft(call=ToolCall(tool="TRK", args={"box": [0.1, 0.1, 0.2, 0.2], **args}), result=result)
+
+
+def appearing(phrase: str, start_s: float) -> Draft:
+    """TEMP found when a thing appears."""
+    output = {"segments": [{"start_s": start_s, "end_s": start_s + 1.0}], "frames": []}
+    call = ToolCall(tool="TEMP", args={"query": f"the {phrase} appears", "top_k": 1})
+    return Draft(call=call, result=ToolResult(tool="TEMP", status="ok", output=output))
+
+
+def read(*lines: str, **args: Any) -> Draft:
+    result = ToolResult(tool="OCR", status="ok", output={"text": "\n".join(lines)})
+    return Draft(call=ToolCall(tool="OCR", args=args), result=result)
 
 
 def concluded(item: Item, words: str, drafts: list[Draft]) -> str:
@@ -62,12 +76,60 @@ def test_the_first_so_far_is_the_smallest_or_the_largest_edge_that_is_asked_for(
     assert look_back(item, drafts) == "X (0.70, now), so far (0.70, pink square)."
 
 
-def test_sizes_are_widths_of_boxes(question):
+def test_sizes_are_the_areas_that_were_printed(question):
     names = ("red star", "blue ring")
-    drafts = [outlined(names[0], 40, 30, 52, 50), outlined(names[1], 10, 20, 18, 90)]
+    drafts = [outlined(names[0], 40, 30, 52, 50, area=0.024), outlined(names[1], 10, 20, 18, 90, area=0.011)]
     item = question("choice.size", names, most="smallest")
-    assert look_back(item, drafts) == "Width now 0.08, so far blue ring 0.08."
-    assert concluded(item, "blue ring", drafts) == "Width now 0.08; smallest is blue ring 0.08: blue ring."
+    assert look_back(item, drafts) == "Area now 0.01, so far blue ring 0.01."
+    assert concluded(item, "blue ring", drafts) == "Area now 0.01; smallest is blue ring 0.01: blue ring."
+
+
+def test_how_far_each_came_says_who_is_slowest(question):
+    names = ("red star", "blue ring")
+    drafts = [
+        *(outlined(names[0], 10, 10, 20, 20), followed(names[0], 43, to_x=0.74)),
+        *(outlined(names[1], 10, 10, 20, 20), followed(names[1], 43, to_x=0.3)),
+    ]
+    item = question("motion.fastest", things=names, most="slowest")
+    assert look_back(item, drafts[:2]) == "Way now 0.64, so far red star 0.64."
+    assert look_back(item, drafts[:3]) == ""  # found, not yet followed
+    assert concluded(item, "blue ring", drafts) == "Way now 0.20; slowest is blue ring 0.20: blue ring."
+
+
+def test_when_each_appears_says_who_is_last(question):
+    names = ("red star", "blue ring")
+    drafts = [appearing(names[0], 8.25), appearing(names[1], 1.5)]
+    item = question("motion.order", things=names, which="last")
+    assert look_back(item, drafts) == "Start now 1.50, so far red star 8.25."
+    assert concluded(item, "red star", drafts) == "Start now 1.50; last is red star 8.25: red star."
+
+
+def test_the_nearest_so_far_is_the_one_with_the_smallest_larger_difference(question):
+    names = ("blue ring", "pink square")
+    drafts = [
+        outlined("red star", 36, 46, 42, 51),
+        outlined(names[0], 65, 46, 71, 51),
+        outlined(names[1], 36, 63, 42, 69),
+    ]
+    item = question("choice.neighbour", names, target="red star")
+    assert look_back(item, drafts[:1]) == ""
+    assert look_back(item, drafts[:2]) == "Away now 0.29, so far blue ring 0.29."
+    assert look_back(item, drafts) == "Away now 0.17, so far pink square 0.17."
+    assert concluded(item, "pink square", drafts) == "Away now 0.17; nearest is pink square 0.17: pink square."
+
+
+def test_an_entry_is_said_again_when_it_has_been_read(question):
+    item = question("lecture.change", key="Mass", a="Zorvan", b="Keld")
+    assert look_back(item, [read("Zorvan", "Mass = 62", "Massive = 1")]) == "Mass = 62."
+    assert look_back(item, [read("Zorvan", "Rate = 62")]) == ""
+
+
+def test_two_notices_are_compared_before_the_title_is_read_again(question):
+    item = question("document.pair_more", key="Seats")
+    drafts = [read("A", "Seats: 33", media="Image_0"), read("B", "Seats: 544", media="Image_1")]
+    assert look_back(item, drafts[:1]) == "33 in Image_0."
+    assert look_back(item, drafts) == "33 in Image_0, 544 in Image_1: more in Image_1."
+    assert look_back(item, [*drafts, read("B", media="Image_1", box=[0.0, 0.0, 1.0, 0.2])]) == ""
 
 
 def test_an_order_grows_by_one_with_every_call(question):
@@ -88,7 +150,7 @@ def test_two_things_are_held_against_each_other_along_both_axes(question):
     drafts = [outlined("red star", 39, 75, 42, 79), outlined("blue ring", 42, 20, 46, 25)]
     item = question("search.relation", a="red star", b="blue ring")
     assert look_back(item, drafts[:1]) == "(0.39, 0.75, red star)."
-    assert concluded(item, "below", drafts) == "(0.42, 0.20, blue ring) against (0.39, 0.75, red star): below."
+    assert concluded(item, "below", drafts) == "X (0.39, 0.42, even), Y (0.75, 0.20, below): below."
 
 
 def test_who_is_lost_before_the_end_is_kept_by_name(question):

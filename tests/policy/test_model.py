@@ -28,7 +28,7 @@ def told(policy: Policy, media: MediaSet, *, thought: str = "Find the red panel 
         script.opening("What does the red panel say?", media, NANO_STYLE, []),
         script.called(thought, ToolCall(tool="SEG", args={"target": "red panel"}), step=1),
         script.observed(result, None, media, NANO_STYLE, step=1),
-        script.answered("It says Zorvan.", "Zorvan", step=2),
+        script.answered("It says Zorvan.", "Zorvan", NANO_STYLE, step=2),
     )  # fmt: skip
     for pieces in parts:
         ledger.give(pieces, policy.tokens, policy.optics)
@@ -126,7 +126,7 @@ def test_kinds_divide_a_trajectory_as_the_paper_weighs_it(policy: Policy, ledger
     }
     assert said["thought"] == "Find the red panel first.\nIt says Zorvan.\n"
     assert said["action"] == '<tool_call>{"name": "SEG", "arguments": {"target": "red panel"}}</tool_call><|im_end|>'
-    assert said["answer"] == "<answer>Zorvan</answer><|im_end|>"
+    assert said["answer"] == "<answer> Zorvan</answer><|im_end|>"
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ import pytest
 from pixelis.geometry import TextSpan
 from pixelis.media import MediaSet
 from pixelis.policy.ledger import Ledger
+from pixelis.policy.nano import NANO_STYLE
 from pixelis.policy.pictures import Optics
 from pixelis.policy.quoting import ALL, FIRST, LAST, in_words, lines_read, quote_of
 from pixelis.policy.script import answered
@@ -49,12 +50,12 @@ def test_the_widest_quote_that_means_the_answer_is_taken(answer, lines, quote):
 
 def test_the_last_turn_has_the_quote_for_the_answer_and_where_the_thought_names_it(tokens):
     ledger = Ledger()
-    ledger.give(answered("EXIT it is: EXIT.", "EXIT", step=2, quote=ALL), tokens, Optics(patch=8))
+    ledger.give(answered("EXIT it is: EXIT.", "EXIT", NANO_STYLE, step=2, quote=ALL), tokens, Optics(patch=8))
     assert tokens.decode(ledger.ids) == f"EXIT it is: {ALL}.\n<answer>{ALL}</answer><|im_end|>"
     assert ledger.ids.count(tokens.control[ALL]) == 2
     assert {ledger.kinds[k] for k, t in enumerate(ledger.ids) if t == tokens.control[ALL]} == {"thought", "answer"}
     spelt = Ledger()
-    spelt.give(answered("Seen.", "EXIT", step=2, quote=ALL), tokens, Optics(patch=8))
+    spelt.give(answered("Seen.", "EXIT", NANO_STYLE, step=2, quote=ALL), tokens, Optics(patch=8))
     assert tokens.decode(spelt.ids) == f"Seen.\n<answer>{ALL}</answer><|im_end|>"
 
 

@@ -13,8 +13,8 @@ from pixelis.policy.nano import NANO_STYLE
 from pixelis.policy.pictures import Optics
 from pixelis.rollout.episode import read_turn
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
-from pixelis.train import drills_pages, drills_photos
-from pixelis.train.drills import DRILLS, drill, drill_batch, find_each, one_of_many_regions
+from pixelis.train import drills_clips, drills_pages, drills_photos
+from pixelis.train.drills import DRILLS, drill, drill_batch, find_each, nearest, one_of_many_regions
 from pixelis.train.sft import train_sft
 from pixelis.train.starting import begin_student
 
@@ -31,12 +31,14 @@ def test_whatever_a_call_or_an_answer_says_was_given_before(make):
             target = call.args.get("target")
             assert target is None or target in question or (make is drills_photos.there and f"{target}s" in question)
             known += "\n" + said
-        if make in (drills_pages.sums, drills_pages.digits):
+        if make in (drills_pages.sums, drills_pages.digits, drills_pages.one_sum, drills_pages.two_values):
             continue  # a result is new, and the thought works it out
         if make in (one_of_many_regions, drills_photos.counted) and answer in "01":
             continue  # one region is printed without a number, and none has none
         if answer in ("yes", "no", "there is none"):
             continue  # how it follows is held against the plain teacher's words below
+        if make is drills_clips.both_clips:
+            known += " both neither Video_0 Video_1"
         assert all(part in known and part in thought for part in answer.replace(",", " ").split())
 
 
@@ -45,12 +47,15 @@ def test_the_side_that_is_asked_for_is_the_one_that_is_answered():
     for _ in range(50):
         question, talk, thought, answer = find_each(rng)
         boxes = {call.args["target"]: boxes_of(said)[0] for _, call, said in talk}
+        areas = {call.args["target"]: float(re.search(r"area (\d\.\d\d)", said)[1]) for _, call, said in talk}
         side = re.search(r"(left|top|right|bottom|small|larg)(?:most|est)", question)[1]
-        value = {
-            "left": lambda b: b[0], "top": lambda b: b[1], "right": lambda b: -b[0], "bottom": lambda b: -b[1],
-            "small": lambda b: round(b[2] - b[0], 2), "larg": lambda b: -round(b[2] - b[0], 2),
-        }[side]  # fmt: skip
-        ordered = sorted(boxes, key=lambda name: value(boxes[name]))
+        if side in ("small", "larg"):
+            values = areas
+        else:
+            values = {name: where[side in ("top", "bottom")] for name, where in boxes.items()}
+        turned = -1 if side in ("right", "bottom", "larg") else 1
+        values = {name: turned * number for name, number in values.items()}
+        ordered = sorted(boxes, key=values.__getitem__)
         assert answer == (", ".join(ordered) if question.startswith("Sort") else ordered[0])
         said = rf"{ordered[0]} [\d.]+" if side in ("small", "larg") else rf"\([\d.]+, {ordered[0]}\)"
         assert re.search(rf"(is|in order) {said}", thought)
@@ -107,6 +112,34 @@ def test_phase_1_goes_on_with_the_argument_heads_that_it_left(settings, tmp_path
     student, _ = begin_student(settings(init=left), corpus)
     kept = load_file(f"{left}/heads.safetensors")
     assert all(torch.equal(value, kept[f"arguments.{name}"]) for name, value in student.heads.state_dict().items())
+
+
+def test_who_came_furthest_is_told_by_the_tracks():
+    rng = np.random.default_rng(7)
+    for _ in range(50):
+        question, talk, _, answer = drills_clips.fastest(rng)
+        names = [call.args["target"] for _, call, _ in talk if call.tool == "SEG"]
+        tracks = [boxes_of(said) for _, call, said in talk if call.tool == "TRK"]
+        far = {name: abs(end[0] - begin[0]) for name, (begin, end) in zip(names, tracks, strict=True)}
+        assert far[answer] == pytest.approx((max if "fastest" in question else min)(far.values()), abs=1e-9)
+
+
+def test_who_appears_first_is_told_by_the_moments():
+    rng = np.random.default_rng(8)
+    for _ in range(50):
+        question, talk, _, answer = drills_clips.first_of_moments(rng)
+        starts = {call.args["query"]: float(re.match(r"1\. ([\d.]+)-", said)[1]) for _, call, said in talk}
+        best = (max if "last" in question else min)(starts.values())
+        assert starts[f"the {answer} appears"] == best
+
+
+def test_who_is_nearest_is_told_by_the_boxes():
+    rng = np.random.default_rng(9)
+    for _ in range(50):
+        _, talk, _, answer = nearest(rng)
+        (_, here), *others = [(call.args["target"], boxes_of(said)[0]) for _, call, said in talk]
+        away = {name: max(abs(at[0] - here[0]), abs(at[1] - here[1])) for name, at in others}
+        assert away[answer] == pytest.approx(min(away.values()), abs=1e-9)
 
 
 def lines_of(said: str) -> dict[str, list[float]]:

@@ -10,8 +10,9 @@ from pixelis.world.item import Item
 
 GOALS = {
     "search.panel_text": "text", "search.pair_text": "text", "search.tag_text": "tag",
-    "search.ink_colour": "ink of {word}", "search.shape": "shape", "search.texture": "texture", "search.orientation": "orientation",
-    "search.relation": "relation", "search.field": "part", "search.pair_presence": "picture",
+    "search.ink_colour": "ink of {word}", "search.shape": "shape", "search.texture": "texture",
+    "search.orientation": "orientation", "search.relation": "relation", "search.field": "part",
+    "search.pair_presence": "picture",
     "choice.present": "present", "choice.absent": "absent", "choice.extreme": "{most}", "choice.size": "{most}",
     "choice.count": "number", "choice.colour": "figure", "choice.panel": "text", "choice.neighbour": "neighbour",
     "choice.pattern": "pattern", "choice.pair_more": "more", "motion.direction": "direction", "motion.mover": "mover",

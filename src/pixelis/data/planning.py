@@ -26,8 +26,8 @@ from pixelis.trace.schema import canonical_json
 PACKAGE = Path(__file__).parents[1]
 SOURCES = (
     "world/**/*.py", "data/splits.py", "data/solver.py", "data/teaching.py", "data/oracle*.py", "data/conclusions*.py",
-    "data/thoughts.py", "data/goals.py", "data/detours.py", "data/acceptance.py", "data/rights.py", "scoring/verify.py",
-    "equations/acceptance.py", "trace/decisive.py",
+    "data/tallies.py", "data/sums.py", "data/thoughts.py", "data/goals.py", "data/detours.py", "data/acceptance.py",
+    "data/rights.py", "scoring/verify.py", "equations/acceptance.py", "trace/decisive.py",
 )  # fmt: skip
 """The code that decides what a record holds: items, traces and verdicts. Tools have versions of their own."""
 IN_WORDS = {"code": "the code that makes items"}
