@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pixelis.config import load_config
+from pixelis.errors import ConfigError
 from pixelis.eval import reproduce_ttrl as module
 from pixelis.eval.comparing import Part, merged
 from pixelis.eval.harness import Scored, as_row
@@ -175,6 +176,14 @@ def test_a_stream_that_is_not_finished_is_left_over(tmp_path):
     (tmp_path / "ours-0" / "stream").mkdir(parents=True)
     (tmp_path / "ours-0" / "stream" / "ledger.jsonl").write_text(json.dumps(row(1)) + "\n")
     assert runs.rows(part) == []
+
+
+def test_a_variant_without_thresholds_of_its_own_waits_for_those_that_are_shared(tmp_path):
+    config = load_config(ReproduceTtrlConfig, ROOT / "configs" / "nano" / "reproduce_ttrl.yaml", [])
+    config = config.model_copy(update={"ttrl": ROOT / config.ttrl})
+    with pytest.raises(ConfigError, match="hard-majority-0 is asked under the thresholds of no-adaptation-0"):
+        reproduce_ttrl(config, tmp_path / "runs", tmp_path / "results", only=["hard-majority"])
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_configuration_that_ships_is_valid_and_has_the_variants_of_the_paper():

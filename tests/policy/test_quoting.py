@@ -59,6 +59,15 @@ def test_the_last_turn_has_the_quote_for_the_answer_and_where_the_thought_names_
     assert tokens.decode(spelt.ids) == f"Seen.\n<answer>{ALL}</answer><|im_end|>"
 
 
+def test_a_name_inside_another_word_is_no_quote(tokens):
+    ledger = Ledger()
+    ledger.give(answered("Not 312 but 12, in 1.12.", "12", NANO_STYLE, step=2, quote=LAST), tokens, Optics(patch=8))
+    assert tokens.decode(ledger.ids).startswith(f"Not 312 but 12, in 1.{LAST}.\n")  # a dot is no part of a word
+    ledger = Ledger()
+    ledger.give(answered("It is 312.", "12", NANO_STYLE, step=2, quote=LAST), tokens, Optics(patch=8))
+    assert tokens.decode(ledger.ids) == f"It is 312.\n<answer>{LAST}</answer><|im_end|>"
+
+
 def test_letters_that_look_like_a_quote_are_letters(tokens):
     assert tokens.control[ALL] in tokens.encode(ALL, control=True)
     assert tokens.control[ALL] not in tokens.encode(f"a sign with {ALL} on it")

@@ -19,6 +19,7 @@ from pydantic import Field
 from pixelis.config import Config, load_config
 from pixelis.data.record import Split
 from pixelis.equations.embedding import CosineStatistics
+from pixelis.errors import ConfigError
 from pixelis.eval.comparing import Floats, Part, Say, Seeded, compared, merged, parts_of, rows_of
 from pixelis.eval.process import process_scores, task_statistics
 from pixelis.eval.running import evaluate_model
@@ -113,6 +114,7 @@ def reproduce_ttrl(
     base = load_config(TtrlConfig, config.ttrl, [])
     base = TtrlConfig.model_validate(merged(base.model_dump(mode="json"), overrides or {}))
     runs = Runs(config, base, work, keys, say)
+    require_thresholds(runs, only)
     for part in parts_of(config.variants, only):
         live(runs, part, show)
     done = [part for part in parts_of(config.variants, ()) if runs.rows(part)]
@@ -133,6 +135,20 @@ def reproduce_ttrl(
 
 
 # --- the parts
+
+
+def require_thresholds(runs: Runs, only: Sequence[str]) -> None:
+    """ConfigError where a variant that fits no thresholds of its own would be examined before those of `none` exist."""
+    none = runs.config.none
+    if not runs.base.calibration.items or not only or none in only:
+        return
+    for part in parts_of(runs.config.variants, only):
+        shared = runs.work / f"{none}-{part.seed}" / "stream" / CALIBRATION
+        if not runs.settings(part).calibration.items and not shared.exists():
+            raise ConfigError(
+                f"{part.name} is asked under the thresholds of {none}-{part.seed}, which has not run: "
+                f"add --only {none}, or run it first"
+            )
 
 
 def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:

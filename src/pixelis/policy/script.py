@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -132,7 +133,7 @@ def answered(thought: str, answer: str, style: Style, *, step: int, quote: str |
     """The last turn; `quote` stands for the answer (`quoting`), also where the thought names it last."""
     spelt = f" {answer}" if style.spaced_answers else answer
     words = f"{thought}\n" if thought else ""
-    before, named, after = words.rpartition(answer) if quote else ("", "", words)
+    before, named, after = named_last(words, answer) if quote else ("", "", words)
     return [
         Words(before, "thought", step=step),
         *([Words(str(quote), "thought", control=True, step=step)] if named else []),
@@ -141,6 +142,15 @@ def answered(thought: str, answer: str, style: Style, *, step: int, quote: str |
         Words(quote or spelt, "answer", control=quote is not None, step=step),
         Words("</answer><|im_end|>", "answer", control=True, step=step),
     ]
+
+
+def named_last(words: str, name: str) -> tuple[str, str, str]:
+    """Words around the last place where a name stands by itself, not inside another word; all of them behind, if none.
+
+    `str.rpartition` would find "12" in "312".
+    """
+    found = list(re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", words))
+    return (words[: found[-1].start()], name, words[found[-1].end() :]) if found else ("", "", words)
 
 
 def observed(result: ToolResult, view: str | None, media: MediaSet, style: Style, *, step: int) -> list[Piece]:
