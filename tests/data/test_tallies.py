@@ -7,7 +7,7 @@ import pytest
 
 from pixelis.data.conclusions import conclude
 from pixelis.data.tallies import look_back
-from pixelis.geometry import Mask, Track
+from pixelis.geometry import Mask, TextSpan, Track
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.trace.schema import Draft
 from pixelis.world import Item, Reference
@@ -29,9 +29,9 @@ def missed(phrase: str) -> Draft:
     return Draft(call=ToolCall(tool="SEG", args={"target": phrase}), result=ToolResult.failed("SEG", "nothing"))
 
 
-def followed(phrase: str, last_frame: int, to_x: float = 0.1, **args: float) -> Draft:
+def followed(phrase: str, last_frame: int, to_x: float = 0.1, first_frame: int = 0, **args: float) -> Draft:
     boxes = (0.1, 0.1, 0.2, 0.2), (to_x, 0.1, to_x + 0.1, 0.2)
-    seen = Track(media="Video_0", label=phrase, track_id=0, frames=(0, last_frame), boxes=boxes)
+    seen = Track(media="Video_0", label=phrase, track_id=0, frames=(first_frame, last_frame), boxes=boxes)
     output = {"tracks": [{"last_s": last_frame / 4, "direction": "left"}]}
     result = ToolResult(tool="TRK", status="ok", output=output, footprints=(seen,))
     return Draft(call=ToolCall(tool="TRK", args={"box": [0.1, 0.1, 0.2, 0.2], **args}), result=result)
@@ -96,6 +96,25 @@ def test_how_far_each_came_says_who_is_slowest(question):
     assert concluded(item, "blue ring", drafts) == "Way now 0.20; slowest is blue ring 0.20: blue ring."
 
 
+def test_a_track_in_pieces_is_as_long_as_all_of_them(question):
+    names = ("red star", "blue ring")
+    pieces = followed(names[0], 20, 0.4, end_s=5.0), followed(names[0], 43, 0.74, first_frame=20, start_s=5.0)
+    drafts = [outlined(names[0], 10, 10, 20, 20), *pieces]
+    item = question("motion.fastest", things=names, most="slowest")
+    assert look_back(item, drafts[:2]) == ""  # not to the end
+    assert look_back(item, drafts) == "Way now 0.64, so far red star 0.64."
+
+
+@pytest.mark.parametrize("template", ["motion.fastest", "motion.mover", "motion.leaver"])
+def test_a_thing_that_was_sought_by_other_words_is_not_counted_under_another_name(question, template):
+    names = ("red star", "blue ring")
+    drafts = [
+        *(outlined(names[0], 10, 10, 20, 20), followed(names[0], 43, to_x=0.3)),
+        *(outlined("blue thing", 10, 10, 20, 20), followed("blue thing", 20, to_x=0.9)),
+    ]
+    assert look_back(question(template, things=names, most="fastest", frames=44), drafts) == ""
+
+
 def test_when_each_appears_says_who_is_last(question):
     names = ("red star", "blue ring")
     drafts = [appearing(names[0], 8.25), appearing(names[1], 1.5)]
@@ -130,6 +149,21 @@ def test_two_notices_are_compared_before_the_title_is_read_again(question):
     assert look_back(item, drafts[:1]) == "33 in Image_0."
     assert look_back(item, drafts) == "33 in Image_0, 544 in Image_1: more in Image_1."
     assert look_back(item, [*drafts, read("B", media="Image_1", box=[0.0, 0.0, 1.0, 0.2])]) == ""
+    assert look_back(item, [drafts[0], read("Seats: 33", media="View_0")]) == ""  # the same notice, larger
+    assert look_back(item, [drafts[0], read("B", "Seats：544", media="Image_1")]).endswith("more in Image_1.")
+    again = [*drafts, read("B", "Theme: Fekau", media="Image_1", box=[0.0, 0.0, 1.0, 0.2])]
+    lines = ((0.1, "Image_0", "line", "Seats: 33"), (0.1, "Image_1", "line", "Seats: 544"))
+    notes = [
+        Reference(
+            name=f"seen_{k}", properties={"role": role},
+            footprint=TextSpan(media=media, text=text, score=1.0, quad=((0, y), (1, y), (1, y + 0.1), (0, y + 0.1))),
+        )
+        for k, (y, media, role, text) in enumerate(lines)
+    ]  # fmt: skip
+    said = conclude(item, notes, again, "B", rng=np.random.default_rng(0), plain=True)
+    assert said == "The title of Image_1 is B."
+    other = conclude(item, notes, again, "C", rng=np.random.default_rng(0), plain=True)  # not what the strip says
+    assert "title" not in other
 
 
 def test_an_order_grows_by_one_with_every_call(question):
@@ -205,6 +239,7 @@ def test_a_tie_of_rounded_numbers_is_not_decided_by_them(question):
     names = ("red star", "blue ring")
     drafts = [outlined(names[0], 40, 30, 50, 50), outlined(names[1], 10, 20, 20, 90)]
     item = question("choice.size", names, most="largest")
+    assert look_back(item, drafts) == "Area now 0.10, so far red star 0.10, blue ring 0.10."
     assert concluded(item, "red star", drafts) == "The red star is the largest."
 
 

@@ -13,8 +13,18 @@ from pixelis.policy.nano import NANO_STYLE
 from pixelis.policy.pictures import Optics
 from pixelis.rollout.episode import read_turn
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+from pixelis.tools.trk import direction
 from pixelis.train import drills_clips, drills_pages, drills_photos
-from pixelis.train.drills import DRILLS, drill, drill_batch, find_each, nearest, one_of_many_regions
+from pixelis.train.drills import (
+    DRILLS,
+    beside,
+    drill,
+    drill_batch,
+    find_each,
+    missing,
+    nearest,
+    one_of_many_regions,
+)
 from pixelis.train.sft import train_sft
 from pixelis.train.starting import begin_student
 
@@ -37,8 +47,6 @@ def test_whatever_a_call_or_an_answer_says_was_given_before(make):
             continue  # one region is printed without a number, and none has none
         if answer in ("yes", "no", "there is none"):
             continue  # how it follows is held against the plain teacher's words below
-        if make is drills_clips.both_clips:
-            known += " both neither Video_0 Video_1"
         assert all(part in known and part in thought for part in answer.replace(",", " ").split())
 
 
@@ -140,6 +148,64 @@ def test_who_is_nearest_is_told_by_the_boxes():
         (_, here), *others = [(call.args["target"], boxes_of(said)[0]) for _, call, said in talk]
         away = {name: max(abs(at[0] - here[0]), abs(at[1] - here[1])) for name, at in others}
         assert away[answer] == pytest.approx(min(away.values()), abs=1e-9)
+
+
+def test_in_which_clip_is_told_by_the_ways():
+    rng = np.random.default_rng(10)
+    answers = set()
+    for _ in range(50):
+        question, talk, last, answer = drills_clips.both_clips(rng)
+        wanted = re.search(r"go (\w+):", question)[1]
+        ways = [re.search(r"\] (\w+), seen", said)[1] for _, call, said in talk if call.tool == "TRK"]
+        fits = tuple(way == wanted for way in ways)
+        assert answer == {(0, 0): "neither", (1, 0): "Video_0", (0, 1): "Video_1", (1, 1): "both"}[fits]
+        assert last == f"Asked for {wanted}: Video_0 {ways[0]}, Video_1 {ways[1]}: {answer}."
+        answers.add(answer)
+    assert len(answers) == 4
+
+
+def test_the_way_that_is_printed_is_the_one_of_the_boxes():
+    rng = np.random.default_rng(11)
+    for make in (drills_clips.followed, drills_clips.fastest, drills_clips.both_clips) * 20:
+        _, talk, _, _ = make(rng)
+        for _, call, said in talk:
+            if call.tool == "TRK":
+                begin, end = boxes_of(said)
+                assert f"] {direction(tuple(begin), tuple(end))}, seen" in said
+
+
+def test_what_is_missing_is_what_was_not_found():
+    rng = np.random.default_rng(12)
+    for _ in range(30):
+        _, talk, _, answer = missing(rng)
+        assert [call.args["target"] for _, call, said in talk if said.startswith("SEG failed")] == [answer]
+
+
+def test_on_which_side_is_told_by_the_boxes():
+    rng = np.random.default_rng(13)
+    for _ in range(50):
+        question, talk, _, answer = beside(rng)
+        at = {call.args["target"]: boxes_of(said)[0] for _, call, said in talk}
+        (there,) = (name for name in at if f"where is the {name}:" in question)
+        (here,) = set(at) - {there}
+        across, down = (at[there][k] - at[here][k] for k in (0, 1))
+        way = ("left", "right")[across > 0] if abs(across) > abs(down) else ("above", "below")[down > 0]
+        assert answer == way
+
+
+@pytest.mark.parametrize("make", [drills_pages.one_sum, drills_pages.two_values])
+def test_sums_are_right(make):
+    rng = np.random.default_rng(14)
+    for _ in range(50):
+        question, ((_, _, page),), last, answer = make(rng)
+        asked = re.fullmatch(r"What is (\w+) plus (\w+)\?", question)
+        if asked:
+            a, b = (int(re.search(rf'"{name} = (\d+)"', page)[1]) for name in asked.groups())
+            sign = "+"
+        else:
+            a, sign, b = re.search(r'"(\d+) ?([+-]) ?(\d+)"', page).groups()
+        assert int(answer) == (int(a) + int(b) if sign == "+" else int(a) - int(b))
+        assert last.endswith(f"so {answer}.")
 
 
 def lines_of(said: str) -> dict[str, list[float]]:

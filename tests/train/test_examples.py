@@ -28,7 +28,7 @@ def test_an_example_spells_the_calls_and_the_answer_of_its_trace(corpus, tokens,
     for k, step in enumerate(trace.steps, start=1):
         words = tokens.decode(example.ids[(example.kinds == ACTION) & (example.step_of == k)])
         assert words == f"<tool_call>{call_text(step.call)}</tool_call><|im_end|>"
-    assert tokens.decode(example.ids[example.kinds == ANSWER]) == f"<answer>{trace.answer}</answer><|im_end|>"
+    assert tokens.decode(example.ids[example.kinds == ANSWER]) == f"<answer> {trace.answer}</answer><|im_end|>"
     check(example.ledger, tokens)
 
 
@@ -41,8 +41,8 @@ def test_an_answer_that_was_read_is_quoted_where_the_tokenizer_can(corpus):
         quote = quote_of(record.trace.answer, lines)
         example = example_of(record, corpus.media(record), able, NANO_STYLE, OPTICS, schemas)
         said = able.decode(example.ids[example.kinds == ANSWER])
-        assert said == f"<answer>{quote or record.trace.answer}</answer><|im_end|>"
-        assert in_words(said, lines) == f"<answer>{record.trace.answer}</answer><|im_end|>"
+        assert said == f"<answer>{quote or f' {record.trace.answer}'}</answer><|im_end|>"  # a quote has no space
+        assert in_words(said, lines).replace("> ", ">") == f"<answer>{record.trace.answer}</answer><|im_end|>"
         quoted += quote is not None
     assert quoted > 0
 
@@ -96,7 +96,7 @@ def test_what_was_refused_teaches_its_right_answer_only(corpus, tokens, train):
     example = example_of(refused, corpus.media(record), tokens, NANO_STYLE, OPTICS, tool_schemas())
     assert len(example.steps) == 0
     answer = tokens.decode(example.ids[example.kinds == ANSWER])
-    assert answer == f"<answer>{record.item.answer}</answer><|im_end|>"
+    assert answer == f"<answer> {record.item.answer}</answer><|im_end|>"
 
 
 def test_examples_that_are_there_are_not_made_again_and_lost_ones_are(corpus, tokens, tmp_path):

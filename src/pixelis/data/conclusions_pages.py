@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pixelis.data.conclusions_pictures import Wordings, unexplained
 from pixelis.data.conclusions_seen import Chain, two
+from pixelis.data.oracle_pages import TITLE_STRIP
 from pixelis.data.sums import worked
 from pixelis.world import Reference
 from pixelis.world.programs import box_of, centre, line, nearest, number, says, spans, stretches, value_of
@@ -169,6 +170,13 @@ def entry(c: Chain) -> Wordings:
     return f'The line is "{key}: {c.words}".', f"After {key} stands {c.words}.", f"{key}: {c.words}."
 
 
+def title_read_again(c: Chain) -> list[str]:
+    """The lines of the strip of a title, where that was the last call."""
+    call, result = c.drafts[-1].call, c.drafts[-1].result
+    strip = call.tool == "OCR" and call.args.get("box") == list(TITLE_STRIP) and result.ok
+    return str(result.output["text"]).splitlines() if strip else []
+
+
 def more_seats(c: Chain) -> Wordings:
     """The entry on both notices, and the title of the one with more."""
     key, found = c.asked("key"), list[str]()
@@ -178,7 +186,7 @@ def more_seats(c: Chain) -> Wordings:
     if len(found) < 2:
         return unexplained(c)
     first = value_of(found[0]) > value_of(found[1])
-    if c.plain and "box" in c.drafts[-1].call.args:
+    if c.plain and c.words in title_read_again(c):
         return (f"The title of Image_{int(not first)} is {c.words}.",)
     return (
         f"{key} {found[0]} in Image_0, {found[1]} in Image_1: more in Image_{int(not first)}, {c.words}.",

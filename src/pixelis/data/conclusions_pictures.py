@@ -146,26 +146,31 @@ def extreme(c: Chain) -> Wordings:
     notes, most = c.things(c.item.options), c.asked("most")
     if notes is None:
         return unexplained(c)
+    if c.plain:
+        return first_of(c, most)
     side = SIDES[most]
     readings = [(o, c.edge(n, side.edge or 0)) for o, n in zip(c.item.options, notes, strict=True)]
-    return first_of(c, most) or ranked(c, side.name.lower(), readings, most, smallest=not side.largest)
+    return ranked(c, side.name.lower(), readings, most, smallest=not side.largest)
 
 
 def size(c: Chain) -> Wordings:
     notes, most = c.things(c.item.options), c.asked("most")
     if notes is None:
         return unexplained(c)
+    if c.plain:
+        return first_of(c, most)
     readings = [(o, c.width(n)) for o, n in zip(c.item.options, notes, strict=True)]
-    if c.plain:  # four subtractions in one sentence are beyond whom it teaches
-        return first_of(c, most) or (f"The {c.words} is the {most}.",)
     return ranked(c, "Widths", readings, most, smallest=most == "smallest")
 
 
 def first_of(c: Chain, most: str, among: str = "options") -> Wordings:
-    """What a plain teacher has kept count of; nothing where it has not, or not of all."""
-    seen = tally(c.item, c.drafts) if c.plain else None
+    """What a plain teacher has kept count of; without numbers where it has not, or not of all, or they hide it.
+
+    Several subtractions in one sentence are beyond whom it teaches.
+    """
+    seen = tally(c.item, c.drafts)
     if seen is None or len(seen.first) != len(c.named(among)) or seen.first[0][0] != c.words or seen.tied:
-        return ()
+        return (f"The {c.words} is the {most}.",)
     return (seen.ended(most),)
 
 
@@ -182,8 +187,10 @@ def neighbour(c: Chain) -> Wordings:
     here, there = c.thing(c.asked("target")), c.things(c.item.options)
     if here is None or there is None:
         return unexplained(c)
+    if c.plain:
+        return first_of(c, "nearest")
     found = [(o, away(c, here, note)) for o, note in zip(c.item.options, there, strict=True)]
-    return first_of(c, "nearest") or ranked(c, "Away", found, "nearest", smallest=True)
+    return ranked(c, "Away", found, "nearest", smallest=True)
 
 
 def away(c: Chain, a: Reference, b: Reference) -> Reading:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from pixelis.data import oracle_pages as pages
@@ -11,6 +10,7 @@ from pixelis.data.oracle_session import Found, Line, Seen, around, as_read, grow
 from pixelis.geometry import UnitBox
 from pixelis.metrics.overlap import box_iou
 from pixelis.tools.base import coordinates
+from pixelis.world.programs import value_of
 
 ASKED = ("row", "column", "label", "a", "b")
 """Parameters that are names on the page."""
@@ -223,9 +223,8 @@ def two_notices(h: Hands) -> None:
     """The same entry on two notices, and their titles; a plain teacher reads the title of the one with more again."""
     names, found = ("Image_0", "Image_1"), list[float]()
     for name in names:
-        entry = note_notice(h, name)
-        number = re.search(r"\d+", entry or "")
-        found += [float(number[0])] if number else []
+        said = note_notice(h, name)
+        found += [value_of(said)] if said and any(letter.isdigit() for letter in said) else []
     if h.s.plain and len(found) == 2 and found[0] != found[1]:
         more = names[int(found[1] > found[0])]
         cite(h, h.s.call("OCR", "read", f"title of {more}", box=list(pages.TITLE_STRIP), media=more))

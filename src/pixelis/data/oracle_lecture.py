@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pixelis.data import oracle_pages as pages
@@ -34,8 +35,7 @@ class Page(NamedTuple):
 
 def read_slide(w: Watch, seconds: float, what: str = "slide") -> Page:
     """A slide at a moment: the whole frame, or its text enlarged first."""
-    s = w.s
-    at = round(min(max(seconds, 0.0), w.medium(None).duration_s - 0.05), 2)
+    s, at = w.s, inside(w, seconds)
     if w.detours.take("show"):
         view = w.show(at)
         lines = w.read_view(view, what)
@@ -47,8 +47,18 @@ def read_slide(w: Watch, seconds: float, what: str = "slide") -> Page:
     return as_page(lines, at)
 
 
+def inside(w: Watch, seconds: float) -> float:
+    """A moment that the clip has, to two decimals."""
+    return round(min(max(seconds, 0.0), w.medium(None).duration_s - 0.05), 2)
+
+
+def words_in(lines: Sequence[Line]) -> list[Line]:
+    """Without single signs, which are mostly marks that were read as letters."""
+    return [line for line in lines if len(line.text.strip()) > 1]
+
+
 def as_page(lines: list[Line], seconds: float) -> Page:
-    kept = [line for line in lines if len(line.text.strip()) > 1]
+    kept = words_in(lines)
     heading = min(kept, key=lambda line: line.span.box_unit[1], default=None)
     body = [line for line in kept if line is not heading]
     step = lines[0].step if lines else -1
@@ -57,7 +67,7 @@ def as_page(lines: list[Line], seconds: float) -> Page:
 
 def read_title(w: Watch, seconds: float) -> tuple[str, int]:
     """The title on screen at a moment."""
-    at = round(min(max(seconds, 0.0), w.medium(None).duration_s - 0.05), 2)
+    at = inside(w, seconds)
     lines = w.s.read("title", "read", box=list(pages.TITLE_STRIP), time_s=at)
     return (lines[0].text, lines[0].step) if lines else ("", len(w.s.drafts) - 1)
 
@@ -208,9 +218,9 @@ def pointed(h: Hands) -> str | None:
 def beside(w: Watch, box: UnitBox, target: str, seconds: float) -> list[Line]:
     """The strip of a slide at the height of a mark; the whole slide where that reads nothing."""
     _, top, _, bottom = as_read(box)
-    what = f"the {target} at {coordinates(as_read(box))}"
-    lines = w.s.read(what, "along", box=[0.0, top, 1.0, bottom], time_s=round(seconds, 2))
-    return [line for line in lines if len(line.text.strip()) > 1] or read_slide(w, seconds).lines
+    what = f"{target} at {coordinates(as_read(box))}"
+    lines = w.s.read(what, "along", box=[0.0, top, 1.0, bottom], time_s=inside(w, seconds))
+    return words_in(lines) or read_slide(w, seconds).lines
 
 
 # --- by a title

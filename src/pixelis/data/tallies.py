@@ -1,4 +1,4 @@
-"""What a plain teacher keeps count of while it looks: who comes first so far, or who has been lost.
+"""What a plain teacher keeps count of while it looks: who comes first so far, who has been lost, what stood where.
 
 A small policy cannot hold four boxes against each other in one sentence. It can copy a number from the result that has
 just come back and hold it against one that the thought before has named; the last sentence then has nothing left to do.
@@ -7,14 +7,14 @@ just come back and hold it against one that the thought before has named; the la
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pixelis.geometry import Track, UnitBox
 from pixelis.tools.results import ToolCall
 from pixelis.trace.schema import Draft
 from pixelis.world import Item
-from pixelis.world.programs import words_of
+from pixelis.world.programs import value_of, words_of
 
 FIRST = {"left to right": "leftmost", "top to bottom": "topmost"}
 
@@ -61,14 +61,15 @@ class Tally(NamedTuple):
     first: tuple[tuple[str, float], ...]
     """Names and values, in the order that was asked for."""
     side: Side | None = None
-    """What the values are; None for moments, which are not said again."""
+    """What the values are; None where names are all that is kept."""
 
     def so_far(self, most: int | None = None) -> str:
         return ", ".join(self.side.said(*pair) if self.side else pair[0] for pair in self.first[:most])
 
     def noted(self, most: int | None = None) -> str:
-        """As a thought says it before the next call."""
-        return f"{self.now}, so far {self.so_far(most)}."
+        """As a thought says it before the next call. Where rounding hides who comes first, all who may are named."""
+        alike = sum(value == self.first[0][1] for _, value in self.first)
+        return f"{self.now}, so far {self.so_far(None if most is None else max(most, alike))}."
 
     def ended(self, most: str) -> str:
         """As the last sentence says who comes first. It ends with what is answered, as all last sentences do: nano had
@@ -150,18 +151,39 @@ def distances(item: Item, drafts: Sequence[Draft]) -> Tally | None:
 
 
 def speeds(item: Item, drafts: Sequence[Draft]) -> Tally | None:
-    """How far things came that were followed one by one."""
-    found = dict[str, float]()
-    name, value = "", None
-    for draft in drafts:
+    """How far things came that were followed one by one to the end, perhaps piece by piece."""
+    begun, found = dict[str, UnitBox](), dict[str, float]()
+    value = None
+    for draft, name in followed_one(item, drafts):
         value = None
-        if draft.call.tool == "SEG":
-            name = str(draft.call.args.get("target"))
         tracks = [seen for seen in draft.result.footprints if isinstance(seen, Track)]
-        if draft.call.tool == "TRK" and tracks:
-            first, last = (tuple(round(v, 2) for v in tracks[0].boxes[k]) for k in (0, -1))
+        if not name or not tracks:
+            continue
+        if tracks[0].frames[0] == 0:
+            begun[name] = printed(tracks[0].boxes[0])
+        if name in begun and not {"end_s", "end_frame"} & set(draft.call.args):
+            first, last = begun[name], printed(tracks[0].boxes[-1])
             found[name] = value = round(max(abs(last[0] - first[0]), abs(last[1] - first[1])), 2)
     return counted(SPEEDS[str(item.parameters["most"])], value, found)
+
+
+def followed_one(item: Item, drafts: Sequence[Draft]) -> Iterator[tuple[Draft, str]]:
+    """Each call with the thing of the question that SEG found last before it; the empty name for any other call.
+
+    A thing that was sought by other words, or by a click, has no name that the question knows.
+    """
+    name = ""
+    for draft in drafts:
+        if draft.call.tool == "SEG":
+            asked = str(draft.call.args.get("target"))
+            name = asked if asked in words_of(item.parameters, "things") else ""
+        yield draft, name if draft.call.tool == "TRK" else ""
+
+
+def printed(box: Sequence[float]) -> UnitBox:
+    """A box with two decimals."""
+    x0, y0, x1, y1 = (round(float(v), 2) for v in box)
+    return x0, y0, x1, y1
 
 
 def moments(item: Item, drafts: Sequence[Draft]) -> Tally | None:
@@ -181,29 +203,30 @@ def counted(side: Side, value: float | None, found: Mapping[str, float]) -> Tall
 
 
 def seats(item: Item, drafts: Sequence[Draft]) -> Tally | None:
-    """What stands after a key on the notices that were read whole, and on which there is more."""
-    found = dict[str, float]()
+    """What stands after a key on the notices, as each was read whole, and on which there is more."""
+    key, found, value = str(item.parameters["key"]), dict[str, float](), None
     for draft in drafts:
-        own = [] if "box" in draft.call.args else entry_lines(draft, str(item.parameters["key"]))
-        value = re.search(r"\d+", own[0]) if len(own) == 1 else None
+        whole = "box" not in draft.call.args and not looks_at_view(draft.call)
+        value = entry_of(draft, key) if whole else None
         if value:
-            found[str(draft.call.args.get("media"))] = float(value[0])
-    if not found or "box" in drafts[-1].call.args:
+            found[str(draft.call.args.get("media"))] = value_of(value[len(key) :])
+    if value is None:
         return None
-    said = ", ".join(f"{value:g} in {media}" for media, value in found.items())
+    said = ", ".join(f"{number:g} in {media}" for media, number in found.items())
     return Tally(f"{said}: more in {max(found, key=lambda m: found[m])}." if len(found) > 1 else f"{said}.", ())
 
 
 def entries(item: Item, drafts: Sequence[Draft]) -> Tally | None:
     """The line of a key on the slide that was read last."""
-    own = entry_lines(drafts[-1], str(item.parameters["key"]))
-    return Tally(f"{own[0]}.", ()) if len(own) == 1 else None
+    own = entry_of(drafts[-1], str(item.parameters["key"]))
+    return Tally(f"{own}.", ()) if own else None
 
 
-def entry_lines(draft: Draft, key: str) -> list[str]:
-    """The lines that OCR read which begin with a key."""
+def entry_of(draft: Draft, key: str) -> str | None:
+    """The one line with a number that OCR read after a key."""
     lines = str(draft.result.output["text"]).splitlines() if draft.call.tool == "OCR" and draft.result.ok else []
-    return [line for line in lines if line.startswith((f"{key} ", f"{key}:", f"{key}="))]
+    own = [line for line in lines if re.match(rf"{re.escape(key)}\s*[:：=]\s*\d", line)]
+    return own[0] if len(own) == 1 else None
 
 
 def corners(item: Item, drafts: Sequence[Draft]) -> Tally | None:
@@ -218,8 +241,7 @@ def one_box(draft: Draft) -> UnitBox | None:
     if call.tool != "SEG" or not result.ok or looks_at_view(call):
         return None
     regions = result.output["regions"]
-    x0, y0, x1, y1 = (round(float(v), 2) for v in regions[0]["box"])
-    return (x0, y0, x1, y1) if len(regions) == 1 else None
+    return printed(regions[0]["box"]) if len(regions) == 1 else None
 
 
 def looks_at_view(call: ToolCall) -> bool:
@@ -231,13 +253,11 @@ def losses(item: Item, drafts: Sequence[Draft]) -> Tally | None:
     """Things whose tracks end before the clip does; one that was followed over a stretch only is not known yet."""
     end = int(str(item.parameters["frames"])) - 1
     lost = dict[str, float]()
-    name, last, reached = "", None, False
-    for draft in drafts:
+    last, reached = None, False
+    for draft, name in followed_one(item, drafts):
         last = None
-        if draft.call.tool == "SEG":
-            name = str(draft.call.args["target"])
         tracks = [seen for seen in draft.result.footprints if isinstance(seen, Track)]
-        if draft.call.tool == "TRK" and tracks:
+        if name and tracks:
             last = float(draft.result.output["tracks"][0]["last_s"])
             lost.pop(name, None)
             reached = tracks[0].frames[-1] >= end
@@ -263,12 +283,10 @@ def misses(item: Item, drafts: Sequence[Draft]) -> Tally | None:
 def moves(item: Item, drafts: Sequence[Draft]) -> Tally | None:
     """Things whose tracks went somewhere."""
     moving = dict[str, float]()
-    name, way = "", None
-    for draft in drafts:
+    way = None
+    for draft, name in followed_one(item, drafts):
         way = None
-        if draft.call.tool == "SEG":
-            name = str(draft.call.args.get("target"))
-        elif draft.call.tool == "TRK" and draft.result.ok and draft.result.output["tracks"]:
+        if name and draft.result.ok and draft.result.output["tracks"]:
             way = str(draft.result.output["tracks"][0]["direction"])
             moving |= {name: 0.0} if way != "still" else {}
     return (

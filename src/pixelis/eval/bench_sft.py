@@ -84,7 +84,7 @@ def example(policy: Policy, rng: np.random.Generator, number: int) -> Example:
         media = media.with_view(VIEW) if result.view else media
         view = media.names[-1] if result.view else None
         ledger.give(script.observed(result, view, media, style, step=step), known, optics)
-    ledger.give(script.answered(THOUGHT, "GATE 12", step=3), known, optics)
+    ledger.give(script.answered(THOUGHT, "GATE 12", style, step=3), known, optics)
     ids = np.array(ledger.ids, dtype=np.int32)
     kinds = np.array([KINDS.index(kind) for kind in ledger.kinds], dtype=np.uint8)
     step_of = np.array(ledger.steps, dtype=np.int16)

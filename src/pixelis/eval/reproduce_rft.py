@@ -149,7 +149,7 @@ def settings_of(part: Part[Variant], base: RftConfig) -> RftConfig:
 
 
 def more_of_sft(part: Part[Variant], config: ReproduceConfig, base: RftConfig) -> SftConfig:
-    """Phase 1 gone on with from π_SFT."""
+    """Phase 1 gone on with from π_SFT, drills among the corpus where it has them; not the drills before it."""
     given = load_config(SftConfig, config.sft, []).model_dump(mode="json")
     own = {"init": base.policy, "seed": part.seed, "name": part.name, "drill_steps": 0, "corpus": str(base.corpus)}
     return SftConfig.model_validate(merged(given, {**own, **part.variant.change}))

@@ -138,17 +138,23 @@ def reproduce_ttrl(
 
 
 def require_thresholds(runs: Runs, only: Sequence[str]) -> None:
-    """ConfigError where a variant that fits no thresholds of its own would be examined before those of `none` exist."""
+    """ConfigError where a variant would be examined before the thresholds exist that all share: those of `none`."""
     none = runs.config.none
-    if not runs.base.calibration.items or not only or none in only:
+    if not runs.base.calibration.items:
         return
-    for part in parts_of(runs.config.variants, only):
-        shared = runs.work / f"{none}-{part.seed}" / "stream" / CALIBRATION
-        if not runs.settings(part).calibration.items and not shared.exists():
+    running = parts_of(runs.config.variants, only)
+    for part in running:
+        shared = f"{none}-{part.seed}"
+        if not thresholds(runs, part).exists() and all(other.name != shared for other in running):
             raise ConfigError(
-                f"{part.name} is asked under the thresholds of {none}-{part.seed}, which has not run: "
-                f"add --only {none}, or run it first"
+                f"{part.name} is asked under the thresholds of {shared}, which has not run: add --only {none}, or "
+                "run it first"
             )
+
+
+def thresholds(runs: Runs, part: Part[TtrlVariant]) -> Path:
+    """Of the policy at the start, whoever is asked."""
+    return runs.work / f"{runs.config.none}-{part.seed}" / "stream" / CALIBRATION
 
 
 def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
@@ -218,10 +224,8 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
         "name": part.name, **WHOLE,
     }  # fmt: skip
     voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), shared))
-    frozen = [runs.work / name / "stream" / CALIBRATION for name in (f"{runs.config.none}-{part.seed}", part.name)]
-    for path in frozen:  # thresholds are those of the policy at the start, whoever is asked
-        if path.exists() and not (folder / "voted" / CALIBRATION).exists():
-            write_whole(folder / "voted" / CALIBRATION, path.read_bytes())
+    if thresholds(runs, part).exists():
+        write_whole(folder / "voted" / CALIBRATION, thresholds(runs, part).read_bytes())
     report = adapt(voting, stream.items(), folder / "voted", show=show)
     write_json(folder / "voted" / "done.json", {"queries": report.queries})
 

@@ -145,11 +145,11 @@ def answered(thought: str, answer: str, style: Style, *, step: int, quote: str |
 
 
 def named_last(words: str, name: str) -> tuple[str, str, str]:
-    """Words around the last place where a name stands by itself, not inside another word; all of them behind, if none.
+    """Words around the last place where a name stands by itself; all of them behind, if there is none.
 
-    `str.rpartition` would find "12" in "312".
+    `str.rpartition` would find "12" in "312" and in "1.12".
     """
-    found = list(re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", words))
+    found = list(re.finditer(rf"(?<!\w)(?<!\d[.,]){re.escape(name)}(?!\w)(?![.,]\d)", words))
     return (words[: found[-1].start()], name, words[found[-1].end() :]) if found else ("", "", words)
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from pixelis.data.goals import GOALS, with_goal
-from pixelis.data.tallies import NEAREST, SIDES, Tally, against, corner
-from pixelis.geometry import UnitBox
+from pixelis.data.tallies import NEAREST, SIDES, against, corner
 from pixelis.policy import script
 from pixelis.policy.ledger import KINDS, Ledger
 from pixelis.policy.pictures import Optics
@@ -25,13 +24,25 @@ from pixelis.policy.tokens import Tokens
 from pixelis.tools.base import coordinates
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.train import drills_clips, drills_pages, drills_photos
-from pixelis.train.drills_words import Drill, Talk, box, number, phrase, region, several, thing, word
+from pixelis.train.drills_words import (
+    Drill,
+    Talk,
+    box,
+    number,
+    one_after_another,
+    pair_of_boxes,
+    phrase,
+    region,
+    several,
+    thing,
+    word,
+)
 from pixelis.train.examples import Example, no_steps, outputs
 from pixelis.world.item import letter
 
 SLOT = re.compile(r"\{\w+\}")
-CLEARLY = 0.2
-"""How much further two things are apart along one axis than along the other."""
+EVEN, APART = 0.12, 0.3
+"""How far two things are apart, at most and at least, along the axis that does not count and the one that does."""
 WITH_GOAL = 0.5
 """Share of drills whose every thought carries a word on from the end of the question, as a plain teacher's does."""
 
@@ -72,30 +83,28 @@ def find_each(rng: Generator) -> Drill:
     """Several things of the question, one after the other: which lies furthest to one side, or their order."""
     things = several(rng, 2, 4, thing if rng.random() < 0.7 else phrase)
     furthest = tuple(SIDES)[int(rng.integers(len(SIDES)))]
-    side = SIDES[furthest]
-    most = 1 if rng.random() < 0.6 else len(things)
-    talk, kept, noted = list[tuple[str, ToolCall, str]](), Tally("", (), side), ""
-    for name in things:
+    side, only = SIDES[furthest], rng.random() < 0.6
+
+    def step(name: str, noted: str) -> tuple[Talk, float]:
         where, area = box(rng), round(rng.uniform(0.0, 0.4), 2)
         told = region(name, where, rng, area)
-        talk.append((f"{noted}Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), told))
-        value = area if side.edge is None else where[side.edge]
-        kept = Tally(side.now(value), side.order([*kept.first, (name, value)]), side)
-        noted = f"{kept.noted(most)} "
+        call = ToolCall(tool="SEG", args={"target": name})
+        return [(f"{noted}Let me find the {name}.", call, told)], area if side.edge is None else where[side.edge]
+
+    talk, kept = one_after_another(things, side, step, named=1 if only else None)
     listed = ", ".join(things)
-    if most == 1:
+    if only:
         return f"Which is {furthest}: {listed}?", talk, kept.ended(furthest), kept.first[0][0]
     return f"Sort {listed}: {furthest} first.", talk, kept.ordered(), ", ".join(name for name, _ in kept.first)
 
 
 def beside(rng: Generator) -> Drill:
     """Two things, and on which side of one the other lies."""
-    names, places, across, down = several(rng, 2, 2, thing), list[UnitBox](), 0.0, 0.0
-    while abs(abs(across) - abs(down)) < CLEARLY:
-        places = [box(rng), box(rng)]
-        (ax, ay, *_), (bx, by, *_) = places
-        across, down = ax - bx, ay - by
-    way = ("left", "right")[across > 0] if abs(across) >= abs(down) else ("above", "below")[down > 0]
+    names, way = several(rng, 2, 2, thing), str(rng.choice(("left", "right", "above", "below")))
+    near, far = rng.uniform(-EVEN, EVEN), rng.uniform(APART, 0.7) * (1 if way in ("right", "below") else -1)
+    across, down = (far, near) if way in ("left", "right") else (near, far)
+    seen_from, there = pair_of_boxes(rng, across, down)
+    places = [there, seen_from]
     talk: Talk = [
         (
             f"{noted}Let me find the {name}.",
@@ -112,15 +121,15 @@ def nearest(rng: Generator) -> Drill:
     """Which of several lies nearest to one."""
     name, *things = several(rng, 4, 5, thing)
     here = box(rng)
-    talk: Talk = [(f"Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), region(name, here, rng))]
-    kept, noted = Tally("", (), NEAREST), "Found. "
-    for one in things:
+
+    def step(one: str, noted: str) -> tuple[Talk, float]:
         there = box(rng)
-        told = region(one, there, rng)
-        talk.append((f"{noted}Let me find the {one}.", ToolCall(tool="SEG", args={"target": one}), told))
-        value = round(max(abs(there[0] - here[0]), abs(there[1] - here[1])), 2)
-        kept = Tally(NEAREST.now(value), NEAREST.order([*kept.first, (one, value)]), NEAREST)
-        noted = f"{kept.noted(1)} "
+        call = ToolCall(tool="SEG", args={"target": one})
+        away = round(max(abs(there[0] - here[0]), abs(there[1] - here[1])), 2)
+        return [(f"{noted or 'Found. '}Let me find the {one}.", call, region(one, there, rng))], away
+
+    talk, kept = one_after_another(things, NEAREST, step)
+    talk.insert(0, (f"Let me find the {name}.", ToolCall(tool="SEG", args={"target": name}), region(name, here, rng)))
     listed = " ".join(f"({letter(i)}) {one}" for i, one in enumerate(things))
     return f"Which is nearest to the {name}? Options: {listed}", talk, kept.ended("nearest"), kept.first[0][0]
 
@@ -188,7 +197,8 @@ DRILLS = (
     one_of_many_regions, one_of_many_regions, one_by_one, missing, beside, nearest, copied, copied,
     *drills_clips.DRILLS, *drills_pages.DRILLS, *drills_photos.DRILLS,
 )  # fmt: skip
-"""Those that spell what was read come more often than one in all: most answers are quoted, and other words are not."""
+"""Some come more often than one in all: those that spell what was read, since most answers are quoted and other words
+are not, and those that hold two numbers against each other."""
 
 
 def drill(rng: Generator, tokens: Tokens, style: Style, optics: Optics) -> Example:

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from numpy.random import Generator
 
-from pixelis.data.tallies import MOMENTS, SPEEDS, Side, Tally
+from pixelis.data.tallies import MOMENTS, SPEEDS, Side
 from pixelis.geometry import UnitBox
 from pixelis.tools.base import coordinates
 from pixelis.tools.results import ToolCall
-from pixelis.train.drills_words import Drill, Talk, box, region, several, thing, word
+from pixelis.tools.trk import direction
+from pixelis.train.drills_words import (
+    Drill,
+    Step,
+    Talk,
+    box,
+    one_after_another,
+    pair_of_boxes,
+    region,
+    several,
+    thing,
+    word,
+)
 
-WAYS = ("left", "right", "up", "down", "up-left", "up-right", "down-left", "down-right", "still")
+WAYS = {
+    "left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1), "up-left": (-1, -1), "up-right": (1, -1),
+    "down-left": (-1, 1), "down-right": (1, 1), "still": (0, 0),
+}  # fmt: skip
+"""As TRK calls them, with the signs of x and y."""
+ACROSS = (("left", "right"), ("right", "left"), ("up", "down"), ("down", "up"))
 
 
 def at_a_moment(rng: Generator) -> Drill:
@@ -35,30 +50,39 @@ def at_a_moment(rng: Generator) -> Drill:
 
 
 def followed(rng: Generator) -> Drill:
-    """Things found and followed in turn; which of them goes which way."""
+    """Things found and followed in turn; which way the last of them goes."""
     things = several(rng, 1, 3, thing)
-    talk, ways = list[tuple[str, ToolCall, str]](), list[str]()
-    for i, name in enumerate(things):
-        begin, end = box(rng), box(rng)
-        back = f"It goes {ways[-1]}. " if i else ""
-        ways.append(str(rng.choice(WAYS)))
-        told = tracked(begin, end, ways[-1], rng)
-        seg = ToolCall(tool="SEG", args={"frame": 0, "target": name})
-        talk.append((f"{back}Let me find the {name}.", seg, region(name, begin, rng)))
-        talk.append((f"Found. Follow the {name}.", ToolCall(tool="TRK", args={"box": list(begin)}), told))
-    name, way = things[-1], ways[-1]
-    worded = way.replace("-", " ")
+    talk, way, back = Talk(), "", ""
+    for name in things:
+        steps, way = watched(name, str(rng.choice(tuple(WAYS))), back, rng)
+        talk += steps
+        back = "It stays where it is. " if way == "still" else f"It goes {way}. "
+    name, worded = things[-1], way.replace("-", " ")
     said = f"{way}: {worded}" if "-" in way else way
     return f"Which way does the {name} go? Follow {', '.join(things)}.", talk, f"The {name} goes {said}.", worded
 
 
-def tracked(begin: UnitBox, end: UnitBox, way: str, rng: Generator) -> str:
-    """A track as TRK prints it."""
+def watched(name: str, way: str, back: str, rng: Generator, **media: str) -> tuple[Talk, str]:
+    """A thing found and followed, and the way that TRK says it goes."""
+    x, y = WAYS[way]
+    far = rng.uniform(0.12, 0.6)
+    begin, end = pair_of_boxes(rng, x * far + rng.uniform(-0.02, 0.02), y * far + rng.uniform(-0.02, 0.02))
+    seg = ToolCall(tool="SEG", args={"frame": 0, **media, "target": name})
+    follow = ToolCall(tool="TRK", args={"box": list(begin), **media})
     frames = int(rng.integers(24, 64))
+    talk = [
+        (f"{back}Let me find the {name}.", seg, region(name, begin, rng)),
+        (f"Found. Follow the {name}.", follow, tracked(begin, end, frames, rng)),
+    ]
+    return talk, direction(begin, end)
+
+
+def tracked(begin: UnitBox, end: UnitBox, frames: int, rng: Generator) -> str:
+    """A track as TRK prints it."""
     looked = f"1 tracked; {frames} frames looked at, every 1 from 0 to {frames - 1}"
     times = f"0.00-{0.25 * (frames - 1):.2f}s"
     seen = f"seen {frames}, {rng.choice(('flow', 'both'))}, {rng.uniform(0.5, 1):.2f}"
-    return f"{looked}\n#1 thing {times} {coordinates(begin)} -> {coordinates(end)} {way}, {seen}"
+    return f"{looked}\n#1 thing {times} {coordinates(begin)} -> {coordinates(end)} {direction(begin, end)}, {seen}"
 
 
 def found_at(name: str, start: float, end: float, rng: Generator) -> str:
@@ -67,36 +91,27 @@ def found_at(name: str, start: float, end: float, rng: Generator) -> str:
     return f"1. {start:.2f}-{end:.2f} s ({rng.uniform(0.5, 1):.2f}); {looked}"
 
 
-def one_after_another(
-    rng: Generator, sides: dict[str, Side], step: Callable[[str, str], tuple[Talk, float]], question: str
-) -> Drill:
+def ranked(rng: Generator, sides: dict[str, Side], step: Step, question: str) -> Drill:
     """Things of the question in turn, with a count of who comes first."""
     things = several(rng, 2, 4, thing)
     most = tuple(sides)[int(rng.integers(len(sides)))]
-    side = sides[most]
-    talk, kept, noted = Talk(), Tally("", (), side), ""
-    for name in things:
-        steps, value = step(name, noted)
-        talk += steps
-        kept = Tally(side.now(value), side.order([*kept.first, (name, value)]), side)
-        noted = f"{kept.noted(1)} "
+    talk, kept = one_after_another(things, sides[most], step)
     return question.format(most=most, things=", ".join(things)), talk, kept.ended(most), kept.first[0][0]
 
 
 def fastest(rng: Generator) -> Drill:
     """Which of several came furthest in the same time, or least far."""
+    frames = int(rng.integers(24, 64))
 
     def step(name: str, noted: str) -> tuple[Talk, float]:
-        x0, y0, x1, y1 = begin = box(rng)
-        by = round(rng.uniform(-x0, 1 - x1), 2)
-        end = (round(x0 + by, 2), y0, round(x1 + by, 2), y1)
+        begin, end = pair_of_boxes(rng, rng.uniform(0.05, 0.7) * rng.choice((-1, 1)), rng.uniform(-0.02, 0.02))
         seg = ToolCall(tool="SEG", args={"frame": 0, "target": name})
-        told = tracked(begin, end, "right" if by > 0 else "left", rng)
         follow = ToolCall(tool="TRK", args={"box": list(begin)})
         found = (f"{noted}Let me find the {name}.", seg, region(name, begin, rng))
-        return [found, (f"Found. Follow the {name}.", follow, told)], round(abs(end[0] - begin[0]), 2)
+        came = round(max(abs(end[0] - begin[0]), abs(end[1] - begin[1])), 2)
+        return [found, (f"Found. Follow the {name}.", follow, tracked(begin, end, frames, rng))], came
 
-    return one_after_another(rng, SPEEDS, step, "Which is the {most}: {things}?")
+    return ranked(rng, SPEEDS, step, "Which is the {most}: {things}?")
 
 
 def first_of_moments(rng: Generator) -> Drill:
@@ -107,22 +122,20 @@ def first_of_moments(rng: Generator) -> Drill:
         call = ToolCall(tool="TEMP", args={"query": f"the {name} appears", "top_k": 1})
         return [(f"{noted}When is it: {name} appears?", call, found_at(name, start, start + 1.0, rng))], start
 
-    return one_after_another(rng, MOMENTS, step, "Which appears {most}: {things}?")
+    return ranked(rng, MOMENTS, step, "Which appears {most}: {things}?")
 
 
 def both_clips(rng: Generator) -> Drill:
-    """In which of two clips a thing goes one way."""
-    name, wanted = thing(rng), str(rng.choice(WAYS[:4]))
+    """In which of two clips a thing goes one way; where it does not, it goes the other."""
+    name, (wanted, other) = thing(rng), ACROSS[int(rng.integers(len(ACROSS)))]
+    k = int(rng.integers(4))
     talk, ways, back = Talk(), list[str](), ""
-    for media in ("Video_0", "Video_1"):
-        ways.append(wanted if rng.random() < 0.5 else str(rng.choice(WAYS[:4])))
-        begin = box(rng)
-        seg = ToolCall(tool="SEG", args={"frame": 0, "media": media, "target": name})
-        follow = ToolCall(tool="TRK", args={"box": list(begin), "media": media})
-        talk.append((f"{back}Let me find the {name}.", seg, region(name, begin, rng)))
-        talk.append((f"Found. Follow the {name}.", follow, tracked(begin, box(rng), ways[-1], rng)))
-        back = f"It goes {ways[-1]}. "
-    said = ("neither", "Video_0", "Video_1", "both")[(ways[0] == wanted) + 2 * (ways[1] == wanted)]
+    for number, media in enumerate(("Video_0", "Video_1")):
+        steps, way = watched(name, wanted if k >> number & 1 else other, back, rng, media=media)
+        talk += steps
+        ways.append(way)
+        back = f"It goes {way}. "
+    said = ("neither", "Video_0", "Video_1", "both")[k]
     last = f"Asked for {wanted}: Video_0 {ways[0]}, Video_1 {ways[1]}: {said}."
     return f"In which clip does the {name} go {wanted}: Video_0, Video_1, both or neither?", talk, last, said
 

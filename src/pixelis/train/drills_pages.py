@@ -139,14 +139,15 @@ def shouted(rng: Generator) -> str:
     return word(rng).upper() if kind < 0.3 else number(rng) if kind > 0.85 else word(rng)
 
 
-def task(rng: Generator) -> tuple[int, str, int]:
+def drawn_task(rng: Generator) -> tuple[int, str, int]:
+    """Two numbers and a sign, whose result is not below zero."""
     a, b = (int(v) for v in rng.integers(10, 100 if rng.random() < 0.8 else 400, 2))
     return (a, "+", b) if rng.random() < 0.5 else (max(a, b), "-", min(a, b))
 
 
 def one_sum(rng: Generator) -> Drill:
     """A task among other lines, with or without spaces."""
-    a, sign, b = own = task(rng)
+    a, sign, b = own = drawn_task(rng)
     others = several(rng, 1, 4, lambda r: " ".join(several(r, 1, 3, word)))
     space = "" if rng.random() < 0.4 else " "
     others.insert(int(rng.integers(1, len(others) + 1)), f"{a}{space}{sign}{space}{b}")
@@ -166,7 +167,7 @@ def two_values(rng: Generator) -> Drill:
 
 def sums(rng: Generator) -> Drill:
     """Tasks on a page, worked out one after another."""
-    tasks = [task(rng) for _ in range(int(rng.integers(1, 6)))]
+    tasks = [drawn_task(rng) for _ in range(int(rng.integers(1, 6)))]
     page = lines_down([f"{a} {sign} {b}" for a, sign, b in tasks], rng)
     results = [str(a + b if sign == "+" else a - b) for a, sign, b in tasks]
     written = "; ".join(worked(*task) for task in tasks)

@@ -32,7 +32,7 @@ from pixelis.train.examples import ANSWER, COLUMNS, PROMPT, Example, Steps, exam
 from pixelis.train.state import Sources
 from pixelis.weights import cache_dir
 
-VERSION = 3
+VERSION = 4
 """Rises when what is written here changes its meaning."""
 CHUNK = 64
 """Records in one file: the unit of work of a process."""
