@@ -143,6 +143,9 @@ def test_a_thing_that_no_detector_knows_is_followed_by_flow_to_the_end() -> None
     assert min(box_iou(a, b) for a, b in zip(track.boxes, boxes, strict=True)) > 0.7
     (line,) = seen.output.tracks
     assert (line.method, line.direction) == ("flow", "down-right")
+    across, down = ((boxes[-1][k] + boxes[-1][k + 2] - boxes[0][k] - boxes[0][k + 2]) / 2 for k in (0, 1))
+    assert line.way == pytest.approx((across**2 + down**2) ** 0.5, abs=0.03)
+    assert f"down-right {line.way:.2f}, seen 50" in seen.text
     assert seen.confidence is not None
     assert seen.confidence > 0.7
     assert "#1 thing 0.00-3.92s [0.04, 0.12, 0.17, 0.38]" in seen.text

@@ -185,17 +185,18 @@ def seen(plate: Printed, rng: Generator, grounds: Sequence[Path]) -> tuple[np.nd
     return np.clip(pixels + 0.5, 0, 255).astype(np.uint8), references
 
 
-def questions(kind: str, lines: Sequence[Line]) -> list[tuple[str, dict[str, Any]]]:
-    """Templates with parameters that fit what is written."""
-    fits: list[tuple[str, dict[str, Any]]] = []
-    if kind == "sign" or len(lines) <= 4:
-        fits.append(("text.all", {}))
+def questions(lines: Sequence[Line], rng: Generator) -> list[tuple[str, dict[str, Any]]]:
+    """Templates with parameters that fit what is written, each once: of several labels one is asked about."""
+    fits: list[tuple[str, dict[str, Any]]] = [("text.all", {})]
     if lines[0].role == "title":
         fits.append(("text.title", {}))
     if len(lines) > 1 and lines[0].px >= 1.4 * lines[1].px:
         fits.append(("ocr.largest", {}))
     labels = [line.text.partition(":")[0] for line in lines if line.role == "label"]
-    return fits + [("text.after", {"label": label, "name": label.lower()}) for label in labels]
+    if labels:
+        label = choose(rng, labels)
+        fits.append(("text.after", {"label": label, "name": label.lower()}))
+    return fits
 
 
 def sign_item(number: int, folder: Path, beside: Path, grounds: Sequence[Path] = ()) -> Item:
@@ -210,7 +211,7 @@ def sign_item(number: int, folder: Path, beside: Path, grounds: Sequence[Path] =
     with replacing(path) as file:
         file.write(out.getvalue())
     medium = Image.from_bytes(out.getvalue(), path=path)
-    template, parameters = choose(rng, questions(kind, [line for line, _ in plate.boxes]))
+    template, parameters = choose(rng, questions([line for line, _ in plate.boxes], rng))
     surface = choose(rng, SURFACES[kind])
     facts = origin("signs", str(number), medium, Wishes(licence="made here", watermark="none", beside=beside))
     evidence = [r.name for r in references]

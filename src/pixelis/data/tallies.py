@@ -16,6 +16,8 @@ from pixelis.trace.schema import Draft
 from pixelis.world import Item
 from pixelis.world.programs import value_of, words_of
 
+ENDS = {"end_s", "end_frame"}
+PART_OF_A_CLIP = {"start_s", "start_frame", *ENDS}
 FIRST = {"left to right": "leftmost", "top to bottom": "topmost"}
 
 
@@ -48,7 +50,7 @@ SIDES = {
     "smallest": Side("Area", None, largest=False), "largest": Side("Area", None, largest=True),
 }  # fmt: skip
 SPEEDS = {"slowest": Side("Way", None, largest=False), "fastest": Side("Way", None, largest=True)}
-"""By how far something came along the way on which it went further, over the same time."""
+"""By how far something came, over the same time, as TRK prints it."""
 MOMENTS = {"first": Side("Start", None, largest=False), "last": Side("Start", None, largest=True)}
 NEAREST = Side("Away", None, largest=False)
 
@@ -151,19 +153,14 @@ def distances(item: Item, drafts: Sequence[Draft]) -> Tally | None:
 
 
 def speeds(item: Item, drafts: Sequence[Draft]) -> Tally | None:
-    """How far things came that were followed one by one to the end, perhaps piece by piece."""
-    begun, found = dict[str, UnitBox](), dict[str, float]()
+    """How far things came that were followed one by one through the whole clip."""
+    found = dict[str, float]()
     value = None
     for draft, name in followed_one(item, drafts):
-        value = None
-        tracks = [seen for seen in draft.result.footprints if isinstance(seen, Track)]
-        if not name or not tracks:
-            continue
-        if tracks[0].frames[0] == 0:
-            begun[name] = printed(tracks[0].boxes[0])
-        if name in begun and not {"end_s", "end_frame"} & set(draft.call.args):
-            first, last = begun[name], printed(tracks[0].boxes[-1])
-            found[name] = value = round(max(abs(last[0] - first[0]), abs(last[1] - first[1])), 2)
+        tracks = draft.result.output.get("tracks") if name and draft.result.ok else None
+        value = round(float(tracks[0]["way"]), 2) if tracks and not PART_OF_A_CLIP & set(draft.call.args) else None
+        if value is not None:
+            found[name] = value
     return counted(SPEEDS[str(item.parameters["most"])], value, found)
 
 
@@ -261,7 +258,7 @@ def losses(item: Item, drafts: Sequence[Draft]) -> Tally | None:
             last = float(draft.result.output["tracks"][0]["last_s"])
             lost.pop(name, None)
             reached = tracks[0].frames[-1] >= end
-            if not reached and not {"end_s", "end_frame"} & set(draft.call.args):
+            if not reached and not ENDS & set(draft.call.args):
                 lost[name] = last
     if last is None:
         return None

@@ -23,7 +23,8 @@ TAG = re.compile(r"<[^<>\s]+>")
 """Added tokens of this form are control, also those of a model that has more than ours, such as <think>."""
 NANO_WORDS = 600
 """Frequent words that are one token together with the space before them; all others are spelt the same everywhere."""
-AFTER_A_WORD = re.compile(r"(?<=[A-Za-z0-9]) ([A-Za-z]+)")
+AFTER_A_WORD = re.compile(r"(?<=[A-Za-z0-9]) ([a-z]+)\b")
+"""Names and headings, which have capitals, stand on pages too, where no space is before them: they are spelt alike."""
 OFTEN = 30
 REST = r"[A-Za-z]+|[0-9]| ?[^\sA-Za-z0-9] ?| |\n|\s"
 """Signs take the spaces beside them. Before numbers and words a space stands alone, so that a rare one has the same

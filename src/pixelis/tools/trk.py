@@ -7,6 +7,7 @@ one: everything the detector sees, or everything of one class, into identities b
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import hypot
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
@@ -75,6 +76,8 @@ class TrackSummary(Value):
     last_box: UnitBox
     direction: str
     """From the first box to the last: still, left, up-right …"""
+    way: float
+    """How far its centre came from the first box to the last, x in widths of the frame, y in heights."""
 
 
 class TrkOutput(Value):
@@ -101,7 +104,7 @@ class Trk(Tool[TrkArgs]):
     )
     Args = TrkArgs
     Output = TrkOutput
-    version = "2"
+    version = "3"
 
     def identity(self) -> ToolIdentity:
         if not available("nanodet"):
@@ -246,12 +249,19 @@ def summary(track: Track, method: Method, scene: Scene) -> TrackSummary:
         first_box=track.boxes[0],
         last_box=track.boxes[-1],
         direction=direction(track.boxes[0], track.boxes[-1]),
+        way=rounded(hypot(*went(track.boxes[0], track.boxes[-1]))),
     )
+
+
+def went(first: UnitBox, last: UnitBox) -> tuple[float, float]:
+    """How far the centre came, across and down."""
+    across, down = ((last[i] + last[i + 2] - first[i] - first[i + 2]) / 2 for i in (0, 1))
+    return across, down
 
 
 def direction(first: UnitBox, last: UnitBox) -> str:
     """Where the centre went, in words; less than a twentieth of the frame is still."""
-    across, down = ((last[i] + last[i + 2] - first[i] - first[i + 2]) / 2 for i in (0, 1))
+    across, down = went(first, last)
     words = []
     if abs(down) >= 0.05 and abs(down) > 0.4 * abs(across):
         words.append("down" if down > 0 else "up")
@@ -268,7 +278,7 @@ def wording(output: TrkOutput, label: str | None) -> str:
         return f"no {label or 'known thing'} seen; {looked}"
     lines = [
         f"#{t.track_id} {t.label or 'thing'} {t.first_s:.2f}-{t.last_s:.2f}s {coordinates(t.first_box)} -> "
-        f"{coordinates(t.last_box)} {t.direction}, seen {t.seen}, {t.method}, {t.score:.2f}"
+        f"{coordinates(t.last_box)} {t.direction} {t.way:.2f}, seen {t.seen}, {t.method}, {t.score:.2f}"
         for t in output.tracks
     ]
     if output.tracks_left_out:

@@ -23,7 +23,7 @@ from pixelis.policy.script import Style
 from pixelis.policy.tokens import Tokens
 from pixelis.tools.base import coordinates
 from pixelis.tools.results import ToolCall, ToolResult
-from pixelis.train import drills_clips, drills_pages, drills_photos
+from pixelis.train import drills_clips, drills_pages, drills_photos, drills_texts
 from pixelis.train.drills_words import (
     Drill,
     Talk,
@@ -195,17 +195,21 @@ LINE = re.compile(r'"([^"]*)" at \[')
 DRILLS = (
     read_a_thing, one_of_many_lines, one_of_many_lines, one_of_many_lines, find_each, find_each, beside,
     one_of_many_regions, one_of_many_regions, one_by_one, missing, beside, nearest, copied, copied,
-    *drills_clips.DRILLS, *drills_pages.DRILLS, *drills_photos.DRILLS,
+    *drills_clips.DRILLS, *drills_pages.DRILLS, *drills_photos.DRILLS, *drills_texts.DRILLS,
 )  # fmt: skip
 """Some come more often than one in all: those that spell what was read, since most answers are quoted and other words
 are not, and those that hold two numbers against each other."""
+
+
+WITH_THEIR_OWN = (*drills_photos.DRILLS, *drills_texts.DRILLS)
+"""Their goals are the corpus's."""
 
 
 def drill(rng: Generator, tokens: Tokens, style: Style, optics: Optics) -> Example:
     """One conversation."""
     make = DRILLS[int(rng.integers(len(DRILLS)))]
     question, talk, thought, answer = make(rng)
-    if make not in drills_photos.DRILLS and rng.random() < WITH_GOAL:  # theirs are the corpus's own
+    if make not in WITH_THEIR_OWN and rng.random() < WITH_GOAL:
         goal = SLOT.sub(lambda found: word(rng), str(rng.choice(list(GOALS.values()))))
         goal = goal if rng.random() < 0.7 else word(rng)
         question = f"{question} {goal.capitalize()}?"

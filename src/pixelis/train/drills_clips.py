@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import hypot
+
 from numpy.random import Generator
 
 from pixelis.data.tallies import MOMENTS, SPEEDS, Side
 from pixelis.geometry import UnitBox
 from pixelis.tools.base import coordinates
 from pixelis.tools.results import ToolCall
-from pixelis.tools.trk import direction
+from pixelis.tools.trk import direction, went
 from pixelis.train.drills_words import (
     Drill,
     Step,
@@ -82,7 +84,8 @@ def tracked(begin: UnitBox, end: UnitBox, frames: int, rng: Generator) -> str:
     looked = f"1 tracked; {frames} frames looked at, every 1 from 0 to {frames - 1}"
     times = f"0.00-{0.25 * (frames - 1):.2f}s"
     seen = f"seen {frames}, {rng.choice(('flow', 'both'))}, {rng.uniform(0.5, 1):.2f}"
-    return f"{looked}\n#1 thing {times} {coordinates(begin)} -> {coordinates(end)} {direction(begin, end)}, {seen}"
+    moved = f"{direction(begin, end)} {hypot(*went(begin, end)):.2f}"
+    return f"{looked}\n#1 thing {times} {coordinates(begin)} -> {coordinates(end)} {moved}, {seen}"
 
 
 def found_at(name: str, start: float, end: float, rng: Generator) -> str:
@@ -108,7 +111,7 @@ def fastest(rng: Generator) -> Drill:
         seg = ToolCall(tool="SEG", args={"frame": 0, "target": name})
         follow = ToolCall(tool="TRK", args={"box": list(begin)})
         found = (f"{noted}Let me find the {name}.", seg, region(name, begin, rng))
-        came = round(max(abs(end[0] - begin[0]), abs(end[1] - begin[1])), 2)
+        came = round(hypot(*went(begin, end)), 2)
         return [found, (f"Found. Follow the {name}.", follow, tracked(begin, end, frames, rng))], came
 
     return ranked(rng, SPEEDS, step, "Which is the {most}: {things}?")

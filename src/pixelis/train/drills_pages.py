@@ -12,7 +12,7 @@ from pixelis.data.sums import worked
 from pixelis.geometry import UnitBox
 from pixelis.tools.base import coordinates
 from pixelis.tools.results import ToolCall
-from pixelis.train.drills_words import Drill, Talk, number, several, word
+from pixelis.train.drills_words import Drill, Talk, several, word
 
 Line = tuple[str, UnitBox]
 
@@ -107,36 +107,9 @@ def where_they_cross(rng: Generator) -> Drill:
     return f"What is the {column[0]} of {row[0]}?", talk, f"There stands {cell[0]}.", cell[0]
 
 
-def all_lines(rng: Generator) -> Drill:
-    """Every line of a sign one after another, or its first alone."""
-    page, all_of_it = rng.random() < 0.5, rng.random() < 0.5
-    words = 9 if page else 3
-    texts = several(rng, 1 if all_of_it else 2, 8 if page else 4, lambda r: " ".join(several(r, 1, words, shouted)))
-    if all_of_it:
-        whole = " ".join(texts)
-        return str(rng.choice(SIGN)), [read(lines_down(texts, rng))], f"It says {whole}.", whole
-    return str(rng.choice(TOP)), [read(lines_down(texts, rng))], f"The first line is {texts[0]}.", texts[0]
-
-
-SIGN = (
-    "What does the sign say?", "What is written here?", "Read the text.", "What does it say?", "Read the page.",
-    "What does the page say?", "What does the notice say?", "What is written on the sign?", "What does the text say?",
-)  # fmt: skip
-TOP = (
-    "What is the title?", "What is the heading?", "What does the first line say?", "What is the top line of the page?",
-    "What is the heading of the page?", "What does the first line of the page say?",
-)  # fmt: skip
-
-
 def lines_down(texts: list[str], rng: Generator) -> list[Line]:
     """Lines of a page from top to bottom."""
     return [line_at(text, 0.4, 0.06 + 0.88 * k / len(texts), rng) for k, text in enumerate(texts)]
-
-
-def shouted(rng: Generator) -> str:
-    """A word, in capitals, or a number."""
-    kind = rng.random()
-    return word(rng).upper() if kind < 0.3 else number(rng) if kind > 0.85 else word(rng)
 
 
 def drawn_task(rng: Generator) -> tuple[int, str, int]:
@@ -186,5 +159,5 @@ def digits(rng: Generator) -> Drill:
 
 
 DRILLS = (
-    along_a_row, along_a_row, down_a_column, where_they_cross, all_lines, one_sum, two_values, sums, digits, digits,
+    along_a_row, along_a_row, down_a_column, where_they_cross, one_sum, two_values, sums, digits, digits,
 )  # fmt: skip
