@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ DEFAULT_MODEL = "nano-sft"
 """Shipped with the package."""
 KEPT: dict[tuple[str, bool, tuple[int, ...]], tuple[Model, Toolbox]] = {}
 """The model and the tools of the last question."""
+RUNS_OF_BLANKS = re.compile(r"[^\S\n]+")
+"""They mean nothing to a person, and are tokens of their own to a policy."""
 LONGEST_QUESTION = 4000
 """Characters; a longer one is refused with a sentence."""
 
@@ -47,7 +50,8 @@ def ask(
     given = [media] if isinstance(media, str | Path) or not isinstance(media, Sequence) else list(media)
     given = [each if isinstance(each, Medium) else open_media(Path(each)) for each in given]  # sooner than the model
     answering, toolbox = opened(model, strict_calls=strict_calls)
-    return ask_model(answering, toolbox, given, question.strip(), samples=samples, seed=seed)
+    plain = RUNS_OF_BLANKS.sub(" ", question.strip())
+    return ask_model(answering, toolbox, given, plain, samples=samples, seed=seed)
 
 
 def opened(model: str, *, strict_calls: bool = False) -> tuple[Model, Toolbox]:

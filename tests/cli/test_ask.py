@@ -69,6 +69,12 @@ def test_a_question_that_cannot_be_read_is_one_line(picture: str, model: str, qu
         ask(picture, question, model=model)
 
 
+def test_runs_of_blanks_are_one_blank(picture: str, model: str):
+    plain, spread = (ask(picture, question, model=model) for question in ("How many?", " How \t  many? "))
+    assert spread.trace.query == plain.trace.query == "How many?"
+    assert spread.answer == plain.answer
+
+
 def test_without_a_picture_or_with_no_such_model_it_says_so(picture: str):
     for arguments, words in (
         (["ask", "how many?", "-m", "tiny"], "at least one picture or clip"),

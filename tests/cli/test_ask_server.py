@@ -67,7 +67,7 @@ def test_a_served_model_is_evaluated_by_name(server: Any, tmp_path: Path):
 def test_a_server_that_stops_in_the_middle_is_one_line(own_server: Any):
     found = pixelis("ask", PHOTOGRAPH, "Which?", "--model", f"openai:{own_server.url}#stops")
     assert found.returncode == 2
-    ways = ("the connection broke", "nobody answers")  # a try that was under way, and those after it
+    ways = ("the connection broke", "no server answers there")  # a try that was under way, and those after it
     assert found.stderr.startswith(tuple(f"error: {own_server.url}: {way}" for way in ways))
     assert found.stderr.count("\n") == 1
     assert [entry["times"] for entry in own_server.log("received", "stops")] == [1, 1]  # it had answered once
@@ -76,7 +76,7 @@ def test_a_server_that_stops_in_the_middle_is_one_line(own_server: Any):
 def test_a_server_that_is_not_there_is_one_line_also_for_an_evaluation(tmp_path: Path):
     found = pixelis("eval", "search", "--model", "openai:http://127.0.0.1:9/v1#qwen", "--limit", "1")
     assert found.returncode == 2
-    assert found.stderr == "error: http://127.0.0.1:9/v1: nobody answers, 3 times\n"
+    assert found.stderr == "error: http://127.0.0.1:9/v1: no server answers there (tried 3 times)\n"
 
 
 def test_a_name_without_a_model_is_one_line():

@@ -154,12 +154,12 @@ def test_a_server_that_recovers_is_asked_again_after_a_pause(teach, server):
 @pytest.mark.parametrize(
     ("model", "words", "requests"),
     [
-        ("broken", "status 500, 3 times", 3),
-        ("hanging", "no whole reply within 0.5 s, 3 times", 3),
-        ("dripping", "no whole reply within 0.5 s, 3 times", 3),
-        ("huge", "a reply of over 1000000 bytes, 3 times", 3),
-        ("html", "no JSON object, 3 times", 3),
-        ("nan", "no JSON object, 3 times", 3),
+        ("broken", "status 500 (tried 3 times)", 3),
+        ("hanging", "no whole reply within 0.5 s (tried 3 times)", 3),
+        ("dripping", "no whole reply within 0.5 s (tried 3 times)", 3),
+        ("huge", "a reply of over 1000000 bytes (tried 3 times)", 3),
+        ("html", "no JSON object (tried 3 times)", 3),
+        ("nan", "no JSON object (tried 3 times)", 3),
     ],
 )
 def test_a_server_that_fails_every_time_leaves_the_item_undone(teach, server, model, words, requests):
@@ -188,7 +188,7 @@ def test_an_item_that_is_refused_in_every_way_lets_the_next_one_try(teach):
 def test_nobody_at_the_address_is_said(toolbox, rendered, tmp_path):
     config = TeacherConfig(kind="vlm", server=ServerConfig(url="http://127.0.0.1:9/v1", model="m", tries=1))
     teacher = VlmTeacher(config, replies=tmp_path)
-    with pytest.raises(UndoneError, match="nobody answers"):
+    with pytest.raises(UndoneError, match="no server answers"):
         teacher.teach(rendered, toolbox, rng=np.random.default_rng(0))
     teacher.close()
 

@@ -90,6 +90,18 @@ def test_an_unknown_name_lists_what_there_is():
         load_checkpoint("nanoo")
 
 
+def test_a_folder_that_is_not_there_is_no_hub_id():
+    with pytest.raises(ConfigError, match="no folder 'runs/mine/policy' here"):
+        load_checkpoint("runs/mine/policy")
+
+
+def test_a_card_that_breaks_off_is_told_in_a_few_words(folder: Path):
+    card = folder / "pixelis.json"
+    card.write_bytes(card.read_bytes()[:40])
+    with pytest.raises(ConfigError, match=r"not the card of a checkpoint \(Invalid JSON: EOF [^\[]*\)$"):
+        load_checkpoint(str(folder))
+
+
 def test_a_hub_that_does_not_answer_is_said_at_once(monkeypatch: pytest.MonkeyPatch):
     from huggingface_hub import constants
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pixelis.policy.ledger import Ledger
-from pixelis.rollout.answering import settled, sureness
+from pixelis.rollout.answering import caveat, settled, sureness
 from pixelis.rollout.episode import Ended, Rollout
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.trace.schema import Draft, MediaRecord, seal_trace
@@ -38,6 +38,27 @@ def test_one_sample_is_the_answer_with_its_own_confidence():
 
 def test_an_answer_for_which_nothing_was_found_is_half_as_sure():
     assert settled([sample("no", 0.8, found=False)], 1.0).confidence == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (ToolResult(tool="OCR", status="ok", text="a line", output={"lines": 1}), ""),
+        (ToolResult(tool="OCR", status="ok", text="no text", output={"lines": 0}), "nothing was found"),
+        (ToolResult.failed("SEG", "SEG found nothing that fits 'dog'"), "nothing was found"),
+        (ToolResult.failed("TEMP", "TEMP saw nothing like 'a dog' in 0.00-2.00 s"), "nothing was found"),
+        (ToolResult.failed("SEG", "'anour' names no colour, shape or COCO class"), "no call succeeded"),
+    ],
+)
+def test_what_backs_an_answer_is_told(result: ToolResult, words: str):
+    step = Draft(call=ToolCall(tool=result.tool, args={}), result=result)
+    trace = seal_trace(
+        query="What?", media=(), origin="policy:test", created_at=NOW, steps=[step], answer="9", answer_confidence=1.0,
+        pixelis="0",
+    )  # fmt: skip
+    assert caveat(trace).startswith(words)
+    assert bool(caveat(trace)) == bool(words)
+    assert sureness(trace) == pytest.approx(0.5 if words else 1.0)
 
 
 def test_an_answer_about_a_picture_that_nobody_looked_at_is_half_as_sure():

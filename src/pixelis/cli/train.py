@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -167,22 +168,35 @@ def print_rft(report: RftReport) -> None:
     typer.echo(f"next: pixelis eval -m {printable(report.policy)}")
 
 
+EVERY_S = 30.0
+"""Between two lines about a run that has no terminal to draw on."""
+
+
 @contextmanager
 def bar(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
-    """A progress bar on a terminal: what is being done, loss, tokens a second, time left."""
+    """A progress bar on a terminal: what is being done, loss, tokens a second, time left; else a line now and then."""
+    import time
+
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[words]}"))
+    told = [time.monotonic()]
+    quiet = quiet or os.environ.get("RANK", "0") != "0"  # the first process speaks for all
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as shown:
         task = shown.add_task("starting", total=1.0, words="")
 
         def show(now: Any) -> None:
+            if not quiet and not console.is_terminal and time.monotonic() - told[0] < EVERY_S:
+                return
+            told[0] = time.monotonic()
             words = [] if math.isnan(now.loss) else [f"loss {now.loss:.3f}"]
             words += [f"{now.tokens_per_s:,.0f} tokens/s"] if now.tokens_per_s else []
             words += [f"{duration(now.seconds_left)} left"] if now.seconds_left is not None else []
             shown.update(task, description=now.what, completed=now.share, words=", ".join(words))
+            if not quiet and not console.is_terminal:
+                typer.echo(f"{now.what}: {100 * now.share:.0f} %, {', '.join(words)}", err=True)
 
         yield show
 

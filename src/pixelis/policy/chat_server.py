@@ -164,7 +164,7 @@ class ChatServer:
                 reason = str(error)
                 if attempt + 1 < self.config.tries:
                     time.sleep(self._pause(attempt, request_key(body), error.wait_s))
-        raise UndoneError("server", f"{self.config.url}: {reason}, {self.config.tries} times")
+        raise UndoneError("server", f"{self.config.url}: {reason} (tried {self.config.tries} times)")
 
     def post(self, body: dict[str, Any]) -> Reply:
         """One try."""
@@ -188,7 +188,7 @@ class ChatServer:
         except (TimeoutError, httpx2.TimeoutException):
             raise TransientError(f"no whole reply within {self.config.timeout_s:g} s") from None
         except httpx2.ConnectError as error:
-            raise TransientError("nobody answers") from error
+            raise TransientError("no server answers there") from error
         except (httpx2.HTTPError, OSError, ValueError) as error:
             raise TransientError(f"the connection broke ({type(error).__name__})") from error
         if self._key:  # a server that repeats what it was sent must not bring the key into a file

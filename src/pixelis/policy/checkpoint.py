@@ -6,6 +6,7 @@ Later verbs need its path and nothing else. Weights are safetensors; nothing is 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from importlib import resources
@@ -26,6 +27,7 @@ from pixelis.policy.tokens import Tokens
 
 CARD = "pixelis.json"
 HUB_SECONDS = 5.0
+HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 HEADS = "heads.safetensors"
 SHIPPED = "pixelis.policy.shipped"
 """The package that holds the checkpoints that come with this one."""
@@ -113,6 +115,8 @@ def find_checkpoint(name: str) -> str:
         known = sorted(p.name for p in resources.files(SHIPPED).iterdir() if p.is_dir() and not p.name.startswith("_"))
         also = f", or one of {', '.join(known)}" if known else ""
         raise ConfigError(f"no model {name!r}: want a folder, a hub id such as Qwen/Qwen3-VL-8B-Instruct{also}")
+    if HUB_ID.fullmatch(name) is None:
+        raise ConfigError(f"no folder {name!r} here (has its training ended?), and no hub id has this form")
     return name
 
 
@@ -207,8 +211,16 @@ def read_card(folder: Path) -> Card:
     try:
         return Card.model_validate_json(path.read_bytes())
     except (ValidationError, ValueError) as error:
-        told = str(error).splitlines()
-        raise ConfigError(f"{path}: not the card of a checkpoint ({' '.join(told[1:3]) or told[0]})") from error
+        raise ConfigError(f"{path}: not the card of a checkpoint ({first_problem(error)})") from error
+
+
+def first_problem(error: ValueError) -> str:
+    """What is wrong first, in a few words."""
+    if not isinstance(error, ValidationError):
+        return str(error).splitlines()[0]
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 def optics_of(folder: Path, model: Any) -> Optics:

@@ -6,6 +6,7 @@ phase 3 (`scoring.consensus`) also joins those that nearly agree.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from pixelis.equations.voting import consensus, one_vote_each
 from pixelis.media import MediaSet, Medium, open_media
 from pixelis.rollout.episode import Limits, Query, Rollout
 from pixelis.rollout.models import Model
+from pixelis.tools.results import ToolResult
 from pixelis.tools.toolbox import Toolbox
 from pixelis.trace.decisive import decisive_steps
 from pixelis.trace.schema import Trace, canonical_json
@@ -29,8 +31,10 @@ LEAST_CONFIDENCE = 0.05
 UNSTATED = 0.5
 """How sure an answer is of which neither the tokens' probabilities are known nor the model says anything."""
 UNSEEN = 0.5
-"""What is left of the confidence of an answer about media for which no call succeeded, or none was made: what was not
-found may still be there, and what was not looked for is a guess."""
+"""What is left of the confidence of an answer about media for which nothing was found, or no call was made: what was
+not found may still be there, and what was not looked for is a guess."""
+IN_VAIN = re.compile("(SEG|PROP) found nothing|TEMP saw nothing")
+"""How tools word it that there was nothing to find."""
 GUESS_LETTERS = 80
 MARGIN = 0.08
 """δ of the vote (tab:risk_coverage): how far the first answer must lie before the second."""
@@ -116,8 +120,22 @@ def sureness(trace: Trace) -> float:
 
 
 def backed(trace: Trace) -> bool:
-    """Whether anything was looked at that could back an answer."""
-    return any(step.result.ok for step in trace.steps) or not (trace.steps or trace.media)
+    """Whether anything was found that could back an answer."""
+    return any(step.result.ok and not in_vain(step.result) for step in trace.steps) or not (trace.steps or trace.media)
+
+
+def in_vain(result: ToolResult) -> bool:
+    """Whether a call looked and there was nothing: no region, no moment, no text."""
+    return IN_VAIN.search(result.error or "") is not None or (result.tool == "OCR" and result.output.get("lines") == 0)
+
+
+def caveat(trace: Trace) -> str:
+    """What whoever reads an answer must know about its evidence; empty where something backs it."""
+    if backed(trace):
+        return ""
+    if any(in_vain(step.result) for step in trace.steps):
+        return "nothing was found, and the answer rests on that alone"
+    return "no call succeeded: nothing that was looked at backs this answer"
 
 
 def spoken(rolled: Rollout) -> str | None:

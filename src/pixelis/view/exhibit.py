@@ -37,6 +37,8 @@ class Exhibit:
     """As it was told to whoever asked: of the words, the tools behind them, and the other samples."""
     votes: Sequence[tuple[str, float, int]] = ()
     """Answers of several samples: words, share of the weights, samples."""
+    caveat: str = ""
+    """What a reader must know about the evidence behind the answer."""
 
 
 def exhibit(
@@ -48,6 +50,7 @@ def exhibit(
     withheld: str = "",
     confidence: float | None = None,
     votes: Sequence[tuple[str, float, int]] = (),
+    caveat: str = "",
 ) -> Exhibit:
     """Gather what belongs to a trace. A missing medium or artifact is shown as missing, not raised.
 
@@ -84,4 +87,5 @@ def exhibit(
         withheld=withheld,
         confidence=confidence,
         votes=votes,
+        caveat=caveat,
     )
