@@ -157,7 +157,9 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     base = TtrlConfig.model_validate(merged(base.model_dump(mode="json"), short))
     runs = module.Runs(config, base, tmp_path, None, lambda words: None)
     part = Part(next(variant for variant in config.variants if variant.name == "ours"), 0)
-    module.live(runs, part, lambda row, total: None)
+    none = Part(next(variant for variant in config.variants if variant.name == config.none), 0)
+    for each in (none, part):
+        module.live(runs, each, lambda row, total: None)
     assert [row["family"] for row in runs.rows(part)] == ["search", "choice"]
     budget = module.matched(runs, [part])
     module.examine(runs, part, budget, lambda row, total: None)

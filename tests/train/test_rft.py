@@ -116,7 +116,7 @@ def test_a_reward_that_says_nothing_leaves_the_policy_to_its_anchor(settings, tm
     train_rft(settings(reward=silent, updates=1), tmp_path / "run")
     row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
     assert row["flat_groups"] == 1.0
-    assert row["gradient"] == pytest.approx(0.0, abs=1e-6)
+    assert row["gradient"] == pytest.approx(0.0, abs=1e-5)  # rounding of the KL's gradient
 
 
 @pytest.mark.parametrize(

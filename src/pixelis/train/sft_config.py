@@ -98,6 +98,8 @@ class SftConfig(Config):
     """Share of it that is left at the end of the cosine."""
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = Field(default=1e-8, gt=0.0)
+    """Of AdamW. Larger, a weight whose gradient is nothing but rounding stays where it is."""
     dynamics_epochs: int = Field(default=30, ge=1)
     """Passes over the corpus steps that train g_φ and h_ψ at the end."""
     least_spread: float = Field(default=0.02, ge=0.0)

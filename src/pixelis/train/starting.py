@@ -165,4 +165,4 @@ def begin_optimizer(config: SftConfig, student: Student, us: Crew = Crew()) -> t
         {"params": own, "peak": peak, "weight_decay": decay, "muon": muon}
         for (peak, decay, muon), own in groups.items()
     ]
-    return MuonAdamW(listed, lr=config.lr, betas=config.betas, fused=True, us=us)
+    return MuonAdamW(listed, lr=config.lr, betas=config.betas, eps=config.eps, fused=True, us=us)
