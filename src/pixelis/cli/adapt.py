@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from pixelis.cli.terminal import AsJson, print_json, printable, stdout
+from pixelis.cli.terminal import AsJson, escaped, print_json, printable, stdout
 
 if TYPE_CHECKING:
     from pixelis.retrieval.keys import KeyMaker
@@ -190,14 +190,13 @@ def log(
         print_json(rows)
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("query", "item", "answer", "right", "what", "why not", "KL", "drift", "β", "weights"):
-        table.add_column(heading, no_wrap=heading not in ("item", "answer", "why not"))
+    for heading in ("query", "what", "right", "KL", "drift", "weights", "answer, and why it was not learnt from"):
+        table.add_column(heading, no_wrap=heading in ("query", "what", "right", "KL", "drift", "weights"))
     for row in rows:
-        right, *figures = ("" if row[key] is None else f"{row[key]:.3f}" for key in ("score", "kl", "drift", "beta"))
-        table.add_row(
-            str(row["query"]), printable(row["item"]), printable(str(row["answer"] or "–")), right,
-            outcome(row), printable(row["why"]), *figures, row["weights"][:8],
-        )  # fmt: skip
+        right, *figures = ("" if row[key] is None else f"{row[key]:.3f}" for key in ("score", "kl", "drift"))
+        told = f"{escaped(str(row['answer'] or '–'))} [dim]{escaped(row['item'])}[/]"
+        told += f"\n[dim]{escaped(row['why'])}[/]" if row["why"] else ""
+        table.add_row(str(row["query"]), outcome(row), right, *figures, row["weights"][:8], told)
     stdout().print(table)
 
 

@@ -83,7 +83,9 @@ def adapt_briefly(model: str, out: Path) -> None:
     from pixelis.train.ttrl_config import TtrlConfig
 
     total = QUERIES * len(FAMILIES)
-    stdout().print(f"\nNow {total} questions in another light ({SHIFT}), learnt from without their answers:")
+    stdout().print(
+        f"\nNow {total} questions in another light ({SHIFT}), learnt from without their answers; a minute or two:"
+    )
     settings = TtrlConfig(policy=model, name="demo", lr=5e-5, eps=1e-5)  # as in configs/nano/ttrl.yaml
     try:
         keys = key_maker()
@@ -96,7 +98,7 @@ def adapt_briefly(model: str, out: Path) -> None:
     stdout().print(
         f"  {report.answered:.0f} % answered, learnt from {report.accepted}, drift {report.drift:.4f} nats a token\n"
         f"  {found.held} others in that light, greedily: {found.before:.0f} % before, {found.after:.0f} % after "
-        f"(one question is {100 / found.held:.0f} points)\n"
+        f"(one question is {100 / found.held:.0f} points; so few move little)\n"
         f"  `pixelis adapt log -o {out}` shows every row, `adapt show 1 --page vote.html -o {out}` a vote, "
         f"`adapt revert 0 -o {out}` undoes it all"
     )

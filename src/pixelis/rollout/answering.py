@@ -148,8 +148,8 @@ def why_not(group: Sequence[Rollout], best: int, answered: bool, confidence: flo
     """Why there is no answer, in a sentence; empty where there is one."""
     rolled = group[best]
     if not answered:
-        failed = [step.result for step in rolled.trace.steps if not step.result.ok]
-        last = f"; {failed[-1].error or failed[-1].text}" if failed else ""
+        failed = [step.result for step in rolled.trace.steps if not step.result.ok or in_vain(step.result)]
+        last = f"; {failed[-1].error or f'{failed[-1].tool}: {failed[-1].text}'}" if failed else ""
         return {
             "answered": f"the policy says that it cannot be told{last}",
             "stuck": f"one invalid call after another{last}",
@@ -157,7 +157,7 @@ def why_not(group: Sequence[Rollout], best: int, answered: bool, confidence: flo
             "tokens": "no answer within the limit of tokens",
             "seconds": "no answer within the limit of time",
             "refused": f"the server refused to go on: {rolled.detail}",
-        }.get(rolled.ended, "the policy wrote neither a call nor an answer")
+        }.get(rolled.ended, f"the policy wrote neither a call nor an answer{last}")
     if confidence < LEAST_CONFIDENCE:
         return f"the best guess, {shortened(spoken(rolled) or '')!r}, has a confidence of only {confidence:.2f}"
     if len(group) > 1 and margin < MARGIN:
