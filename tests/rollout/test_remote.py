@@ -137,7 +137,8 @@ def test_what_the_server_said_when_it_refused_is_the_reason(server, toolbox, pic
 
 
 @pytest.mark.parametrize(
-    ("model", "words"), [("broken", "status 500, 2 times"), ("html", "no JSON object"), ("closed", "status 401")]
+    ("model", "words"),
+    [("broken", r"status 500 \(tried 2 times\)"), ("html", "no JSON object"), ("closed", "status 401")],
 )
 def test_a_server_that_fails_raises_one_sentence(roll, model, words):
     with pytest.raises(UndoneError, match=words):

@@ -115,8 +115,6 @@ def find_checkpoint(name: str) -> str:
         known = sorted(p.name for p in resources.files(SHIPPED).iterdir() if p.is_dir() and not p.name.startswith("_"))
         also = f", or one of {', '.join(known)}" if known else ""
         raise ConfigError(f"no model {name!r}: want a folder, a hub id such as Qwen/Qwen3-VL-8B-Instruct{also}")
-    if HUB_ID.fullmatch(name) is None:
-        raise ConfigError(f"no folder {name!r} here (has its training ended?), and no hub id has this form")
     return name
 
 
@@ -125,6 +123,8 @@ def require_hub(name: str) -> None:
     import httpx2
     from huggingface_hub import constants, get_session, try_to_load_from_cache
 
+    if HUB_ID.fullmatch(name) is None:
+        raise ConfigError(f"no folder {name!r} here (has its training ended?), and no hub id has this form")
     if isinstance(try_to_load_from_cache(name, "config.json"), str):
         return
     try:
