@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 
+from pixelis.media import Clip, Image, MediaSet
 from pixelis.policy.ledger import Ledger
-from pixelis.rollout.answering import caveat, settled, sureness
+from pixelis.rollout.answering import caveat, in_vain, settled, sureness
 from pixelis.rollout.episode import Ended, Rollout
 from pixelis.tools.results import ToolCall, ToolResult
+from pixelis.tools.toolbox import Toolbox
 from pixelis.trace.schema import Draft, MediaRecord, seal_trace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,6 +62,23 @@ def test_what_backs_an_answer_is_told(result: ToolResult, words: str):
     assert caveat(trace).startswith(words)
     assert bool(caveat(trace)) == bool(words)
     assert sureness(trace) == pytest.approx(0.5 if words else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("SEG", {"target": "red star"}),
+        ("OCR", {}),
+        ("PROP", {"of": "red star", "attributes": ["colour"]}),
+        ("TEMP", {"query": "red star", "media": "Video_1"}),
+    ],
+)
+def test_tools_that_see_nothing_on_an_empty_wall_say_so_in_words_that_are_understood(tool: str, args: dict):
+    wall = np.full((120, 160, 3), 200, np.uint8)
+    media = MediaSet((Image.from_array(wall), Clip.from_frames([wall] * 20, fps=10)))
+    with Toolbox() as toolbox:
+        result = toolbox.run(ToolCall(tool=tool, args=args), media).result
+    assert in_vain(result), result
 
 
 def test_an_answer_about_a_picture_that_nobody_looked_at_is_half_as_sure():

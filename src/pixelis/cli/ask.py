@@ -66,7 +66,6 @@ def check_out(out: Path) -> None:
 def write_evidence(found: Answer, out: Path, media: list[str]) -> Path:
     """The trace, and its page."""
     from pixelis.cli import trace as pages
-    from pixelis.rollout.answering import caveat
     from pixelis.tools.toolbox import ToolboxConfig, build_tools
     from pixelis.trace import codec
     from pixelis.view import exhibit
@@ -77,20 +76,18 @@ def write_evidence(found: Answer, out: Path, media: list[str]) -> Path:
     thresholds = {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig()).items()}
     shown = exhibit(
         found.trace, record, [Path(m) for m in media], thresholds, withheld=found.reason, confidence=found.confidence,
-        votes=found.votes if len(found.votes) > 1 else (), caveat="" if found.answer is None else caveat(found.trace),
+        votes=found.votes if len(found.votes) > 1 else (), caveat=found.caveat,
     )  # fmt: skip
     pages.write_page(page_of([shown]), out)
     return out
 
 
 def as_object(found: Answer, model: str, page: Path | None) -> dict[str, Any]:
-    from pixelis.rollout.answering import caveat
-
     return {
         "answer": found.answer,
         "confidence": round(found.confidence, 4),
         "reason": found.reason,
-        "caveat": "" if found.answer is None else caveat(found.trace),
+        "caveat": found.caveat,
         "model": model,
         "thought": found.trace.answer_thought,
         "steps": [
@@ -109,7 +106,7 @@ SAID_LETTERS = 200
 
 
 def print_answer(found: Answer) -> None:
-    from pixelis.rollout.answering import caveat, shortened
+    from pixelis.rollout.answering import shortened
 
     console = stdout()
     for number, step in enumerate(found.trace.steps, start=1):
@@ -124,8 +121,8 @@ def print_answer(found: Answer) -> None:
         console.print(f"[yellow]I cannot tell[/]: {escaped(found.reason)}")
     else:
         console.print(f"[bold]{escaped(found.answer)}[/]  [dim]confidence {found.confidence:.2f}[/]")
-        if unbacked := caveat(found.trace):
-            console.print(f"[yellow]{escaped(unbacked)}[/]")
+        if found.caveat:
+            console.print(f"[yellow]{escaped(found.caveat)}[/]")
     if sum(vote.samples for vote in found.votes) > 1:
         shown = ", ".join(f"{vote.answer} {vote.share:.0%} ({vote.samples})" for vote in found.votes[:5])
         console.print(f"[dim]votes: {escaped(shown)}[/]")

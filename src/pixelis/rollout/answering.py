@@ -63,6 +63,11 @@ class Answer(NamedTuple):
     votes: tuple[Vote, ...]
     seconds: float
 
+    @property
+    def caveat(self) -> str:
+        """What whoever reads the answer must know about its evidence; empty where something backs it."""
+        return "" if self.answer is None else caveat(self.trace)
+
 
 def ask_model(
     model: Model,
