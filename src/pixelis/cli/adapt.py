@@ -43,7 +43,7 @@ def run(
     stream: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[STREAM or KEY=VALUE]...",
+            metavar="STREAM or KEY=VALUE",
             help="Families of the world (all six if left out), corpora, files of items; and keys of the settings.",
         ),
     ] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,15 +39,17 @@ def ask(
         )
     if out:
         check_out(out)
+    start = time.monotonic()
     with waiting(f"{model} is looking", quiet=as_json):
         found = put(media, question, model=model, samples=samples, seed=seed, strict_calls=strict_calls)
     if as_json:
         print_json(as_object(found, model, write_evidence(found, out, media) if out else None))
     else:
+        opening = time.monotonic() - start - found.seconds
         print_answer(found)  # before anything is written: what was found is not lost with a full disk
         page = write_evidence(found, out, media) if out else None
         tail = f"; evidence in {escaped(str(page))}" if page else ""
-        stdout().print(f"[dim]{found.seconds:.1f} s{tail}[/]")
+        stdout().print(f"[dim]{found.seconds:.1f} s, after {opening:.1f} s of opening the model{tail}[/]")
     raise typer.Exit(0 if found.answer is not None else 1)
 
 

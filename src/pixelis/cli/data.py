@@ -36,7 +36,7 @@ def build(
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY=VALUE]...", help="Keys of the file, changed for this corpus: n=500 teacher.detours=false."
+            metavar="KEY=VALUE", help="Keys of the file, changed for this corpus: n=500 teacher.detours=false."
         ),
     ] = None,
     out: Annotated[

@@ -106,6 +106,7 @@ def adapt_briefly(model: str, out: Path) -> None:
 
 def print_row(row: Asked, *, heading: bool) -> None:
     """One row of the table, as soon as it is known; columns are as wide as a terminal of 80 allows."""
+    from rich.padding import Padding
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=heading, header_style="dim")
@@ -116,9 +117,9 @@ def print_row(row: Asked, *, heading: bool) -> None:
     reason = f"; {row.found.reason}" if row.found.answer is None else ""
     table.add_row(
         "[green]✓[/]" if row.is_right else "[red]✗[/]",
-        f"{escaped(row.question)}\n[dim]{escaped(about + reason)}[/]",
+        escaped(row.question),
         escaped(row.found.answer or "cannot tell"),
         escaped(row.right[0]),
         f"{row.found.confidence:.2f}",
     )
-    stdout().print(table)
+    stdout().print(table, Padding(f"[dim]{escaped(about + reason)}[/]", (0, 0, 0, 3)), sep="\n")

@@ -18,7 +18,7 @@ def evaluate(
     tasks: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TASK]...",
+            metavar="TASK",
             help="Families of the world (all six if left out), corpora (corpus/mine, corpus/mine:dev), files of items.",
         ),
     ] = None,
@@ -67,6 +67,12 @@ def evaluate(
         print_evaluation(found, out)
 
 
+LEGEND = (
+    "score, valid calls and RaPR (steps that hold up against what is true) are per cent; "
+    "calls, and the decisive among them, are means of a chain"
+)
+
+
 def print_evaluation(found: Evaluation, out: Path | None) -> None:
     from rich.table import Table
 
@@ -83,5 +89,6 @@ def print_evaluation(found: Evaluation, out: Path | None) -> None:
         table.add_row(escaped(row.name), *figures)
     console = stdout()
     console.print(table)
+    console.print(f"[dim]{LEGEND}[/]")
     tail = f"; wrote {escaped(str(out))}" if out else ""
     console.print(f"{found.seconds:.0f} s, {found.cpu_seconds:.0f} CPU s{tail}")

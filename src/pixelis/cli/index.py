@@ -48,10 +48,10 @@ Cache = Annotated[
 @app.command()
 def build(
     corpus: Annotated[
-        Path | None, typer.Argument(metavar="[CORPUS]", help="A corpus folder: its accepted train records are taken.")
+        Path | None, typer.Argument(metavar="CORPUS", help="A corpus folder: its accepted train records are taken.")
     ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings laid over the file's.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings laid over the file's.")
     ] = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="The memory's folder; one that is there grows.")] = Path(
         "memory"

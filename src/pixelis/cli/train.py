@@ -35,7 +35,7 @@ def sft(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Keys of the file, changed for this run: epochs=2 lr=1e-3."),
+        typer.Argument(metavar="KEY=VALUE", help="Keys of the file, changed for this run: epochs=2 lr=1e-3."),
     ] = None,
     out: Annotated[
         Path, typer.Option("-o", "--out", help="The run folder; an unfinished run in it is gone on with.")
@@ -76,7 +76,7 @@ def rft(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Keys of the file, changed for this run: reward.coherence=0."),
+        typer.Argument(metavar="KEY=VALUE", help="Keys of the file, changed for this run: reward.coherence=0."),
     ] = None,
     out: Annotated[
         Path, typer.Option("-o", "--out", help="The run folder; an unfinished run in it is gone on with.")

@@ -148,6 +148,8 @@ def dry_run(config: SftConfig) -> Plan:
     notes.append("memory, hours and cost are reckoned, not measured")
     if drills:
         notes.append(f"{drills:,} batches of drills are counted among the tokens and steps")
+    if config.device != "cuda":
+        notes.append("the minute that opening, making the examples and exporting take comes on top")
     if config.minutes is not None and hours * 60 > config.minutes:
         notes.append(f"epochs are cut to what {config.minutes:g} minutes allow: hours and cost are those of all epochs")
     if config.device == "cuda":

@@ -169,7 +169,7 @@ def drill_first(
         state.drilled_s = watch.seconds
         if state.drilled % config.log_every == 0:
             log.write(state.drilled - config.drill_steps, drill_loss=losses.sft, drill_nats=float(losses.nats.mean()))
-            show(watch.now(losses.sft, 1, "drills"))
+            show(watch.now(losses.sft, 1, "drills")._replace(share=state.drilled / config.drill_steps))
         if watch.save_due(config.save_minutes, config.log_every, us):
             save_state(out, watch.stamp(), sources, student, optimizer, us)
 
