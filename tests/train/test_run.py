@@ -18,3 +18,9 @@ def test_a_second_step_before_the_next_round_is_timed_from_the_first(monkeypatch
         watch.tick(10)
     assert state.teaching_s == 5.0  # not 2 + 5
     assert watch.tokens_per_s == 4.0
+
+
+def test_time_left_goes_by_the_pace_of_examples_without_the_drills_before_them(monkeypatch):
+    monkeypatch.setattr("pixelis.train.run.time", SimpleNamespace(monotonic=lambda: 0.0))
+    state = State(np.random.default_rng(0), np.zeros(20), seconds=400.0, drilled_s=300.0, visited=10, epochs=2.0)
+    assert Watch(state).now(1.0, 20).seconds_left == 300.0  # 10 s an example, 30 to come

@@ -117,7 +117,6 @@ class Watch:
         self._state = state
         self._before = state.seconds
         self._began = self._saved = self._last = time.monotonic()
-        self._begun = state.visited
 
     @property
     def seconds(self) -> float:
@@ -155,6 +154,7 @@ class Watch:
 
     def now(self, loss: float, pool: int, what: str = "training") -> Now:
         wanted = self._state.epochs * pool
-        done = self._state.visited - self._begun
-        left = (time.monotonic() - self._began) * (wanted - self._state.visited) / done if done else None
+        visited = self._state.visited
+        pace_s = (self.seconds - self._state.drilled_s) / visited if visited else None  # of one example
+        left = None if pace_s is None else pace_s * (wanted - visited)
         return Now(what, self._state.visited / wanted, loss, self.tokens_per_s, left)
