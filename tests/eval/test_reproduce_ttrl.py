@@ -15,13 +15,11 @@ from pixelis.eval.process import Process
 from pixelis.eval.reproduce_ttrl import (
     ReproduceTtrlConfig,
     TtrlVariant,
-    acceptance,
-    families,
     reproduce_ttrl,
     row_at,
-    selective,
 )
 from pixelis.eval.ttrl_figures import recent
+from pixelis.eval.ttrl_table import acceptance, families, selective
 from pixelis.train.ttrl_config import TtrlConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,7 +153,7 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     base = load_config(TtrlConfig, ROOT / given.ttrl, [])
     assert base.canary.items > 0
     base = TtrlConfig.model_validate(merged(base.model_dump(mode="json"), short))
-    runs = module.Runs(config, base, tmp_path, None, lambda words: None)
+    runs = module.Runs(config, base, tmp_path, tmp_path / "results", None, lambda words: None)
     part = Part(next(variant for variant in config.variants if variant.name == "ours"), 0)
     none = Part(next(variant for variant in config.variants if variant.name == config.none), 0)
     for each in (none, part):
@@ -169,11 +167,58 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     assert not (tmp_path / part.name / "stream" / "canary.jsonl").exists()
 
 
+def small_runs(tmp_path, work, **changes):
+    config = ReproduceTtrlConfig.model_validate(
+        {"ttrl": tmp_path / "t.yaml", "families": ["search"], "stream_items": 4, "held_items": 8,
+         "variants": [{"name": "ours"}]}
+    )  # fmt: skip
+    return module.Runs(config, TtrlConfig(**changes), work, tmp_path / "out", None, print)
+
+
+def test_a_stream_of_another_machine_is_taken_from_its_archive_and_asked_only_where_its_answers_are_kept(
+    tmp_path, monkeypatch, capsys
+):
+    lives = []
+    monkeypatch.setattr(module, "adapt", lambda *a, **k: lives.append(a))
+    part, first = Part(TtrlVariant(name="ours"), 0), small_runs(tmp_path, tmp_path / "a")
+    write_part(first.work / "ours-0", [row(k) for k in range(1, 5)], [(k, 1.0) for k in range(8)], "held-4")
+    module.keep_part(first.stream_of(part), first.archive("ours-0-stream"), module.OF_STREAM, first.made_of(part))
+    module.keep_part(
+        first.work / "ours-0" / "held-4", first.archive("ours-0-held-4"), module.OF_HELD_OUT,
+        first.made_of(part, budget=4, held_items=8),
+    )  # fmt: skip
+    second = small_runs(tmp_path, tmp_path / "b")
+    module.live(second, part, None)
+    assert len(second.rows(part)) == 4
+    module.examine(second, part, 4, None)
+    assert module.finished(module.held(second, part, 4))
+    module.examine(second, part, 2, None)  # its weights after two queries are on the other machine
+    assert not module.finished(module.held(second, part, 2))
+    assert "delete that file" in capsys.readouterr().out
+    assert lives == []
+    module.live(small_runs(tmp_path, tmp_path / "c", kappa=0.0), part, None)  # made of something else
+    assert len(lives) == 1
+
+
+def test_nobody_who_learns_is_asked_before_the_budget_is_known(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "adapt", lambda *a, **k: None)
+    monkeypatch.setattr(module, "examine", lambda *a, **k: pytest.fail("asked too soon"))
+    (tmp_path / "ttrl.yaml").write_text("policy: nano-sft\n")
+    config = ReproduceTtrlConfig.model_validate(
+        {"ttrl": tmp_path / "ttrl.yaml", "families": ["search"], "stream_items": 4,
+         "variants": [{"name": "ours"}, {"name": "hard"}]}
+    )  # fmt: skip
+    write_part(tmp_path / "work" / "ours-0", [row(k) for k in range(1, 5)], [(0, 1.0)], "held-2")
+    found = reproduce_ttrl(config, tmp_path / "work", tmp_path / "out", only=["ours"], say=print)
+    assert "known when these streams have ended: hard-0" in capsys.readouterr().out
+    assert found["left"] == ["ours-0", "hard-0"]
+
+
 def test_a_stream_that_is_not_finished_is_left_over(tmp_path):
     config = ReproduceTtrlConfig.model_validate(
         {"ttrl": tmp_path / "t.yaml", "families": ["search"], "stream_items": 4, "variants": [{"name": "ours"}]}
     )
-    runs = module.Runs(config, TtrlConfig(), tmp_path, None, print)
+    runs = module.Runs(config, TtrlConfig(), tmp_path, tmp_path, None, print)
     part = Part(TtrlVariant(name="ours"), 0)
     (tmp_path / "ours-0" / "stream").mkdir(parents=True)
     (tmp_path / "ours-0" / "stream" / "ledger.jsonl").write_text(json.dumps(row(1)) + "\n")

@@ -21,27 +21,31 @@ from pixelis.data.record import Split
 from pixelis.equations.embedding import CosineStatistics
 from pixelis.errors import ConfigError
 from pixelis.eval.comparing import Floats, Part, Say, Seeded, compared, merged, parts_of, rows_of
-from pixelis.eval.process import process_scores, task_statistics
+from pixelis.eval.kept_parts import keep_part, restore_part, weights_of
+from pixelis.eval.process import task_statistics
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.streams import Course, Stream, StreamTask, stream_of
 from pixelis.eval.ttrl_figures import draw_kl, draw_prequential, draw_risk
-from pixelis.metrics.bootstrap import bca_interval
-from pixelis.metrics.selective import aurc, error_at_coverage, error_at_margin
+from pixelis.eval.ttrl_table import Rows, acceptance, after, before_learning, families, selective
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.rundir import provenance, write_json
 from pixelis.trace.artifacts import write_whole
-from pixelis.train.adaptation import LEDGER, read_rows, until_of
+from pixelis.train.adaptation import LEDGER, UPDATES, read_rows, until_of
 from pixelis.train.calibrating import FILE as CALIBRATION
 from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.train.ttrl_export import policy_after
 
-Rows = list[dict[str, Any]]
-COVERAGE = 0.889
-"""At which errors are compared (tab:risk_coverage)."""
-RESAMPLES = 2000
 WHOLE = {"canary": {"items": 0}}
 """Canary questions stop a deployment; in a comparison every variant lives its whole stream, a falling one too."""
+OF_STREAM = (LEDGER, CALIBRATION)
+"""Of a stream, beside the table: its rows and thresholds, not its weights and memory."""
+OF_HELD_OUT = ("greedy/items.jsonl", "greedy/report.json", f"voted/{LEDGER}", "voted/done.json")
+OF_STATISTICS = ("items.jsonl", "report.json")
+HOW_IT_RUNS = {
+    "policy", "memory", "snapshot_every", "keep_bytes", "device", "threads", "workers", "cache_path", "batch_tokens"
+}  # fmt: skip
+"""Keys that say where and how quickly, not what."""
 
 
 class TtrlVariant(Seeded):
@@ -79,6 +83,7 @@ class Runs(NamedTuple):
     config: ReproduceTtrlConfig
     base: TtrlConfig
     work: Path
+    results: Path
     keys: Callable[[], KeyMaker] | None
     say: Say
 
@@ -92,9 +97,25 @@ class Runs(NamedTuple):
         change = {**part.variant.change, "seed": part.seed, "name": part.name, "greedy": True, **WHOLE}
         return TtrlConfig.model_validate(merged(self.base.model_dump(mode="json"), change))
 
+    def stream_of(self, part: Part[TtrlVariant]) -> Path:
+        return self.work / part.name / "stream"
+
+    def archive(self, name: str) -> Path:
+        return self.results / "parts" / f"{name}.zip"
+
+    def made_of(self, part: Part[TtrlVariant], **more: Any) -> dict[str, Any]:
+        """What the rows of a part depend on."""
+        own = self.config
+        return {
+            "weights": weights_of(self.base.policy),
+            "settings": self.settings(part).model_dump(mode="json", exclude=HOW_IT_RUNS),
+            "families": own.families, "shifts": own.shifts, "course": part.variant.course or own.course,
+            "stream_items": own.stream_items, **more,
+        }  # fmt: skip
+
     def rows(self, part: Part[TtrlVariant]) -> Rows:
         """Of a stream that has come to its end; none before."""
-        rows = read_rows(self.work / part.name / "stream" / LEDGER)
+        rows = read_rows(self.stream_of(part) / LEDGER)
         wanted = len(self.stream("dev", self.config.stream_items, course=part.variant.course))
         return rows if len(rows) >= wanted else []
 
@@ -113,14 +134,17 @@ def reproduce_ttrl(
     """Run what is not yet done, then write the table and the figures from everything that is."""
     base = load_config(TtrlConfig, config.ttrl, [])
     base = TtrlConfig.model_validate(merged(base.model_dump(mode="json"), overrides or {}))
-    runs = Runs(config, base, work, keys, say)
+    runs = Runs(config, base, work, results, keys, say)
     require_thresholds(runs, only)
     for part in parts_of(config.variants, only):
         live(runs, part, show)
     done = [part for part in parts_of(config.variants, ()) if runs.rows(part)]
     budget = matched(runs, done)
+    waiting = [part.name for part in parts_of(config.variants, ()) if counts(runs, part) and part not in done]
+    if waiting:
+        say(f"the budget is known when these streams have ended: {', '.join(waiting)}")
     for part in done:
-        if not only or part.variant.name in only:
+        if (not only or part.variant.name in only) and not (waiting and runs.settings(part).learn):
             examine(runs, part, budget, show)
     asked = [part for part in done if finished(held(runs, part, budget))]
     table = tabulated(runs, done, asked, budget)
@@ -159,23 +183,29 @@ def thresholds(runs: Runs, part: Part[TtrlVariant]) -> Path:
 
 def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
     """Answer the stream with one variant, or go on with it."""
-    if runs.rows(part):
+    folder, archive, made_of = runs.stream_of(part), runs.archive(f"{part.name}-stream"), runs.made_of(part)
+    if runs.rows(part) or (not folder.exists() and restore_part(folder, archive, OF_STREAM, made_of)):
         return
     runs.say(f"{part.name}: the stream")
     settings = runs.settings(part)
     stream = runs.stream("dev", runs.config.stream_items, course=part.variant.course)
     adapt(
-        settings, stream.items(), runs.work / part.name / "stream", show=show,
+        settings, stream.items(), folder, show=show,
         keys=runs.keys() if runs.keys and settings.neighbours else None,
         dev_cal=stream_of(runs.config.families, split="dev-cal", limit=settings.calibration.items).items,
     )  # fmt: skip
+    keep_part(folder, archive, OF_STREAM, made_of)
+
+
+def counts(runs: Runs, part: Part[TtrlVariant]) -> bool:
+    """Whether it has a say in the budget."""
+    return part.variant.matched and runs.settings(part).learn
 
 
 def matched(runs: Runs, done: Sequence[Part[TtrlVariant]]) -> int:
     """Queries that the variant with the fewest has learnt from, of those that learn and are matched."""
-    learning = [part for part in done if part.variant.matched and runs.settings(part).learn]
-    counts = [sum(row["learnt"] for row in runs.rows(part)) for part in learning]
-    return min(counts, default=0)
+    learnt = [sum(row["learnt"] for row in runs.rows(part)) for part in done if counts(runs, part)]
+    return min(learnt, default=0)
 
 
 def row_at(rows: Rows, budget: int) -> int:
@@ -204,13 +234,21 @@ def finished(folder: Path) -> bool:
 def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None:
     """Ask the held-out questions: greedily, and with N rollouts under the vote that all variants share."""
     folder, settings = held(runs, part, budget), runs.settings(part)
-    if finished(folder):
+    archive = runs.archive(f"{part.name}-{folder.name}")
+    made_of = runs.made_of(part, budget=budget, held_items=runs.config.held_items)
+    if finished(folder) or restore_part(folder, archive, OF_HELD_OUT, made_of):
         return
     policy = settings.policy
+    if settings.learn and not (runs.stream_of(part) / UPDATES).exists():
+        runs.say(
+            f"{part.name}: its rows came from {runs.archive(f'{part.name}-stream')}, without weights, and nobody has "
+            f"asked it after {budget} queries: delete that file and {runs.work / part.name} to run it again"
+        )
+        return
     if settings.learn:
         policy = str(folder / "policy")
         if not (folder / "policy" / "model.safetensors").exists():
-            policy_after(runs.work / part.name / "stream", row_at(runs.rows(part), budget), folder / "policy")
+            policy_after(runs.stream_of(part), row_at(runs.rows(part), budget), folder / "policy")
     stream = runs.stream("test", runs.config.held_items, course="steady")
     if not (folder / "greedy" / "report.json").exists():
         runs.say(f"{part.name}: held-out, greedily")
@@ -228,16 +266,21 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
         write_whole(folder / "voted" / CALIBRATION, thresholds(runs, part).read_bytes())
     report = adapt(voting, stream.items(), folder / "voted", show=show)
     write_json(folder / "voted" / "done.json", {"queries": report.queries})
+    keep_part(folder, archive, OF_HELD_OUT, made_of)
 
 
 def external_statistics(runs: Runs) -> dict[str, CosineStatistics]:
     """E_ext's statistics, from chains of the policy at the start on dev items that no stream has."""
-    folder = runs.work / "statistics"
-    if not (folder / "report.json").exists():
+    folder, archive, own = runs.work / "statistics", runs.archive("statistics"), runs.config
+    made_of = {
+        "weights": weights_of(runs.base.policy), "families": own.families, "shifts": own.shifts,
+        "items": own.statistics_items, "skip": own.stream_items,
+    }  # fmt: skip
+    if not (folder / "report.json").exists() and not restore_part(folder, archive, OF_STATISTICS, made_of):
         runs.say("statistics of E_ext")
-        own = runs.config
         stream = runs.stream("dev", own.statistics_items, course="steady", skip=own.stream_items)
         evaluate_model(runs.base.policy, [StreamTask(stream)], limit=len(stream), composite=True, out=folder)
+        keep_part(folder, archive, OF_STATISTICS, made_of)
     return task_statistics(rows_of(folder))
 
 
@@ -275,93 +318,8 @@ def tabulated(
     return table
 
 
-def after(folder: Path, statistics: Mapping[str, CosineStatistics]) -> dict[str, Floats]:
-    """(n,) of each measure on the held-out items, in percent."""
-    greedy, voted = rows_of(folder / "greedy"), read_rows(folder / "voted" / LEDGER)
-    process = process_scores(greedy, statistics)
-    return {
-        "greedy": 100.0 * np.array([row.score for row in greedy]),
-        "sampled": 100.0 * np.array([row["sampled"] for row in voted]),
-        "voted": 100.0 * np.array([row["score"] for row in voted]),
-        "racpr": 100.0 * process.racpr,
-        "rapr": 100.0 * process.rapr,
-        "calls": np.array([float(row.steps) for row in greedy]),
-        "variety": np.array([row["variety"] for row in voted]),
-    }
-
-
-def before_learning(rows: Rows) -> dict[str, Floats]:
-    """(n,) of each measure on the stream, every query answered before it was learnt from; and its later half alone."""
-    whole = {
-        "greedy": np.array([row["greedy"] for row in rows]), "sampled": np.array([row["sampled"] for row in rows]),
-        "voted": np.array([row["score"] for row in rows]), "majority": np.array([row["majority"] for row in rows]),
-    }  # fmt: skip
-    later = {f"{key}_later": values[len(values) // 2 :] for key, values in whole.items()}
-    return {key: 100.0 * np.asarray(values, dtype=np.float64) for key, values in {**whole, **later}.items()}
-
-
-def acceptance(streams: Sequence[Rows]) -> dict[str, Any]:
-    """Acceptance and drift (tab:supp_accept_drift), over all seeds."""
-    rows = [row for stream in streams for row in stream]
-    kls = [row["kl"] for row in rows if row["kl"] is not None]
-    drifts = [stream[-1]["drift"] for stream in streams if stream[-1]["drift"] is not None]
-    learnt = float(np.mean([row["learnt"] for row in rows]))
-    quarter = [max(1, len(stream) // 4) for stream in streams]
-    return {
-        "accepted": 100.0 * learnt, "accepted_per_1k": 1000.0 * learnt,
-        "abstained": 100.0 * float(np.mean([not row["answered"] for row in rows])),
-        "refused": sum(len({row["updates"] for row in stream if row["refused"]}) for stream in streams),
-        "kl": {"p50": float(np.median(kls)), "p95": float(np.percentile(kls, 95))} if kls else None,
-        "drift": float(np.mean(drifts)) if drifts else None,
-        "variety": {
-            "first": float(np.mean([r["variety"] for s, q in zip(streams, quarter, strict=True) for r in s[:q]])),
-            "last": float(np.mean([r["variety"] for s, q in zip(streams, quarter, strict=True) for r in s[-q:]])),
-        },
-    }  # fmt: skip
-
-
-def selective(streams: Sequence[Rows]) -> dict[str, Any]:
-    """Risk and coverage by the margin of the vote, and of a hard majority by its share, on the same rollouts."""
-    rows = [row for stream in streams for row in stream]
-    wrong = np.array([1.0 - row["score"] for row in rows])
-    margin = np.array([row["vote"]["margin"] for row in rows])
-    hard = np.array([1.0 - row["majority"] for row in rows])
-    share = np.array([majority_share(row) for row in rows])
-    found = {}
-    for name, sure, loss in (("vote", margin, wrong), ("majority", share, hard)):
-        area = bca_interval(
-            np.column_stack([sure, loss]), lambda pairs: aurc(pairs[:, 0], pairs[:, 1]), rng=np.random.default_rng(0),
-            resamples=RESAMPLES,
-        )  # fmt: skip
-        at = error_at_coverage(sure, loss, coverage=COVERAGE)
-        found[name] = {"aurc": {"mean": area.point, "low": area.low, "high": area.high}, "error": 100.0 * at.error}
-    given = error_at_margin(np.array([float(row["answered"]) for row in rows]), wrong, delta=0.5)
-    return {**found, "coverage": 100.0 * given.coverage, "error_given": 100.0 * given.error}
-
-
-def majority_share(row: Mapping[str, Any]) -> float:
-    """Share of the rollouts that gave the most frequent answer."""
-    ballots = row["vote"]["ballots"]
-    return sum(b["answer"] is not None and b["answer"] == row["vote"]["majority"] for b in ballots) / len(ballots)
-
-
-def families(streams: Sequence[Rows]) -> dict[str, dict[str, Any]]:
-    """Acceptance and drift per family (tab:supp_fairness_per_bench)."""
-    rows = [row for stream in streams for row in stream]
-    out = {}
-    for family in dict.fromkeys(row["family"] for row in rows):
-        own = [row for row in rows if row["family"] == family]
-        kls = [row["kl_query"] for row in own if row["kl_query"] is not None]
-        out[family] = {
-            "queries": len(own), "accepted_per_1k": 1000.0 * float(np.mean([row["learnt"] for row in own])),
-            "voted": 100.0 * float(np.mean([row["score"] for row in own])),
-            "kl_p95": float(np.percentile(kls, 95)) if kls else None,
-        }  # fmt: skip
-    return out
-
-
 def calibration_of(runs: Runs, done: Sequence[Part[TtrlVariant]], name: str) -> Any:
     """What was fitted on dev-cal for the first seed, where anything was."""
     part = next(part for part in done if part.variant.name == name)
-    path = runs.work / part.name / "stream" / CALIBRATION
+    path = runs.stream_of(part) / CALIBRATION
     return json.loads(path.read_text()) if path.exists() else None
