@@ -67,6 +67,14 @@ def test_constant_single_and_empty_batches_standardise_to_zero():
     assert set(variance_shares(ccrft_reward([], [], [], [])).values()) == {0.0}
 
 
+def test_inside_groups_a_question_that_all_get_right_says_nothing_about_its_rollouts():
+    """Two questions of two rollouts: all right, then all wrong. Only curiosity tells the rollouts of one apart."""
+    rewards = ccrft_reward([1, 1, -1, -1], [0, 1, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0])
+    assert variance_shares(rewards)["final"] == pytest.approx(1 / (1 + 0.2**2))
+    inside = variance_shares(rewards, samples=2)
+    assert (inside["final"], inside["curiosity"]) == (0.0, pytest.approx(1.0))
+
+
 def test_right_is_one_wrong_is_minus_one_and_graded_answers_lie_between():
     assert final_reward([1, 0, 0.75, NAN]) == pytest.approx([1, -1, 0.5, -1])
 

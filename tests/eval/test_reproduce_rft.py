@@ -2,6 +2,7 @@
 
 import json
 import os
+from typing import NamedTuple
 
 import pytest
 
@@ -11,7 +12,7 @@ from pixelis.eval import reproduce_rft
 from pixelis.eval.comparing import Part, merged, parts_of
 from pixelis.eval.harness import Scored, as_row
 from pixelis.eval.process import Process
-from pixelis.eval.reproduce_rft import ReproduceConfig, Variant, compare, draw
+from pixelis.eval.reproduce_rft import ReproduceConfig, Variant, compare, draw, scores
 from pixelis.train.rft_config import RftConfig
 
 FOUR = Process((True,) * 4, 2, (None, 0.6, 0.6, 0.6))
@@ -56,15 +57,17 @@ def test_a_table_by_hand(tmp_path):
     (metrics / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = [Part(Variant(name="sft", learn="nothing"), 0)]
     done += [Part(Variant(name="cc-rft", seeds=2), k) for k in (0, 1)]
-    sft, ours = compare(done, tmp_path, {})
+    sft, ours = compare(done, scores(done, tmp_path, {}), tmp_path)
     assert sft["accuracy"]["mean"] == 50.0
-    assert "p" not in sft["accuracy"]
+    assert "over_sft" not in sft["accuracy"]
     assert ours["seeds"] == 2
     assert ours["accuracy"]["mean"] == 75.0  # 1.0 and 0.5, averaged item by item
-    assert ours["accuracy"]["over_seeds"] == 25.0
-    assert ours["calls"]["over_sft"] == -3.0
+    assert ours["accuracy"]["over_seeds"] == pytest.approx(50 / 2**0.5)
+    over = ours["calls"]["over_sft"]
+    assert (over["difference"], over["less"]) == (-3.0, 50.0)
     # every one of eight pairs falls by 3: two of 2^8 swaps are as extreme
-    assert ours["calls"]["p"] == pytest.approx(2 / 2**8)
+    assert over["p"] == pytest.approx(2 / 2**8)
+    assert ours["updates"] == [20, 0]
     # KL of updates 6 to 20: the median is 0.13
     assert ours["kl"]["p50"] == pytest.approx(0.13)
     draw(done, tmp_path, tmp_path / "figure.svg")
@@ -116,6 +119,8 @@ def test_what_ended_on_another_machine_is_taken_from_its_archive_unless_it_was_m
     first = reproduced("here")
     assert first["rows"][0]["accuracy"]["mean"] == 50.0
     assert reproduced("elsewhere") == first
+    with pytest.raises(ConfigError, match="no variant 'stf'"):
+        reproduce_rft.reproduce_rft(given, tmp_path / "here", tmp_path / "out", only=["stf"])
     assert asked == ["here/statistics", "here/sft-0/eval"]
     other = given.model_copy(update={"items": 7})
     with pytest.raises(ConfigError, match="sft-0 is of other weights, settings or questions"):
@@ -125,6 +130,48 @@ def test_what_ended_on_another_machine_is_taken_from_its_archive_unless_it_was_m
     (tmp_path / "out" / "parts" / "sft-0.zip").write_bytes(b"PK")
     with pytest.raises(ConfigError, match=r"sft-0.zip is damaged"):
         reproduced("fourth")
+
+
+class Trained(NamedTuple):
+    policy: str
+
+
+def test_rivals_take_the_weight_that_matches_our_kl_and_more_of_phase_1_takes_our_seconds(tmp_path, monkeypatch, asked):
+    """Ours drifts by 0.1 an update's end and takes 2 s an update; a rival's KL is half of its w₃."""
+    given = config(
+        tmp_path, {"name": "cc-rft"}, {"name": "l2", "search": [0.1, 0.2, 0.4], "change": {"reward": {"prior": "l2"}}},
+        {"name": "sft-more", "learn": "sft"},
+    ).model_copy(update={"search_updates": 3})  # fmt: skip
+    (tmp_path / "sft.yaml").write_text("corpus: nowhere\nepochs: 8\n")
+    settings, minutes, said = [], [], []
+
+    def learn(own, folder, **more):
+        settings.append(own)
+        kl = 0.1 if own.reward.prior == "adjacency" else own.reward.coherence / 2
+        rows = [
+            {"step": k, "reward": 0.0, "kl": kl, "calls": 3, "rapr": 1, "racpr": 1, "seconds_rollout": 1.5,
+             "seconds_update": 0.5}
+            for k in range(1, 4)
+        ]  # fmt: skip
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return Trained(str(folder))
+
+    monkeypatch.setattr(reproduce_rft, "train_rft", learn)
+    monkeypatch.setattr(
+        reproduce_rft, "train_sft", lambda own, folder: minutes.append(own.minutes) or Trained(str(folder))
+    )
+    found = reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out", only=["l2"], say=said.append)
+    assert "l2-0 waits for cc-rft-0" in said
+    assert found["left"] == ["cc-rft-0", "l2-0", "sft-more-0"]
+    found = reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out")
+    assert found["left"] == []
+    assert [own.reward.coherence for own in settings[1:]] == [0.1, 0.2, 0.4, 0.2]
+    assert [own.updates for own in settings] == [100, 3, 3, 3, 100]
+    assert minutes == [0.1]
+    rival = found["rows"][1]
+    assert rival["search"] == {"wanted_kl": 0.1, "kl": {"0.1": 0.05, "0.2": 0.1, "0.4": 0.2}, "w3": 0.2}
+    assert [row["over"] for row in found["pairs"]] == ["l2", "sft-more"]
 
 
 def test_layer_and_gate_are_scored_from_every_seed_that_is_done_and_again_only_when_one_is_new(tmp_path, monkeypatch):

@@ -28,8 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def row(query, *, score=1.0, learnt=True, kl=0.1, margin=1.0, majority=1.0, answered=True, family="search", **changes):
     ballots = [{"answer": "a", "weight": 0.5}, {"answer": "a", "weight": 0.5}, {"answer": "b", "weight": 0.0}]
     return {
-        "query": query, "family": family, "score": score, "sampled": score, "greedy": score, "majority": majority,
-        "learnt": learnt, "answered": answered, "kl": kl, "kl_query": kl, "drift": kl, "refused": "", "variety": 0.5,
+        "query": query, "item": f"q{query}", "family": family, "score": score, "sampled": score, "greedy": score,
+        "majority": majority, "learnt": learnt, "answered": answered, "kl": kl, "kl_query": kl, "drift": kl,
+        "refused": "", "variety": 0.5,
         "updates": query,
         "vote": {"margin": margin, "majority": "a", "ballots": ballots}, **changes,
     }  # fmt: skip
@@ -101,6 +102,16 @@ def write_part(folder, rows, scores, budget):
     write_greedy(held / "greedy", [s for _, s in scores])
 
 
+def sign(runs, budget):
+    """As the runs would have done."""
+    for part in module.parts_of(runs.config.variants, ()):
+        module.sign_part(runs.stream_of(part), runs.made_of(part))
+        own = runs.made_of(part, budget=budget, held_items=8, old_items=20, thresholds=None)
+        module.sign_part(module.held(runs, part, budget), own)
+    facts = {"families": ("search",), "shifts": runs.config.shifts, "items": 20, "skip": 4}
+    module.sign_part(runs.work / "statistics", {"weights": module.weights_of("nano-sft"), **facts})
+
+
 def write_greedy(folder, scores):
     folder.mkdir(parents=True)
     process = Process((True,) * 4, 2, (None, 0.6, 0.5, 0.7))
@@ -125,18 +136,24 @@ def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_pa
         }
     )  # fmt: skip
     work = tmp_path / "work"
+    runs = module.Runs(config, load_config(TtrlConfig, config.ttrl, []), work, tmp_path / "out", None, print)
     still = [row(k, score=0.0, learnt=False, kl=None, drift=None) for k in range(1, 5)]
     write_part(work / "no-adaptation-0", still, [(k, 0.0) for k in range(8)], "held")
     write_part(work / "ours-0", [row(k) for k in range(1, 5)], [(k, 1.0) for k in range(8)], "held-2")
     # the one with the fewest: two queries, which is the budget of all
     write_part(work / "hard-0", [row(k, learnt=k < 3) for k in range(1, 5)], [(k, k % 2) for k in range(8)], "held-2")
     write_greedy(work / "statistics", [1.0, 1.0])
+    sign(runs, 2)
     found = reproduce_ttrl(config, work, tmp_path / "out")
     assert found["left"] == []
     none, ours, hard = found["rows"]
-    assert (ours["budget"], ours["spent"], none["spent"]) == (2, [2], [0])
-    assert ours["held_out"]["greedy"]["over_none"] == 100.0
-    assert ours["held_out"]["greedy"]["p"] == pytest.approx(2 / 2**8)
+    assert (ours["spent"], none["spent"]) == ([2], [0])
+    over = ours["held_out"]["greedy"]["over_none"]
+    assert (over["difference"], over["p"]) == (100.0, pytest.approx(2 / 2**8))
+    assert ours["per_point"] == pytest.approx(2 / 100)  # two queries for a hundred points
+    (over_none, over_hard) = found["pairs"]["held_out"]
+    assert (over_none["over"], over_hard["over"]) == ("no-adaptation", "hard")
+    assert over_hard["voted"]["over"]["difference"] == 50.0
     assert hard["held_out"]["voted"]["mean"] == 50.0
     assert none["kl"] is None
     assert ours["prequential"]["voted_later"]["mean"] == 100.0
@@ -185,7 +202,7 @@ def test_a_stream_of_another_machine_is_taken_from_its_archive_and_asked_only_wh
     module.keep_part(first.stream_of(part), first.archive("ours-0-stream"), module.OF_STREAM, first.made_of(part))
     module.keep_part(
         first.work / "ours-0" / "held-4", first.archive("ours-0-held-4"), module.OF_HELD_OUT,
-        first.made_of(part, budget=4, held_items=8),
+        first.made_of(part, budget=4, held_items=8, old_items=20, thresholds=None),
     )  # fmt: skip
     second = small_runs(tmp_path, tmp_path / "b")
     module.live(second, part, None)
@@ -196,6 +213,8 @@ def test_a_stream_of_another_machine_is_taken_from_its_archive_and_asked_only_wh
     assert not module.finished(module.held(second, part, 2))
     assert "delete that file" in capsys.readouterr().out
     assert lives == []
+    with pytest.raises(ConfigError, match="other weights, settings or questions"):
+        module.live(small_runs(tmp_path, tmp_path / "b", kappa=0.0), part, None)
     module.live(small_runs(tmp_path, tmp_path / "c", kappa=0.0), part, None)  # made of something else
     assert len(lives) == 1
 
@@ -209,6 +228,9 @@ def test_nobody_who_learns_is_asked_before_the_budget_is_known(tmp_path, monkeyp
          "variants": [{"name": "ours"}, {"name": "hard"}]}
     )  # fmt: skip
     write_part(tmp_path / "work" / "ours-0", [row(k) for k in range(1, 5)], [(0, 1.0)], "held-2")
+    runs = module.Runs(config, load_config(TtrlConfig, config.ttrl, []), tmp_path / "work", tmp_path, None, print)
+    part = Part(config.variants[0], 0)
+    module.sign_part(runs.stream_of(part), runs.made_of(part))
     found = reproduce_ttrl(config, tmp_path / "work", tmp_path / "out", only=["ours"], say=print)
     assert "known when these streams have ended: hard-0" in capsys.readouterr().out
     assert found["left"] == ["ours-0", "hard-0"]

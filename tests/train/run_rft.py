@@ -1,4 +1,4 @@
-"""A run of phase 1 as a process of its own: to be killed, or to be one of several."""
+"""A run of phase 2 as a process of its own: to be killed, or to be one of several."""
 
 import sys
 from pathlib import Path

@@ -1,12 +1,11 @@
 """Phase 2 with real tools and rollouts: what it learns from, that it goes on, that it cannot be hurt."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,10 +13,14 @@ import torch
 from safetensors.torch import load_file
 
 from pixelis.errors import ConfigError
+from pixelis.eval import bench_rft
 from pixelis.train import rft
+from pixelis.train.dynamics import CorpusSteps
+from pixelis.train.features import States
 from pixelis.train.rft import Improved, advantages_of, react, train_rft
-from pixelis.train.rft_config import RftConfig
+from pixelis.train.rft_config import RewardSettings, RftConfig
 from pixelis.train.rft_state import RftState
+from pixelis.train.worth import Chains, worth_of
 
 
 @pytest.fixture
@@ -35,6 +38,11 @@ def settings(corpus):
 
 OFF_CURVE = ("cache_hits", "gap")
 """What the machine has a say in: which calls were kept from before, and the last bits of a batch's sums."""
+
+
+def curve(run):
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if "seconds" not in k and k not in OFF_CURVE} for row in rows]
 
 
 def weights(run):
@@ -85,15 +93,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(settings, tmp_path):
     assert train_rft(settings(), tmp_path / "cut").resumed
     for name, value in weights(tmp_path / "whole").items():
         assert torch.equal(value, weights(tmp_path / "cut")[name]), name
-    kept = [(tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("whole", "cut")]
-    curves = [
-        [
-            {k: v for k, v in json.loads(row).items() if "seconds" not in k and k not in ("cache_hits", "gap")}
-            for row in rows
-        ]
-        for rows in kept
-    ]
-    assert curves[0] == curves[1]
+    assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
 
 
 def test_advantages_are_inside_groups_and_only_of_the_best(settings):
@@ -106,8 +106,9 @@ def test_advantages_are_inside_groups_and_only_of_the_best(settings):
 def test_a_kl_out_of_bounds_skips_the_update_and_the_controller_hears_of_it(settings, tmp_path):
     report = train_rft(settings(lr=1e-3, kl={"most": 1e-9, "beta": 0.2, "target": 1e-6}), tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [row["skipped"] for row in rows] == [0.0, 1.0, 1.0]  # before the first step the KL is 0
-    assert report.skipped == 2
+    # before the first step the KL is 0; the third batch is not skipped, it leads back
+    assert [row["skipped"] for row in rows] == [0.0, 1.0, 0.0]
+    assert report.skipped == 1
     assert report.beta > 0.2
 
 
@@ -131,6 +132,30 @@ def test_a_reward_that_says_nothing_leaves_the_policy_to_its_anchor(settings, tm
 )
 def test_reward_variants_are_configurations(settings, tmp_path, reward):
     assert train_rft(settings(reward=reward, updates=1), tmp_path / "run").updates == 1
+
+
+@pytest.mark.parametrize("prior", ["adjacency", "l2", "tv", "cpc"])
+def test_a_single_call_is_neither_coherent_nor_incoherent(prior):
+    """Three chains of one, two and two calls: the first has no neighbours, and gets the batch's mean."""
+    known, steps = bench_rft.random_heads(SimpleNamespace(width=8)), steps_of([1, 2, 2], width=8)
+    chains = Chains(
+        scores=np.zeros(3), penalties=np.zeros(3), lengths=np.array([1, 2, 2]), decisive=np.zeros(3), mean=np.zeros(3),
+        std=np.ones(3), steps=steps, arguments=np.random.default_rng(0).random((5, 6)),
+    )  # fmt: skip
+    found = worth_of(chains, known, RewardSettings(prior=prior), samples=3, seed=0)
+    assert np.isnan(found.coherence[0])
+    assert found.rewards.coherence[0] == 0.0
+    assert found.rewards.coherence[1] == pytest.approx(-found.rewards.coherence[2])
+
+
+def steps_of(lengths, width):
+    rng = torch.Generator().manual_seed(0)
+    n = sum(lengths)
+    before, after = (
+        States(torch.randn(n, width, generator=rng), torch.randn(n, 2 * width + 10, generator=rng)) for _ in range(2)
+    )
+    tool = torch.zeros(n, dtype=torch.long)
+    return CorpusSteps(before, after, tool, torch.ones(n, dtype=torch.bool), np.repeat(range(3), lengths), ())
 
 
 def test_tool_use_that_dies_out_stops_the_run(settings, tmp_path, monkeypatch):
@@ -200,12 +225,14 @@ def test_a_run_killed_at_any_moment_goes_on(settings, tmp_path):
     train_rft(config, tmp_path / "whole")
     (tmp_path / "config.json").write_text(config.model_dump_json())
     command = [sys.executable, str(RUNNER), str(tmp_path / "config.json"), str(tmp_path / "killed")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not list((tmp_path / "killed").glob("state-*")) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    for state in ("state-00000001", "state-00000003"):  # once early, and once in the run that went on
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "killed" / state).exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.kill()  # SIGKILL
+        process.wait()
     train_rft(config, tmp_path / "killed")
+    assert curve(tmp_path / "killed") == curve(tmp_path / "whole")
     for name, value in weights(tmp_path / "whole").items():
         assert torch.equal(value, weights(tmp_path / "killed")[name]), name

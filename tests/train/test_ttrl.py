@@ -24,7 +24,7 @@ from pixelis.rollout.batch import rollout
 from pixelis.rollout.episode import Limits, Query
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train import adaptation
-from pixelis.train.adaptation import LEDGER, UNDONE, Adaptation, append, read_rows
+from pixelis.train.adaptation import LEDGER, UNDONE, Adaptation, append, mended_rows, read_rows
 from pixelis.train.crew import trained
 from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
@@ -420,3 +420,14 @@ def test_a_ledger_whose_last_line_was_cut_off_is_read_without_it(tmp_path):
     (tmp_path / LEDGER).write_text(json.dumps({"query": 1}) + "\n" + '{"query": 2, "ans')
     assert read_rows(tmp_path / LEDGER) == [{"query": 1}]
     assert (tmp_path / LEDGER).read_text() == json.dumps({"query": 1}) + "\n"
+
+
+def test_whoever_only_reads_a_ledger_leaves_a_batch_that_is_being_written_alone(tmp_path):
+    path = tmp_path / LEDGER
+    whole, begun = [{"query": k, "until": 2} for k in (1, 2)], {"query": 3, "until": 4}
+    content = "".join(json.dumps(row) + "\n" for row in (*whole, begun)) + '{"query": 4, "un'
+    path.write_text(content)
+    assert read_rows(path) == whole
+    assert path.read_text() == content
+    assert mended_rows(path) == whole
+    assert path.read_text() == "".join(json.dumps(row) + "\n" for row in whole)

@@ -93,7 +93,7 @@ def print_adapted(rows: list[dict[str, Any]]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in (
-        "variant", "seeds", "greedy", "over none", "p", "sampled", "voted", "preq. voted", "accept", "abstain",
+        "variant", "seeds", "greedy", "over none", "p (BH)", "sampled", "voted", "preq. voted", "accept", "abstain",
         "KL P50", "P95", "AURC",
     ):  # fmt: skip
         table.add_column(heading, justify="left" if heading == "variant" else "right")
@@ -103,13 +103,19 @@ def print_adapted(rows: list[dict[str, Any]]) -> None:
         table.add_row(
             row["variant"], str(row["seeds"]),
             f"{own['mean']:.1f} ({own['low']:.1f}–{own['high']:.1f})" if held else "not run",
-            f"{own['over_none']:+.1f}" if "over_none" in own else "", f"{own['p']:.3f}" if "p" in own else "",
+            *over(own, "over_none"),
             *(f"{held[key]['mean']:.1f}" if held else "" for key in ("sampled", "voted")),
             f"{row['prequential']['voted']['mean']:.1f}", f"{row['accepted']:.1f}", f"{row['abstained']:.1f}",
             *(f"{kl[key]:.3f}" if kl else "" for key in ("p50", "p95")),
             f"{row['selective']['vote']['aurc']['mean']:.3f}",
         )  # fmt: skip
     stdout().print(table)
+
+
+def over(measure: dict[str, Any], base: str) -> tuple[str, str]:
+    """A difference and its adjusted p, where the variant was tested."""
+    own = measure.get(base)
+    return (f"{own['difference']:+.1f}", f"{own['p_adjusted']:.3f}") if own else ("", "")
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
@@ -121,7 +127,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         "seeds",
         "accuracy",
         "over sft",
-        "p",
+        "p (BH)",
         "calls",
         "decisive",
         "RaPR",
@@ -134,7 +140,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         own, kl = row["accuracy"], row.get("kl", {})
         table.add_row(
             row["variant"], str(row["seeds"]), f"{own['mean']:.1f} ({own['low']:.1f}–{own['high']:.1f})",
-            f"{own['over_sft']:+.1f}" if "over_sft" in own else "", f"{own['p']:.3f}" if "p" in own else "",
+            *over(own, "over_sft"),
             *(f"{row[key]['mean']:.2f}" for key in ("calls", "decisive")),
             *(f"{row[key]['mean']:.1f}" for key in ("rapr", "racpr")),
             *(f"{kl[key]:.3f}" if kl else "" for key in ("p50", "p95")),

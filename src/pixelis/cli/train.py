@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,6 +89,7 @@ def rft(
     """Phase 2: improve a policy on its own rollouts; OUT/policy is the checkpoint, OUT/curves.svg the figure.
 
     Kill it at any moment and run the same command: it goes on. Under torchrun every process takes its share.
+    Exit status 1: it stopped before its end, since tool use or variety had collapsed.
     """
     from pixelis.config import load_config
     from pixelis.train.rft import train_rft
@@ -108,6 +109,8 @@ def rft(
         print_json(report._asdict())
     else:
         print_rft(report)
+    if report.stopped:
+        raise typer.Exit(1)
 
 
 @contextmanager
@@ -119,25 +122,36 @@ def board(*, quiet: bool) -> Iterator[Callable[[dict[str, float], int, int], Non
     from rich.live import Live
     from rich.table import Table
 
+    from pixelis.equations.pid import in_corridor
+
     console = Console(stderr=True)
     began: list[tuple[float, int]] = []
-    if quiet or not console.is_terminal:
-        yield lambda now, step, total: None
-        return
-    with Live(console=console, transient=True, refresh_per_second=2) as live:
+    quiet = quiet or os.environ.get("RANK", "0") != "0"  # the first process speaks for all
+    told = [time.monotonic()]
+    drawn = console.is_terminal and not quiet
+    with Live(console=console, transient=True, refresh_per_second=2) if drawn else nullcontext() as live:
 
         def show(now: dict[str, float], step: int, total: int) -> None:
+            if quiet:
+                return
             began.append((time.monotonic(), step))
             past = step - began[0][1]
             left = (began[-1][0] - began[0][0]) * (total - step) / past if past else math.nan
+            if live is None:
+                if step in (1, total) or time.monotonic() - told[0] >= EVERY_S:
+                    told[0] = time.monotonic()
+                    typer.echo(told_briefly(now, step, total, left), err=True)
+                return
             table = Table.grid(padding=(0, 3))
-            corridor = "in the corridor" if 0.1 <= now["kl"] <= 0.2 else "outside 0.10 to 0.20"
+            corridor = "in the corridor" if in_corridor(now["kl"]) else "outside 0.10 to 0.20"
             mix = "  ".join(f"{key[4:]} {100 * value:.0f}" for key, value in now.items() if key.startswith("mix_"))
             shares = "  ".join(f"{key[6:]} {100 * v:.0f}" for key, v in now.items() if key.startswith("share_") and v)
             time_left = "" if math.isnan(left) else f", {duration(left)} left"
             for name, words in (
                 ("update", f"{step} of {total}{time_left}"),
-                ("reward", f"{now['reward']:+.3f}; % of its variance: {shares}"),
+                ("reward", f"{now['reward']:+.3f}; % of its variance in groups: {shares}"),
+                ("terms", f"final {now['final']:+.2f}, curiosity {now['curiosity_raw']:.3f}, "
+                          f"coherence {now['coherence_raw']:+.2f}, penalty {now['penalty']:.2f}"),
                 ("answers", f"{now['accuracy']:.1f} % right, {now['answered']:.0f} % answered"),
                 ("token KL", f"{now['kl']:.4f}, {corridor}; β {now['beta']:.4f}"),
                 ("chains", f"{now['calls']:.2f} calls, {now['decisive']:.2f} decisive; {now['entropy']:.3f} nats"),
@@ -150,6 +164,15 @@ def board(*, quiet: bool) -> Iterator[Callable[[dict[str, float], int, int], Non
             live.update(table)
 
         yield show
+
+
+def told_briefly(now: dict[str, float], step: int, total: int, left: float) -> str:
+    """One line about an update, where there is no terminal to draw on."""
+    time_left = "" if math.isnan(left) else f", {duration(left)} left"
+    return (
+        f"update {step} of {total}: reward {now['reward']:+.3f}, {now['accuracy']:.0f} % right, KL {now['kl']:.4f}, "
+        f"β {now['beta']:.4f}, {now['calls']:.2f} calls, RaPR {now['rapr']:.0f}, RaCPR {now['racpr']:.1f}{time_left}"
+    )
 
 
 def print_rft(report: RftReport) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +26,7 @@ from pixelis.data.rights import rights_reasons
 from pixelis.equations.acceptance import accepted, trajectory_score
 from pixelis.geometry import Score, Value
 from pixelis.scoring.verify import Verdict, verify_step
+from pixelis.tools.results import ToolResult
 from pixelis.tools.toolbox import ToolboxConfig, build_tools
 from pixelis.trace.decisive import arguments, decisive_steps, used_by_answer, used_by_call
 from pixelis.trace.grammar import ParsedCall, format_call, parse_call
@@ -36,6 +38,8 @@ LONGEST = 16
 """Steps of the longest chain that loses nothing."""
 RIGHT = 0.5
 """Score from which on an answer is right: S(τ) alone would let a wrong one pass whose calls were fine."""
+BROKEN = "the verifier failed"
+"""How a check begins whose verifier could not cope with what a tool returned; nothing is known about that step then."""
 UNGROUNDED = 0.5
 """What a right answer is worth that no observation of the trace leads to."""
 
@@ -78,9 +82,18 @@ def tool_thresholds() -> Mapping[str, float]:
     return {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig(seg="classical")).items()}
 
 
+def checked(result: ToolResult, item: Item) -> tuple[Verdict | None, str]:
+    """The verdict on a step; None, and what happened, where its verifier failed: one step is not worth a run."""
+    try:
+        return verify_step(result, item.references), ""
+    except (ArithmeticError, LookupError, TypeError, ValueError, cv2.error) as error:
+        return None, f"{BROKEN}: {type(error).__name__}: {error}"[:200]
+
+
 def judge(item: Item, trace: Trace, *, cited: Sequence[int] | None = None, tau_0: float = TAU_0) -> Judgement:
     """Check, score and decide. `cited` are the steps, from 0, that the teacher computed its answer from, if it says."""
-    verdicts = [verify_step(step.result, item.references) for step in trace.steps]
+    checks = [checked(step.result, item) for step in trace.steps]
+    verdicts = [verdict for verdict, _ in checks]
     decisive = decisive_positions(trace, cited)
     carrying = carrying_steps(trace, cited, decisive)
     logic, struct = s_logic(item, trace, carrying), s_struct(trace)
@@ -103,9 +116,9 @@ def judge(item: Item, trace: Trace, *, cited: Sequence[int] | None = None, tau_0
             carries=k in carrying,
             passed=verdict.passed if verdict else None,
             score=round(verdict.score, 6) if verdict else None,
-            metric=verdict.metric if verdict else "",
+            metric=verdict.metric if verdict else words,
         )
-        for k, (step, verdict) in enumerate(zip(trace.steps, verdicts, strict=True))
+        for k, (step, (verdict, words)) in enumerate(zip(trace.steps, checks, strict=True))
     )
     return Judgement(
         accepted=accepted(score, [not reasons], tau_0=tau_0),

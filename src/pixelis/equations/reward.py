@@ -125,16 +125,18 @@ def ccrft_reward(
     return Rewards(parts[0] + parts[1] + parts[2] + parts[3] + parts[4], *parts)
 
 
-def variance_shares(rewards: Rewards) -> dict[str, float]:
+def variance_shares(rewards: Rewards, *, samples: int | None = None) -> dict[str, float]:
     """Share of Var(R) that each term accounts for, Cov(term, R) / Var(R) (eq:ccrft_reward).
 
+    With `samples` rollouts to a question the variance is that inside groups, the only one that GRPO learns from.
     The shares add up to 1; one is negative where its term works against the sum. All zero where R does not vary.
     """
     names = [name for name in Rewards._fields if name != "total"]
     if rewards.total.size == 0:
         return dict.fromkeys(names, 0.0)
     terms = np.stack([getattr(rewards, name) for name in names])  # (5, B)
-    terms -= terms.mean(axis=1, keepdims=True)
+    grouped = terms.reshape(len(names), -1, samples or terms.shape[1])  # (5, G, K)
+    terms = (grouped - grouped.mean(axis=2, keepdims=True)).reshape(terms.shape)
     total = terms.sum(axis=0)
     variance = float((total**2).sum())
     if variance <= 1e-12 * float((terms**2).sum()):  # equal rewards, but for rounding

@@ -19,13 +19,29 @@ from pixelis.config import Config
 from pixelis.errors import ConfigError
 from pixelis.eval.harness import Scored, from_row
 from pixelis.metrics.bootstrap import Interval, bca_interval
-from pixelis.metrics.statistics import paired_permutation_test
+from pixelis.metrics.statistics import benjamini_hochberg, paired_permutation_test
 
 Floats = NDArray[np.float64]
 Say = Callable[[str], None]
 PERMUTATIONS = 9999
-COUNTED = ("calls", "decisive", "variety")
-"""Measures that are no percentages."""
+COUNTED = ("calls", "decisive")
+"""Numbers of steps: of these it is told by what share they are fewer."""
+ANSWERS = ("accuracy", "greedy", "voted", "majority", "greedy_later", "voted_later", "majority_later")
+"""Percentages of right answers: where all are right, or all wrong, their interval is exact."""
+
+
+class Run(NamedTuple):
+    """What one seed of a variant scored, item by item."""
+
+    seed: int | None
+    """None where nothing was drawn: it stands for every seed."""
+    items: tuple[str, ...]
+    measures: Mapping[str, Floats]
+    """(n,) of each measure."""
+
+
+Found = Mapping[str, Sequence[Run]]
+"""The runs of each variant."""
 
 
 class Seeded(Config):
@@ -72,30 +88,84 @@ def rows_of(folder: Path) -> list[Scored]:
     return [from_row(json.loads(line)) for line in (folder / "items.jsonl").read_text().splitlines()]
 
 
-def interval(values: Floats, *, full: float = 100.0) -> Interval:
-    """BCa over items; where all are wrong, or all right, the exact interval. `full` is what a right one counts."""
-    own = bca_interval(values / full, rng=np.random.default_rng(0))
-    return own._replace(point=full * own.point, low=full * own.low, high=full * own.high)
+def interval(values: Floats, key: str) -> Interval:
+    """BCa over items of a measure's mean; its only value where it has but one."""
+    if key in ANSWERS:
+        own = bca_interval(values / 100.0, rng=np.random.default_rng(0))
+        return own._replace(point=100.0 * own.point, low=100.0 * own.low, high=100.0 * own.high)
+    if np.ptp(values) == 0.0:
+        return Interval(float(values[0]), float(values[0]), float(values[0]), "constant")
+    return bca_interval(values, rng=np.random.default_rng(0))
 
 
-def compared(found: Mapping[str, Sequence[Mapping[str, Floats]]], base: str | None, over: str) -> list[dict[str, Any]]:
-    """One row a variant: seeds averaged item by item, BCa intervals over items, paired tests against `base`.
+def together(a: Sequence[Run], b: Sequence[Run], key: str) -> tuple[Floats, Floats]:
+    """(n,) of a measure for two variants, over the seeds that both have; all of each where they share none."""
+    items = {run.items for run in (*a, *b)}
+    if len(items) > 1:
+        raise ConfigError("two variants were asked different questions: delete the runs of one, and run it again")
+    seeds = [{run.seed for run in runs if run.seed is not None} for runs in (a, b)]
+    shared = (seeds[0] & seeds[1]) | {None} if seeds[0] & seeds[1] else seeds[0] | seeds[1] | {None}
+    mine, theirs = ([run for run in runs if run.seed in shared] for runs in (a, b))
+    return np.mean([run.measures[key] for run in mine], axis=0), np.mean([run.measures[key] for run in theirs], axis=0)
 
-    `found` has for each variant and seed the (n,) values of every measure; `over` names the difference in the rows.
+
+def difference(a: Sequence[Run], b: Sequence[Run], key: str) -> dict[str, float]:
+    """How much more the first has than the second: paired by item, BCa interval, paired permutation test.
+
+    Intervals and p are over items: that other seeds might have learnt otherwise is not in them.
     """
-    means = {
-        name: {key: np.mean([run[key] for run in runs], axis=0) for key in runs[0]} for name, runs in found.items()
-    }
+    mine, theirs = together(a, b, key)
+    test = paired_permutation_test(mine, theirs, rng=np.random.default_rng(0), permutations=PERMUTATIONS)
+    own = interval(mine - theirs, "difference")
+    out = {"difference": test.difference, "low": own.low, "high": own.high, "p": test.p_value}
+    if key in COUNTED and theirs.mean() > 0:
+        fewer = bca_interval(np.column_stack([mine, theirs]), share_less, rng=np.random.default_rng(0))
+        out |= {"less": fewer.point, "less_low": fewer.low, "less_high": fewer.high}
+    return out
+
+
+def share_less(pairs: Floats) -> float:
+    """By what share, in percent, the mean of the first column lies under that of the second."""
+    mine, theirs = pairs.mean(axis=0)
+    return float(100.0 * (1.0 - mine / theirs)) if theirs else 0.0
+
+
+def compared(found: Found, bases: Mapping[str, str], over: str) -> list[dict[str, Any]]:
+    """One row a variant: seeds averaged item by item, BCa intervals over items, tests against its base.
+
+    `bases` has the base of each variant that is tested; `over` names the difference in the rows. p-values of one
+    measure are one family, adjusted by Benjamini and Hochberg.
+    """
     table = []
     for name, runs in found.items():
-        row: dict[str, Any] = {"variant": name, "seeds": len(runs), "items": len(next(iter(runs[0].values())))}
-        for key, values in means[name].items():
-            own = interval(values, full=1.0 if key in COUNTED else 100.0)
-            spread = float(np.std([run[key].mean() for run in runs]))
+        row: dict[str, Any] = {"variant": name, "seeds": len(runs), "items": len(runs[0].items)}
+        for key in runs[0].measures:
+            values = np.mean([run.measures[key] for run in runs], axis=0)
+            own = interval(values, key)
+            spread = float(np.std([run.measures[key].mean() for run in runs], ddof=1)) if len(runs) > 1 else None
             row[key] = {"mean": own.point, "low": own.low, "high": own.high, "over_seeds": spread}
-            if base is not None and base != name:
-                rng = np.random.default_rng(0)
-                test = paired_permutation_test(values, means[base][key], rng=rng, permutations=PERMUTATIONS)
-                row[key] |= {over: test.difference, "p": test.p_value}
+            if bases.get(name) in found and bases[name] != name:
+                row[key][over] = difference(runs, found[bases[name]], key) | {"base": bases[name]}
         table.append(row)
+    return adjusted(table, over)
+
+
+def paired(found: Found, ours: str) -> list[dict[str, Any]]:
+    """Ours against every other variant, measure by measure."""
+    rows: list[dict[str, Any]] = []
+    for name, runs in found.items() if ours in found else ():
+        if name != ours:
+            keys = [key for key in found[ours][0].measures if key in runs[0].measures]
+            rows.append(
+                {"variant": ours, "over": name, **{k: {"over": difference(found[ours], runs, k)} for k in keys}}
+            )
+    return adjusted(rows, "over")
+
+
+def adjusted(table: list[dict[str, Any]], over: str) -> list[dict[str, Any]]:
+    """The same rows with adjusted p-values, each measure a family of its own."""
+    for key in {key for row in table for key, value in row.items() if isinstance(value, dict) and over in value}:
+        tests = [row[key][over] for row in table if over in row.get(key, {})]
+        for test, p in zip(tests, benjamini_hochberg([test["p"] for test in tests]).adjusted, strict=True):
+            test["p_adjusted"] = float(p)
     return table

@@ -6,7 +6,6 @@ something else (other weights, settings or questions) is left alone, and the par
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import zipfile
@@ -15,22 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from pixelis.errors import ConfigError
-from pixelis.policy.checkpoint import find_checkpoint
 from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member, write_whole
 
 MADE_OF = "made_of.json"
 MOST_BYTES = 2**26
 """Of one file of an archive."""
-
-
-def weights_of(policy: str) -> str:
-    """SHA-256 of a checkpoint's weights; of its name where they lie on the hub."""
-    folder = Path(find_checkpoint(policy))
-    digest = hashlib.sha256()
-    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
-    for file in files:
-        digest.update(file.read_bytes())
-    return digest.hexdigest() if files else f"hub:{policy}"
 
 
 def keep_part(folder: Path, archive: Path, files: Sequence[str], made_of: Mapping[str, Any]) -> None:

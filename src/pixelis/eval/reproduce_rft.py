@@ -11,22 +11,26 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
 from pixelis.config import Config, load_config
+from pixelis.data.store import Corpus
 from pixelis.equations.embedding import CosineStatistics
-from pixelis.eval.comparing import Floats, Part, Say, Seeded, compared, merged, parts_of, rows_of
+from pixelis.eval.comparing import Floats, Found, Part, Run, Say, Seeded, compared, merged, paired, parts_of, rows_of
 from pixelis.eval.harness import Scored
-from pixelis.eval.kept_parts import has_ended, keep_part, restore_part, sign_part, weights_of
+from pixelis.eval.kept_parts import has_ended, keep_part, restore_part, sign_part
 from pixelis.eval.process import process_scores, task_statistics
 from pixelis.eval.rescore_rft import Saved, rescored
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.tasks import tasks_of
+from pixelis.policy.checkpoint import weights_of
 from pixelis.rundir import provenance, write_json
 from pixelis.train.rft import train_rft
 from pixelis.train.rft_config import RftConfig
 from pixelis.train.sft import train_sft
 from pixelis.train.sft_config import SftConfig
 
-CHAINS = "traces.jsonl"
-KEPT = ("eval/items.jsonl", "eval/report.json", "train/metrics.jsonl")
+CORRIDOR = (0.10, 0.20)
+"""Of token KL (supp:pid_kl)."""
+CHAINS, SEARCH = "traces.jsonl", "search.json"
+KEPT = ("eval/items.jsonl", "eval/report.json", "train/metrics.jsonl", SEARCH)
 """Of a part, beside the table: its scores and its curve, not its chains and weights."""
 HOW_IT_RUNS = {
     "device", "threads", "workers", "cache_path", "log_every", "save_minutes", "device_facts", "policy", "init",
@@ -39,7 +43,14 @@ class Variant(Seeded):
     """One way to go on from π_SFT."""
 
     learn: Literal["nothing", "sft", "rft"] = "rft"
-    """`sft`: the same seconds spent on more of phase 1."""
+    """`sft`: as many seconds as `ours` with the same seed took, spent on more of phase 1."""
+    search: tuple[float, ...] = ()
+    """Values of w₃ that are tried for a few updates: that whose token KL comes nearest to that of `ours` is taken."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether `ours` must have run before."""
+        return self.learn == "sft" or bool(self.search)
 
 
 class ReproduceConfig(Config):
@@ -55,9 +66,13 @@ class ReproduceConfig(Config):
     statistics_items: int = Field(default=40, ge=1)
     """Dev questions of each family whose π_SFT chains give E_ext's statistics."""
     temperature: float = 0.0
+    threads: int | None = Field(default=1, ge=1)
+    """Of every part: two parts side by side are quicker than one on two threads."""
+    search_updates: int = Field(default=15, ge=1)
+    """Of every value that is tried."""
     variants: tuple[Variant, ...]
     ours: str = Field(default="cc-rft", validate_default=True)
-    """The variant whose chains are re-scored with other layers and gates."""
+    """The variant that is held against every other, and whose chains are re-scored with other layers and gates."""
 
     @field_validator("ours")
     @classmethod
@@ -79,7 +94,10 @@ def reproduce_rft(
     show: Any = None,
 ) -> dict[str, Any]:
     """Run what is not yet done, then write the table and the figures from everything that is."""
-    base = load_config(RftConfig, config.rft, []).model_copy(update={"updates": config.updates, **(overrides or {})})
+    parts_of(config.variants, only)  # names that no variant has are told before anything runs
+    base = load_config(RftConfig, config.rft, []).model_copy(
+        update={"updates": config.updates, "threads": config.threads, **(overrides or {})}
+    )
     statistics = external_statistics(config, base, work, results, say)
     done = []
     for part in parts_of(config.variants, ()):
@@ -91,28 +109,45 @@ def reproduce_rft(
         if not has_ended(folder, made_of) and not restore_part(folder, archive, KEPT, made_of):
             if only and part.variant.name not in only:
                 continue
+            if part.variant.waits and not curve(work / f"{config.ours}-{part.seed}" / "train"):
+                say(f"{part.name} waits for {config.ours}-{part.seed}")
+                continue
             run(part, config, base, work, say, show)
             sign_part(folder, made_of)
             keep_part(folder, archive, KEPT, made_of)
         done.append(part)
-    table = compare(done, work, statistics)
+    found = scores(done, work, statistics)
+    table, pairs = compare(done, found, work), paired(found, config.ours)
     results.mkdir(parents=True, exist_ok=True)
-    write_json(results / "table.json", provenance(config=config.model_dump(mode="json"), rows=table))
+    facts = {"settings": base.model_dump(mode="json"), "corpus": corpus_hash(base.corpus)}
+    write_json(
+        results / "table.json", provenance(config=config.model_dump(mode="json"), **facts, rows=table, pairs=pairs)
+    )
     draw(done, work, results / "dynamics.svg")
     rescore(config, base, work, results, say)
-    return {"rows": table, "left": [p.name for p in parts_of(config.variants, ()) if p not in done]}
+    return {"rows": table, "pairs": pairs, "left": [p.name for p in parts_of(config.variants, ()) if p not in done]}
 
 
 def made_of_what(part: Part[Variant], config: ReproduceConfig, base: RftConfig) -> dict[str, Any]:
     """What a part's scores depend on."""
-    settings = settings_of(part, base).model_dump(mode="json", exclude=HOW_IT_RUNS)
-    if part.variant.learn == "sft":
-        settings = more_of_sft(part, config, base).model_dump(mode="json", exclude=HOW_IT_RUNS)
+    what: dict[str, Any] = {}
+    if part.variant.learn == "rft":
+        what = {"settings": settings_of(part, base).model_dump(mode="json", exclude=HOW_IT_RUNS)}
+    elif part.variant.learn == "sft":
+        what = {"settings": more_of_sft(part, config, base).model_dump(mode="json", exclude=HOW_IT_RUNS)}
+    if part.variant.search:
+        what["search_updates"] = config.search_updates
+    if what:
+        what["corpus"] = corpus_hash(base.corpus)
     return {
         "weights": weights_of(base.policy), "variant": part.variant.model_dump(mode="json", exclude={"seeds"}),
-        "seed": part.seed, "items": config.items, "temperature": config.temperature,
-        "settings": settings,
+        "seed": part.seed, "items": config.items, "temperature": config.temperature, **what,
     }  # fmt: skip
+
+
+def corpus_hash(folder: Path) -> str:
+    """By content; its name where it is not here, as for a table that is made of finished parts."""
+    return Corpus(folder).manifest.corpus if folder.exists() else f"not here: {folder}"
 
 
 def rescore(config: ReproduceConfig, base: RftConfig, work: Path, results: Path, say: Say) -> None:
@@ -151,7 +186,10 @@ def settings_of(part: Part[Variant], base: RftConfig) -> RftConfig:
 def more_of_sft(part: Part[Variant], config: ReproduceConfig, base: RftConfig) -> SftConfig:
     """Phase 1 gone on with from π_SFT, drills among the corpus where it has them; not the drills before it."""
     given = load_config(SftConfig, config.sft, []).model_dump(mode="json")
-    own = {"init": base.policy, "seed": part.seed, "name": part.name, "drill_steps": 0, "corpus": str(base.corpus)}
+    own = {
+        "init": base.policy, "seed": part.seed, "name": part.name, "drill_steps": 0, "corpus": str(base.corpus),
+        "threads": base.threads,
+    }  # fmt: skip
     return SftConfig.model_validate(merged(given, {**own, **part.variant.change}))
 
 
@@ -160,14 +198,47 @@ def run(part: Part[Variant], config: ReproduceConfig, base: RftConfig, work: Pat
     folder = work / part.name
     say(part.name)
     policy = base.policy
+    shown = {"show": show} if show else {}
     if part.variant.learn == "rft":
-        policy = train_rft(settings_of(part, base), folder / "train", **({"show": show} if show else {})).policy
+        settings = settings_of(part, base)
+        if part.variant.search:
+            settings = searched(part, config, settings, work, say)
+        policy = train_rft(settings, folder / "train", **shown).policy
     elif part.variant.learn == "sft":
-        policy = train_sft(more_of_sft(part, config, base), folder / "train").policy
+        minutes = spent(work / f"{config.ours}-{part.seed}" / "train") / 60.0
+        longer = more_of_sft(part, config, base).model_copy(update={"minutes": minutes})
+        policy = train_sft(longer, folder / "train").policy
     evaluate_model(
         policy, tasks_of([], split="test"), limit=config.items, temperature=config.temperature, seed=part.seed,
         composite=True, out=folder / "eval",
     )  # fmt: skip
+
+
+def searched(part: Part[Variant], config: ReproduceConfig, settings: RftConfig, work: Path, say: Say) -> RftConfig:
+    """The variant with the w₃ whose token KL comes nearest to that of `ours` over as many updates."""
+    folder, first = work / part.name, config.search_updates
+    wanted = latest_kl(curve(work / f"{config.ours}-{part.seed}" / "train")[:first])
+    tried: dict[float, float] = {}
+    for value in part.variant.search:
+        say(f"{part.name}: w₃ {value:g} for {first} updates")
+        own = settings.model_copy(
+            update={"updates": first, "reward": settings.reward.model_copy(update={"coherence": value})}
+        )
+        train_rft(own, folder / "search" / f"{value:g}")
+        tried[value] = latest_kl(curve(folder / "search" / f"{value:g}"))
+    best = min(tried, key=lambda value: abs(np.log(max(tried[value], 1e-9) / max(wanted, 1e-9))))
+    write_json(folder / SEARCH, {"wanted_kl": wanted, "kl": {f"{v:g}": kl for v, kl in tried.items()}, "w3": best})
+    return settings.model_copy(update={"reward": settings.reward.model_copy(update={"coherence": best})})
+
+
+def latest_kl(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Mean token KL over the last third of some updates."""
+    return float(np.mean([row["kl"] for row in rows[-max(1, len(rows) // 3) :]]))
+
+
+def spent(folder: Path) -> float:
+    """Seconds of a run's updates."""
+    return float(sum(row.get("seconds_rollout", 0.0) + row.get("seconds_update", 0.0) for row in curve(folder)))
 
 
 def external_statistics(
@@ -202,33 +273,55 @@ def measures(rows: Sequence[Scored], statistics: Mapping[str, CosineStatistics])
     }
 
 
-def compare(
-    done: Sequence[Part[Variant]], work: Path, statistics: Mapping[str, CosineStatistics]
-) -> list[dict[str, Any]]:
-    """One row a variant, tested against π_SFT, with the drift of its runs."""
-    found: dict[str, list[dict[str, Floats]]] = {}
+def scores(done: Sequence[Part[Variant]], work: Path, statistics: Mapping[str, CosineStatistics]) -> Found:
+    """What every finished part scored, by variant."""
+    found: dict[str, list[Run]] = {}
     for part in done:
-        found.setdefault(part.variant.name, []).append(measures(rows_of(work / part.name / "eval"), statistics))
+        rows = rows_of(work / part.name / "eval")
+        seed = None if part.variant.learn == "nothing" else part.seed
+        items = tuple(f"{row.task}/{row.item}" for row in rows)
+        found.setdefault(part.variant.name, []).append(Run(seed, items, measures(rows, statistics)))
+    return found
+
+
+def compare(done: Sequence[Part[Variant]], found: Found, work: Path) -> list[dict[str, Any]]:
+    """One row a variant, tested against π_SFT, with the drift of its runs."""
     base = next((part.variant.name for part in done if part.variant.learn == "nothing"), None)
     return [
         row | drift([part for part in done if part.variant.name == row["variant"]], work)
-        for row in compared(found, base, "over_sft")
+        for row in compared(found, dict.fromkeys(found, base) if base else {}, "over_sft")
     ]
 
 
 def drift(parts: Sequence[Part[Variant]], work: Path) -> dict[str, Any]:
-    """Token KL over the updates after the first quarter, and how many updates were skipped."""
+    """Token KL over the updates after the first quarter, how many were taken and skipped, and what they cost.
+
+    A run that collapsed has fewer updates than the others.
+    """
     kls: list[float] = []
-    skipped = seconds = 0.0
+    out: dict[str, Any] = {"updates": [], "seconds": []}
+    skipped = 0.0
     for part in parts:
-        rows = curve(work / part.name / "train")
+        folder = work / part.name / "train"
+        rows = curve(folder)
         kls += [row["kl"] for row in rows[len(rows) // 4 :] if row.get("kl") is not None]
         skipped += sum(row.get("skipped", 0.0) for row in rows)
-        seconds += sum(row.get("seconds_rollout", 0.0) + row.get("seconds_update", 0.0) for row in rows)
+        out["updates"].append(len(rows))
+        out["seconds"].append(spent(folder) if rows else teaching_seconds(folder))
+    searches = [path for part in parts if (path := work / part.name / SEARCH).exists()]
+    if searches:
+        out["search"] = json.loads(searches[0].read_text())
     if not kls:
-        return {}
+        return out
     low, median, high = np.percentile(kls, [5, 50, 95]).tolist()
-    return {"kl": {"p5": low, "p50": median, "p95": high}, "skipped": skipped, "seconds": seconds}
+    return {**out, "kl": {"p5": low, "p50": median, "p95": high}, "skipped": skipped}
+
+
+def teaching_seconds(folder: Path) -> float:
+    """Seconds of a run of phase 1, by its last row; 0 where nothing was trained."""
+    path = folder / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return float(max((row.get("seconds") or 0.0 for row in rows), default=0.0))
 
 
 def curve(folder: Path) -> list[dict[str, Any]]:
@@ -248,19 +341,25 @@ def draw(done: Sequence[Part[Variant]], work: Path, path: Path) -> None:
 
     figure = Figure(figsize=(10, 7), layout="constrained")
     axes = figure.subplots(2, 2).ravel()
-    names = [name for name in dict.fromkeys(p.variant.name for p in done) if curve(work / f"{name}-0" / "train")]
+    names = list(dict.fromkeys(part.variant.name for part in done if curve(work / part.name / "train")))
     for k, (key, title) in enumerate(
         (("rapr", "RaPR, %"), ("racpr", "RaCPR by E_t, %"), ("kl", "token KL to π_SFT"), ("calls", "calls a chain"))
     ):
         for name in names:
-            runs = [curve(work / p.name / "train") for p in done if p.variant.name == name]
+            runs = [rows for p in done if p.variant.name == name and (rows := curve(work / p.name / "train"))]
             length = min(len(run) for run in runs)
             values = np.array([[np.nan if row[key] is None else row[key] for row in run[:length]] for run in runs])
-            axes[k].plot(range(1, length + 1), smoothed(np.nanmean(values, axis=0)), label=name, linewidth=1.2)
+            lines = np.array([smoothed(own) for own in values])  # (seeds, updates)
+            (line,) = axes[k].plot(range(1, length + 1), np.nanmean(lines, axis=0), label=name, linewidth=1.2)
+            if len(lines) > 1:
+                axes[k].fill_between(
+                    range(1, length + 1), np.nanmin(lines, axis=0), np.nanmax(lines, axis=0), color=line.get_color(),
+                    alpha=0.15, linewidth=0,
+                )  # fmt: skip
         axes[k].set_title(title, fontsize=10, loc="left")
         axes[k].set_xlabel("update", fontsize=8)
         axes[k].spines[["top", "right"]].set_visible(False)
-    axes[2].axhspan(0.10, 0.20, color="tab:green", alpha=0.12)
+    axes[2].axhspan(*CORRIDOR, color="tab:green", alpha=0.12)
     if names:
         axes[0].legend(fontsize=7, frameon=False, ncols=2)
     figure.savefig(path)

@@ -20,13 +20,14 @@ from pixelis.config import Config, load_config
 from pixelis.data.record import Split
 from pixelis.equations.embedding import CosineStatistics
 from pixelis.errors import ConfigError
-from pixelis.eval.comparing import Floats, Part, Say, Seeded, compared, merged, parts_of, rows_of
-from pixelis.eval.kept_parts import keep_part, restore_part, weights_of
+from pixelis.eval.comparing import Part, Say, Seeded, merged, parts_of, rows_of
+from pixelis.eval.kept_parts import has_ended, keep_part, restore_part, sign_part
 from pixelis.eval.process import task_statistics
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.streams import Course, Stream, StreamTask, stream_of
 from pixelis.eval.ttrl_figures import draw_kl, draw_prequential, draw_risk
-from pixelis.eval.ttrl_table import Rows, acceptance, after, before_learning, families, selective
+from pixelis.eval.ttrl_table import Rows, Told, paired_rows, tabulated
+from pixelis.policy.checkpoint import weights_of
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.rundir import provenance, write_json
 from pixelis.trace.artifacts import write_whole
@@ -40,10 +41,13 @@ WHOLE = {"canary": {"items": 0}}
 """Canary questions stop a deployment; in a comparison every variant lives its whole stream, a falling one too."""
 OF_STREAM = (LEDGER, CALIBRATION)
 """Of a stream, beside the table: its rows and thresholds, not its weights and memory."""
-OF_HELD_OUT = ("greedy/items.jsonl", "greedy/report.json", f"voted/{LEDGER}", "voted/done.json")
+OF_HELD_OUT = (
+    "greedy/items.jsonl", "greedy/report.json", "old/items.jsonl", "old/report.json", f"voted/{LEDGER}",
+    "voted/done.json",
+)  # fmt: skip
 OF_STATISTICS = ("items.jsonl", "report.json")
 HOW_IT_RUNS = {
-    "policy", "memory", "snapshot_every", "keep_bytes", "device", "threads", "workers", "cache_path", "batch_tokens"
+    "policy", "snapshot_every", "keep_bytes", "device", "threads", "workers", "cache_path", "batch_tokens"
 }  # fmt: skip
 """Keys that say where and how quickly, not what."""
 
@@ -55,6 +59,8 @@ class TtrlVariant(Seeded):
     """Of the shifts in its stream, where that is another than the others'."""
     matched: bool = True
     """Off for stress: it has no say in the budget, and is taken at its own end where it learnt from less."""
+    base: str | None = None
+    """The variant that it is held against, where that is another than `none`."""
 
 
 class ReproduceTtrlConfig(Config):
@@ -72,8 +78,12 @@ class ReproduceTtrlConfig(Config):
     """Questions of each family that are asked before and after, of other seeds."""
     statistics_items: int = Field(default=20, ge=1)
     """The same for E_ext's statistics."""
+    old_items: int = Field(default=20, ge=0)
+    """Questions of each family without a shift, asked greedily: what was forgotten of the old domain."""
     none: str = "no-adaptation"
     """The variant that the others are held against."""
+    ours: str = "ours"
+    """The variant that is held against every other."""
     variants: tuple[TtrlVariant, ...]
 
 
@@ -147,15 +157,24 @@ def reproduce_ttrl(
         if (not only or part.variant.name in only) and not (waiting and runs.settings(part).learn):
             examine(runs, part, budget, show)
     asked = [part for part in done if finished(held(runs, part, budget))]
-    table = tabulated(runs, done, asked, budget)
+    found = told(runs, done, asked, budget)
+    table, pairs = tabulated(found, config.none), paired_rows(found, config.ours)
     results.mkdir(parents=True, exist_ok=True)
-    write_json(results / "table.json", provenance(config=config.model_dump(mode="json"), budget=budget, rows=table))
+    write_json(
+        results / "table.json",
+        provenance(config=config.model_dump(mode="json"), settings=base.model_dump(mode="json"), budget=budget,
+                   rows=table, pairs=pairs),
+    )  # fmt: skip
     streams = {part.variant.name: runs.rows(part) for part in reversed(done)}
     streams = dict(reversed(streams.items()))  # the first seed of each, in the order of the file
     draw_risk(streams, results / "risk_coverage.svg")
     draw_kl(streams, results / "kl.svg", target=base.kl.target)
     draw_prequential(streams, table, results / "accuracy.svg")
-    return {"rows": table, "left": [part.name for part in parts_of(config.variants, ()) if part not in asked]}
+    return {
+        "rows": table,
+        "pairs": pairs,
+        "left": [part.name for part in parts_of(config.variants, ()) if part not in asked],
+    }
 
 
 # --- the parts
@@ -184,11 +203,14 @@ def thresholds(runs: Runs, part: Part[TtrlVariant]) -> Path:
 def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
     """Answer the stream with one variant, or go on with it."""
     folder, archive, made_of = runs.stream_of(part), runs.archive(f"{part.name}-stream"), runs.made_of(part)
-    if runs.rows(part) or (not folder.exists() and restore_part(folder, archive, OF_STREAM, made_of)):
+    if has_ended(folder, made_of) and runs.rows(part):  # signed at its beginning: another stream is not gone on with
+        return
+    if not folder.exists() and restore_part(folder, archive, OF_STREAM, made_of):
         return
     runs.say(f"{part.name}: the stream")
     settings = runs.settings(part)
     stream = runs.stream("dev", runs.config.stream_items, course=part.variant.course)
+    sign_part(folder, made_of)
     adapt(
         settings, stream.items(), folder, show=show,
         keys=runs.keys() if runs.keys and settings.neighbours else None,
@@ -235,8 +257,12 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
     """Ask the held-out questions: greedily, and with N rollouts under the vote that all variants share."""
     folder, settings = held(runs, part, budget), runs.settings(part)
     archive = runs.archive(f"{part.name}-{folder.name}")
-    made_of = runs.made_of(part, budget=budget, held_items=runs.config.held_items)
-    if finished(folder) or restore_part(folder, archive, OF_HELD_OUT, made_of):
+    shared_calibration = thresholds(runs, part)
+    made_of = runs.made_of(
+        part, budget=budget, held_items=runs.config.held_items, old_items=runs.config.old_items,
+        thresholds=json.loads(shared_calibration.read_text()) if shared_calibration.exists() else None,
+    )  # fmt: skip
+    if has_ended(folder, made_of) or restore_part(folder, archive, OF_HELD_OUT, made_of):
         return
     policy = settings.policy
     if settings.learn and not (runs.stream_of(part) / UPDATES).exists():
@@ -256,16 +282,24 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
             policy, [StreamTask(stream)], limit=len(stream), seed=part.seed, composite=True, out=folder / "greedy",
             without_tools=not settings.tools,
         )  # fmt: skip
+    if runs.config.old_items and not (folder / "old" / "report.json").exists():
+        runs.say(f"{part.name}: without a shift, greedily")
+        old = stream_of(runs.config.families, split="test", limit=runs.config.old_items)
+        evaluate_model(
+            policy, [StreamTask(old)], limit=len(old), seed=part.seed, out=folder / "old",
+            without_tools=not settings.tools,
+        )  # fmt: skip
     runs.say(f"{part.name}: held-out, by vote")
     shared = {
         "policy": policy, "learn": False, "seed": part.seed, "neighbours": 0, "tools": settings.tools,
         "name": part.name, **WHOLE,
     }  # fmt: skip
     voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), shared))
-    if thresholds(runs, part).exists():
-        write_whole(folder / "voted" / CALIBRATION, thresholds(runs, part).read_bytes())
+    if shared_calibration.exists():
+        write_whole(folder / "voted" / CALIBRATION, shared_calibration.read_bytes())
     report = adapt(voting, stream.items(), folder / "voted", show=show)
     write_json(folder / "voted" / "done.json", {"queries": report.queries})
+    sign_part(folder, made_of)
     keep_part(folder, archive, OF_HELD_OUT, made_of)
 
 
@@ -276,50 +310,28 @@ def external_statistics(runs: Runs) -> dict[str, CosineStatistics]:
         "weights": weights_of(runs.base.policy), "families": own.families, "shifts": own.shifts,
         "items": own.statistics_items, "skip": own.stream_items,
     }  # fmt: skip
-    if not (folder / "report.json").exists() and not restore_part(folder, archive, OF_STATISTICS, made_of):
+    if not has_ended(folder, made_of) and not restore_part(folder, archive, OF_STATISTICS, made_of):
         runs.say("statistics of E_ext")
         stream = runs.stream("dev", own.statistics_items, course="steady", skip=own.stream_items)
         evaluate_model(runs.base.policy, [StreamTask(stream)], limit=len(stream), composite=True, out=folder)
+        sign_part(folder, made_of)
         keep_part(folder, archive, OF_STATISTICS, made_of)
     return task_statistics(rows_of(folder))
 
 
-# --- the table
-
-
-def tabulated(
+def told(
     runs: Runs, done: Sequence[Part[TtrlVariant]], asked: Sequence[Part[TtrlVariant]], budget: int
-) -> list[dict[str, Any]]:
-    """One row a variant: held-out accuracy against no adaptation, prequential accuracy, acceptance, drift, risk."""
-    held_out: dict[str, list[dict[str, Floats]]] = {}
-    lived: dict[str, list[dict[str, Floats]]] = {}
+) -> dict[str, list[Told]]:
+    """What came of every stream that has ended, by variant, with the held-out answers of those that were asked."""
     statistics = external_statistics(runs) if asked else {}
-    for part in asked:
-        held_out.setdefault(part.variant.name, []).append(after(held(runs, part, budget), statistics))
+    found: dict[str, list[Told]] = {}
     for part in done:
-        lived.setdefault(part.variant.name, []).append(before_learning(runs.rows(part)))
-    none = runs.config.none
-    told = {row["variant"]: row for row in compared(held_out, none if none in held_out else None, "over_none")}
-    apart = {part.variant.name for part in done if part.variant.course is not None}  # their queries are other ones
-    alike = {name: found for name, found in lived.items() if name not in apart}
-    others = {name: found for name, found in lived.items() if name in apart}
-    answers = compared(alike, none if none in alike else None, "over_none") + compared(others, None, "over_none")
-    answered = {row["variant"]: row for row in answers}
-    table = []
-    for name in lived:
-        streams = [runs.rows(part) for part in done if part.variant.name == name]
-        table.append({
-            "variant": name, "seeds": len(streams), "queries": len(streams[0]), "budget": budget,
-            "spent": [sum(row["learnt"] for row in rows[: row_at(rows, budget)]) for rows in streams],
-            "held_out": told.get(name), "prequential": answered[name], **acceptance(streams),
-            "selective": selective(streams), "families": families(streams),
-            "calibration": calibration_of(runs, done, name),
-        })  # fmt: skip
-    return table
-
-
-def calibration_of(runs: Runs, done: Sequence[Part[TtrlVariant]], name: str) -> Any:
-    """What was fitted on dev-cal for the first seed, where anything was."""
-    part = next(part for part in done if part.variant.name == name)
-    path = runs.stream_of(part) / CALIBRATION
-    return json.loads(path.read_text()) if path.exists() else None
+        rows, path = runs.rows(part), runs.stream_of(part) / CALIBRATION
+        found.setdefault(part.variant.name, []).append(
+            Told(
+                part.seed, rows, row_at(rows, budget), held(runs, part, budget) if part in asked else None,
+                base=part.variant.base or runs.config.none, apart=part.variant.course is not None,
+                calibration=json.loads(path.read_text()) if path.exists() else None, statistics=statistics,
+            )
+        )  # fmt: skip
+    return found

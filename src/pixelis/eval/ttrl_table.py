@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pixelis.equations.embedding import CosineStatistics
-from pixelis.eval.comparing import Floats, rows_of
+from pixelis.eval.comparing import Found, Run, compared, paired, rows_of
 from pixelis.eval.process import process_scores
-from pixelis.metrics.bootstrap import bca_interval
+from pixelis.metrics.bootstrap import clustered_interval
 from pixelis.metrics.selective import aurc, error_at_coverage, error_at_margin
 from pixelis.train.adaptation import LEDGER, read_rows
 
@@ -21,11 +22,81 @@ COVERAGE = 0.889
 RESAMPLES = 2000
 
 
-def after(folder: Path, statistics: Mapping[str, CosineStatistics]) -> dict[str, Floats]:
-    """(n,) of each measure on the held-out items, in percent."""
+class Told(NamedTuple):
+    """One stream that has ended, and where the questions after it lie."""
+
+    seed: int
+    rows: Rows
+    spent: int
+    """The row at which the budget was spent."""
+    held: Path | None
+    """None where it was not asked yet."""
+    base: str
+    apart: bool
+    """Its queries are other ones than those of most streams."""
+    calibration: Any
+    statistics: Mapping[str, CosineStatistics]
+
+    @property
+    def learnt(self) -> int:
+        """Queries that it had learnt from when it was asked."""
+        return sum(row["learnt"] for row in self.rows[: self.spent])
+
+
+def tabulated(found: Mapping[str, Sequence[Told]], none: str) -> list[dict[str, Any]]:
+    """One row a variant: held-out accuracy against its base, prequential accuracy, acceptance, drift, risk."""
+    bases = {name: streams[0].base for name, streams in found.items()}
+    held_out = {row["variant"]: row for row in compared(answers_after(found), bases, "over_none")}
+    answered = {row["variant"]: row for row in compared(answers_before(found), same_stream(found, bases), "over_none")}
+    table = []
+    for name, streams in found.items():
+        rows = [stream.rows for stream in streams]
+        spent = [stream.learnt for stream in streams]
+        table.append({
+            "variant": name, "seeds": len(streams), "queries": len(rows[0]), "spent": spent,
+            "held_out": held_out.get(name), "prequential": answered[name], **acceptance(rows),
+            "per_point": per_point(held_out.get(name), spent) if name != none else None,
+            "selective": selective(rows), "families": families(rows), "calibration": streams[0].calibration,
+        })  # fmt: skip
+    return table
+
+
+def same_stream(found: Mapping[str, Sequence[Told]], bases: Mapping[str, str]) -> dict[str, str]:
+    """Bases that answered the same queries: of others, only those before learning can be compared that are alike."""
+    items = {name: [row["item"] for row in streams[0].rows] for name, streams in found.items()}
+    return {name: base for name, base in bases.items() if items.get(base) == items[name]}
+
+
+def paired_rows(found: Mapping[str, Sequence[Told]], ours: str) -> dict[str, list[dict[str, Any]]]:
+    """Ours against every other variant, on the held-out questions and on the queries that both answered."""
+    streams = answers_before(found)
+    alike = {
+        name: runs for name, runs in streams.items() if ours in streams and runs[0].items == streams[ours][0].items
+    }
+    return {"held_out": paired(answers_after(found), ours), "prequential": paired(alike, ours)}
+
+
+def per_point(held_out: Mapping[str, Any] | None, spent: Sequence[int]) -> float | None:
+    """Queries learnt from for each point of greedy accuracy that was won; None where none was."""
+    over = (held_out or {}).get("greedy", {}).get("over_none")
+    return float(np.mean(spent) / over["difference"]) if over and over["difference"] > 0 else None
+
+
+def answers_after(found: Mapping[str, Sequence[Told]]) -> Found:
+    """(n,) of each measure on the held-out items, in percent, of those that were asked."""
+    out: dict[str, list[Run]] = {}
+    for name, streams in found.items():
+        for stream in streams:
+            if stream.held is not None:
+                out.setdefault(name, []).append(after(stream.seed, stream.held, stream.statistics))
+    return out
+
+
+def after(seed: int, folder: Path, statistics: Mapping[str, CosineStatistics]) -> Run:
+    """What a policy answered to the held-out questions, and to those without a shift where they were asked."""
     greedy, voted = rows_of(folder / "greedy"), read_rows(folder / "voted" / LEDGER)
     process = process_scores(greedy, statistics)
-    return {
+    measures = {
         "greedy": 100.0 * np.array([row.score for row in greedy]),
         "sampled": 100.0 * np.array([row["sampled"] for row in voted]),
         "voted": 100.0 * np.array([row["score"] for row in voted]),
@@ -34,16 +105,24 @@ def after(folder: Path, statistics: Mapping[str, CosineStatistics]) -> dict[str,
         "calls": np.array([float(row.steps) for row in greedy]),
         "variety": np.array([row["variety"] for row in voted]),
     }
+    if (folder / "old" / "items.jsonl").exists():
+        measures["old"] = 100.0 * np.array([row.score for row in rows_of(folder / "old")])
+    return Run(seed, tuple(row.item for row in greedy), measures)
 
 
-def before_learning(rows: Rows) -> dict[str, Floats]:
+def answers_before(found: Mapping[str, Sequence[Told]]) -> Found:
     """(n,) of each measure on the stream, every query answered before it was learnt from; and its later half alone."""
+    return {name: [before_learning(stream.seed, stream.rows) for stream in streams] for name, streams in found.items()}
+
+
+def before_learning(seed: int, rows: Rows) -> Run:
     whole = {
         "greedy": np.array([row["greedy"] for row in rows]), "sampled": np.array([row["sampled"] for row in rows]),
         "voted": np.array([row["score"] for row in rows]), "majority": np.array([row["majority"] for row in rows]),
     }  # fmt: skip
     later = {f"{key}_later": values[len(values) // 2 :] for key, values in whole.items()}
-    return {key: 100.0 * np.asarray(values, dtype=np.float64) for key, values in {**whole, **later}.items()}
+    measures = {key: 100.0 * np.asarray(values, dtype=np.float64) for key, values in {**whole, **later}.items()}
+    return Run(seed, tuple(row["item"] for row in rows), measures)
 
 
 def acceptance(streams: Sequence[Rows]) -> dict[str, Any]:
@@ -67,22 +146,38 @@ def acceptance(streams: Sequence[Rows]) -> dict[str, Any]:
 
 
 def selective(streams: Sequence[Rows]) -> dict[str, Any]:
-    """Risk and coverage by the margin of the vote, and of a hard majority by its share, on the same rollouts."""
+    """Risk and coverage by the margin of the vote, and of a hard majority by its share, on the same rollouts.
+
+    Seeds answer the same items: intervals draw whole items, and the difference of the two areas has its own.
+    """
     rows = [row for stream in streams for row in stream]
-    wrong = np.array([1.0 - row["score"] for row in rows])
-    margin = np.array([row["vote"]["margin"] for row in rows])
-    hard = np.array([1.0 - row["majority"] for row in rows])
-    share = np.array([majority_share(row) for row in rows])
-    found = {}
-    for name, sure, loss in (("vote", margin, wrong), ("majority", share, hard)):
-        area = bca_interval(
-            np.column_stack([sure, loss]), lambda pairs: aurc(pairs[:, 0], pairs[:, 1]), rng=np.random.default_rng(0),
-            resamples=RESAMPLES,
-        )  # fmt: skip
-        at = error_at_coverage(sure, loss, coverage=COVERAGE)
-        found[name] = {"aurc": {"mean": area.point, "low": area.low, "high": area.high}, "error": 100.0 * at.error}
+    items = np.array([k for stream in streams for k in range(len(stream))])
+    margin, share = (
+        np.array([own(row) for row in rows]) for own in (lambda row: row["vote"]["margin"], majority_share)
+    )
+    wrong, hard = (np.array([1.0 - row[key] for row in rows]) for key in ("score", "majority"))
+    columns = np.column_stack([margin, wrong, share, hard])
+
+    def area(statistic: Callable[[NDArray[np.float64]], float]) -> dict[str, float]:
+        own = clustered_interval(columns, items, statistic, rng=np.random.default_rng(0), resamples=RESAMPLES)
+        return {"mean": own.point, "low": own.low, "high": own.high}
+
+    def of_vote(found: NDArray[np.float64]) -> float:
+        return aurc(found[:, 0], found[:, 1])
+
+    def of_majority(found: NDArray[np.float64]) -> float:
+        return aurc(found[:, 2], found[:, 3])
+
+    def error(sure: NDArray[np.float64], loss: NDArray[np.float64]) -> float:
+        return 100.0 * error_at_coverage(sure, loss, coverage=COVERAGE).error
+
     given = error_at_margin(np.array([float(row["answered"]) for row in rows]), wrong, delta=0.5)
-    return {**found, "coverage": 100.0 * given.coverage, "error_given": 100.0 * given.error}
+    return {
+        "vote": {"aurc": area(of_vote), "error": error(margin, wrong)},
+        "majority": {"aurc": area(of_majority), "error": error(share, hard)},
+        "aurc_difference": area(lambda found: of_vote(found) - of_majority(found)),
+        "coverage": 100.0 * given.coverage, "error_given": 100.0 * given.error,
+    }  # fmt: skip
 
 
 def majority_share(row: Mapping[str, Any]) -> float:

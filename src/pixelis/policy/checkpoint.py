@@ -5,6 +5,7 @@ Later verbs need its path and nothing else. Weights are safetensors; nothing is 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -116,6 +117,16 @@ def find_checkpoint(name: str) -> str:
         also = f", or one of {', '.join(known)}" if known else ""
         raise ConfigError(f"no model {name!r}: want a folder, a hub id such as Qwen/Qwen3-VL-8B-Instruct{also}")
     return name
+
+
+def weights_of(policy: str) -> str:
+    """SHA-256 of a checkpoint's weights; of its name where they lie on the hub."""
+    folder = Path(find_checkpoint(policy))
+    digest = hashlib.sha256()
+    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest() if files else f"hub:{policy}"
 
 
 def require_hub(name: str) -> None:

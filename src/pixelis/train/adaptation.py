@@ -42,7 +42,7 @@ class Adaptation:
         self.folder, self.config, self.learner = folder, config, learner
         for name in (UPDATES, STATES):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        self.rows = read_rows(folder / LEDGER)
+        self.rows = mended_rows(folder / LEDGER)
         self.good: int | None = None
         """A row that must stay within reach, whatever `keep_bytes` says: the last at which canary questions stood."""
         self._end_revert()
@@ -210,11 +210,13 @@ class Adaptation:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a ledger; a last line that was cut off, and a last batch that is not whole, are taken away."""
+    """The whole rows of a ledger. A last line that is cut off, or a last batch that is not whole, is passed over.
+
+    It may be about to be written: whoever only reads leaves the file alone.
+    """
     if not path.exists():
         return []
-    whole, _, rest = path.read_bytes().rpartition(b"\n")
-    lines, rows = whole.splitlines(), list[dict[str, Any]]()
+    lines, rows = path.read_bytes().rpartition(b"\n")[0].splitlines(), list[dict[str, Any]]()
     for number, line in enumerate(lines, start=1):
         try:
             rows.append(json.loads(line))
@@ -222,7 +224,15 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
             raise TraceError(f"{path}:{number} is no row of a ledger ({error})") from error
     if rows and (until := rows[-1].get("until", 0)) > rows[-1].get("query", until):
         rows = [row for row in rows if row.get("until") != until]
-    if rest or len(rows) < len(lines):
+    return rows
+
+
+def mended_rows(path: Path) -> list[dict[str, Any]]:
+    """The same for whoever goes on writing, and holds the run's lock: what is not whole is taken off the file."""
+    rows = read_rows(path)
+    content = path.read_bytes() if path.exists() else b""
+    lines = content.rpartition(b"\n")[0].splitlines()
+    if len(rows) < len(lines) or (content and not content.endswith(b"\n")):
         with replacing(path) as file:
             file.writelines(line + b"\n" for line in lines[: len(rows)])
     return rows

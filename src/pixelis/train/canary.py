@@ -16,7 +16,7 @@ import numpy as np
 from pixelis.errors import ConfigError
 from pixelis.metrics.statistics import paired_permutation_test
 from pixelis.trace.artifacts import replacing
-from pixelis.train.adaptation import append, read_rows
+from pixelis.train.adaptation import append, mended_rows
 from pixelis.train.ttrl_config import CanarySettings
 
 FILE = "canary.jsonl"
@@ -27,7 +27,7 @@ class Canary:
 
     def __init__(self, folder: Path, settings: CanarySettings) -> None:
         self.settings, self.path = settings, folder / FILE
-        self.times = read_rows(self.path)
+        self.times = mended_rows(self.path)
 
     @property
     def fell(self) -> dict[str, Any] | None:

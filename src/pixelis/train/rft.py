@@ -11,8 +11,8 @@ How it departs from the paper:
   log-probabilities against sampled ones in every update.
 
 A batch that cannot be learnt from (KL out of bounds, a loss that is no number) is skipped and recorded; the controller
-hears of it. All that is drawn depends on the seed and the number of the update, so that a killed run goes on to the
-same curve.
+hears of it, and after a KL out of bounds the next batch is learnt from for its KL alone, which leads back. All that is
+drawn depends on the seed and the number of the update, so that a killed run goes on to the same curve.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from pixelis.data.acceptance import BROKEN
 from pixelis.data.store import Corpus
 from pixelis.equations.ema import ema
 from pixelis.equations.embedding import ACTIONS
@@ -43,7 +44,7 @@ from pixelis.equations.process import racpr, rapr
 from pixelis.equations.reward import variance_shares
 from pixelis.errors import ConfigError, TraceError
 from pixelis.media import MediaSet
-from pixelis.policy.checkpoint import Loaded, load_checkpoint
+from pixelis.policy.checkpoint import Loaded, load_checkpoint, weights_of
 from pixelis.policy.model import Policy
 from pixelis.rollout.batch import rollout
 from pixelis.rollout.episode import Query
@@ -100,7 +101,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
     tools = ToolboxConfig(seg="classical", isolate=False, workers=config.workers, cache_path=config.cache_path)
     with crew(config.device) as us, run_folder(config, out, us), Toolbox(tools) as toolbox:
         loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
-        known, pool = known_of(loaded, config.policy), pool_of(config, corpus)
+        known, pool = known_of(loaded, config.policy), pool_of(config, corpus, us)
         policy, anchor = begin(config, loaded)
         optimizer = torch.optim.AdamW(
             trained(policy).values(),
@@ -111,7 +112,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
             fused=True,
         )
         dynamics = torch.optim.AdamW(known.heads.h_psi.parameters(), lr=config.lr_dynamics, weight_decay=0.01)
-        sources = sources_of(corpus, policy.tokens)
+        sources = sources_of(corpus, policy.tokens)._replace(policy=weights_of(config.policy))
         found = load_rft(out, sources, policy, optimizer, known, dynamics, us)
         state = found or RftState(pid=Pid(beta=config.kl.beta))
         log, saved, began = Log(out, state.step, us), time.monotonic(), time.monotonic() - state.seconds
@@ -130,8 +131,10 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
                 ]
             chains = chains_of(known, parts, experience, media, own, config.reward, us)
             worth = worth_of(chains, known, config.reward, samples=config.samples, seed=seed)
-            advantages = advantages_of(worth.rewards.total, config)
-            done = improve(config, policy, anchor or policy, optimizer, parts, advantages[own], state.pid.beta, us)
+            advantages = advantages_of(worth.rewards.total, config) * (0.0 if state.far else 1.0)
+            done = improve(
+                config, policy, anchor or policy, optimizer, parts, advantages[own], state.pid.beta, us, far=state.far
+            )
             surprise = learn_dynamics(known, chains.steps, dynamics, batch=config.dynamics_batch, seed=seed)
             values = measured(config, state, chains, worth, advantages, done, experience, us)
             values |= {
@@ -162,8 +165,10 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
 # --- where it begins
 
 
-def pool_of(config: RftConfig, corpus: Corpus) -> list[tuple[int, str]]:
+def pool_of(config: RftConfig, corpus: Corpus, us: Crew) -> list[tuple[int, str]]:
     """The training questions: their numbers in the corpus, and their ids."""
+    if config.queries < us.world:
+        raise ConfigError(f"{config.queries} queries an update for {us.world} processes: want at least one for each")
     rows = enumerate(corpus.rows())
     pool = [(k, r.id) for k, r in rows if r.split == "train" and (not config.families or r.family in config.families)]
     if len(pool) < config.queries:
@@ -195,7 +200,7 @@ def frozen(anchor: Policy | None, policy: Policy) -> Iterator[Policy]:
 
 
 def draw(config: RftConfig, state: RftState, pool: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """The questions of the next update, every one once in a pass."""
+    """The questions of the next update. In a pass every one comes once, but for a few that fill no whole update."""
     if len(state.left) < config.queries:
         rng = np.random.default_rng([config.seed, state.passes])
         state.left, state.passes = rng.permutation(len(pool)).tolist(), state.passes + 1
@@ -223,7 +228,7 @@ def live(
     with computing(policy.device, computed_in(config)):  # as the update will read them
         groups = rollout(
             policy, toolbox, queries, n=config.samples, seed=seed, limits=config.limits,
-            temperature=config.temperature, name=config.name,
+            name=config.name,
         )  # fmt: skip
     experience = [
         lived(rolled, record.item, own, policy.tokens)
@@ -268,8 +273,11 @@ def improve(
     advantages: NDArray[np.float64],
     beta: float,
     us: Crew,
+    *,
+    far: bool = False,
 ) -> Improved:
-    """One GRPO step on the rollouts of all processes."""
+    """One GRPO step on the rollouts of all processes. One that starts from `far` away may lie beyond the KL that is
+    borne: it has no advantages, and leads back."""
     policy.train()
     optimizer.zero_grad(set_to_none=True)
     kept = np.isfinite(advantages)
@@ -306,7 +314,8 @@ def improve(
     us.add_gradients(policy)
     norm = float(torch.nn.utils.clip_grad_norm_(trained(policy).values(), config.grad_norm))
     mean_kl = kl_sum / max(count, 1.0)
-    skipped = not (count and math.isfinite(norm) and math.isfinite(mean_kl) and mean_kl <= config.kl.most)
+    borne = math.isfinite(mean_kl) and (far or mean_kl <= config.kl.most)
+    skipped = not (count and math.isfinite(norm) and borne)
     if not skipped:
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
@@ -320,10 +329,15 @@ def rows_of(flat: Tensor, counts: Sequence[int]) -> Tensor:
 
 
 def react(config: RftConfig, state: RftState, values: dict[str, float], done: Improved, usual: float) -> None:
-    """The controller hears of the KL; a collapse stops the run. `usual` is the entropy of π_SFT's tokens."""
+    """The controller hears of the KL; a collapse stops the run. `usual` is the entropy of π_SFT's tokens.
+
+    A KL that is no number counts as the most that is borne: β rises.
+    """
+    state.far = done.kl > config.kl.most
     if config.kl.control:
         gains = PAPER if config.kl.gains == "paper" else DEFAULT
-        state.pid = pid_step(state.pid, done.kl, target=config.kl.target, gains=gains, one_sided=config.kl.one_sided)
+        heard = done.kl if math.isfinite(done.kl) else config.kl.most
+        state.pid = pid_step(state.pid, heard, target=config.kl.target, gains=gains, one_sided=config.kl.one_sided)
     elif math.isfinite(done.kl):
         state.pid = replace(state.pid, kl=ema(state.pid.kl, done.kl, rho=SMOOTH))
     state.skipped += done.skipped
@@ -351,22 +365,29 @@ def measured(
     """What an update is reported with."""
     valid = chains.steps.valid.cpu().numpy()
     composed = racpr(valid, worth.cosines, chains.lengths, mean=chains.mean, std=chains.std)
-    rewards, shares = worth.rewards, variance_shares(worth.rewards)
+    rewards, shares = worth.rewards, variance_shares(worth.rewards, samples=config.samples)
     used = Counter(chains.steps.tool.tolist())
     ended = us.add(torch.tensor([float(one.rolled.ended == "answered") for one in experience]).sum()).item()
+    unverified = sum(check.metric.startswith(BROKEN) for one in experience for check in one.judged.steps)
     values = {
         "reward": float(rewards.total.mean()), "accuracy": 100.0 * float(chains.scores.mean()),
         "answered": 100.0 * ended / max(len(chains.scores), 1), "final": float(rewards.final.mean()),
-        "curiosity_raw": float(np.nanmean(worth.curiosity)), "coherence_raw": float(np.nanmean(worth.coherence)),
+        "curiosity_raw": known_mean(worth.curiosity), "coherence_raw": known_mean(worth.coherence),
         "penalty": float(chains.penalties.mean()), "kl": done.kl, "beta": state.pid.beta, "entropy": done.entropy,
         "calls": float(chains.lengths.mean()), "decisive": float(chains.decisive.mean()),
         "rapr": 100.0 * float(rapr(valid, chains.lengths).mean()), "racpr": 100.0 * float(composed.values.mean()),
         "qualified": 100.0 * float(composed.qualified.mean()), "gradient": done.norm, "clipped": done.clipped,
-        "gap": done.gap, "skipped": float(done.skipped),
+        "gap": done.gap, "skipped": float(done.skipped), "unverified": us.add(torch.tensor(float(unverified))).item(),
         "flat_groups": float(np.mean(np.nanmax(np.abs(advantages.reshape(-1, config.samples)), axis=1) == 0.0)),
     }  # fmt: skip
     values |= {f"share_{name}": share for name, share in shares.items()}
     return values | {f"mix_{name}": used[k] / max(len(valid), 1) for k, name in enumerate(ACTIONS)}
+
+
+def known_mean(values: NDArray[np.float64]) -> float:
+    """Over those that are numbers; NaN where none is."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def wanted(config: RftConfig, term: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pixelis.config import Config
 from pixelis.equations.grpo import Spread
@@ -31,7 +31,7 @@ class RewardSettings(Config):
     prior: Prior = "adjacency"
     """What R_coh is: adjacent cosines of E_t, or a rival of supp:structure_priors."""
     sums: bool = False
-    """Intrinsic terms as sums over a chain instead of means."""
+    """Curiosity and adjacent cosines as sums over a chain instead of means; the rivals are means always."""
     mc_samples: int = Field(default=4, ge=1)
     """Dropout passes S of the gate; 1 turns it off."""
     gate: float = Field(default=5.0, ge=0.0)
@@ -54,7 +54,7 @@ class KlSettings(Config):
     gains: Literal["default", "paper"] = "default"
     one_sided: bool = False
     most: float = Field(default=2.0, gt=0.0)
-    """A batch whose KL is over this, or not a number, is not learnt from."""
+    """A batch whose KL is over this, or not a number, is not learnt from; the one after it only leads back."""
 
 
 class RftConfig(Config):
@@ -75,7 +75,6 @@ class RftConfig(Config):
     """Rollouts of a question."""
     group: int = Field(default=8, ge=1)
     """K: so many of them are kept, the best ones."""
-    temperature: float = Field(default=1.0, gt=0.0)
     limits: Limits = Limits()
     families: tuple[str, ...] = ()
     """Only questions of these; of all where none is named."""
@@ -96,6 +95,7 @@ class RftConfig(Config):
     """Of h_ψ (supp:et_dynamics)."""
     dynamics_batch: int = Field(default=128, ge=1)
     lora: LoraSettings | None = None
+    """Without dropout: what is learnt from is what was sampled."""
     batch_tokens: int = Field(default=16384, ge=1)
     """Tokens that are read at once."""
     ledger_tolerance: float = Field(default=1e-4, gt=0.0)
@@ -122,3 +122,10 @@ class RftConfig(Config):
     device_facts: DeviceSettings = DeviceSettings()
     architecture: dict[str, Any] | None = None
     """Text and vision configuration for `--dry-run`, where the model itself cannot be reached."""
+
+    @field_validator("lora")
+    @classmethod
+    def _as_sampled(cls, lora: LoraSettings | None) -> LoraSettings | None:
+        if lora is not None and lora.dropout:
+            raise ValueError(f"dropout {lora.dropout:g}: the update would not read what the rollout read; want 0")
+        return lora

@@ -31,6 +31,8 @@ class RftState:
     shares: dict[str, float] = field(default_factory=dict)
     """Smoothed shares of the terms in the reward's variance."""
     skipped: int = 0
+    far: bool = False
+    """The last batch lay beyond the KL that is borne: the next one only leads back."""
     stopped: str = ""
     """Why the run stopped before its end."""
     seconds: float = 0.0

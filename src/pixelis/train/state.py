@@ -66,6 +66,8 @@ class Sources(NamedTuple):
 
     corpus: str
     tokenizer: str
+    policy: str = ""
+    """The weights that it is held against all the time, where there are such: π_SFT."""
 
 
 def save_state(
@@ -183,8 +185,8 @@ def reading(out: Path, sources: Sources) -> Iterator[tuple[Tensors, dict[str, An
 
 
 def require_sources(out: Path, before: dict[str, str] | None, now: Sources) -> None:
-    """ConfigError where a run would go on with another corpus or tokenizer. Older states do not say."""
-    other = [name for name, value in now._asdict().items() if before is not None and before.get(name) != value]
+    """ConfigError where a run would go on with another corpus, tokenizer or π_SFT. Older states do not say."""
+    other = [name for name, value in now._asdict().items() if before is not None and before.get(name, "") != value]
     if other:
         listed = " and another ".join(other)
         raise ConfigError(f"{out} holds a run with another {listed}: put it back, or give another folder")

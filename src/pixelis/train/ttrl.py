@@ -283,7 +283,7 @@ def settle(
             "leak": one.leak,
             "memory": recollection.memory.watermark, "remembered": entered,
             "labels": labelled([(">".join(b.tools), b.answer) for b in one.decision.ballots])
-            if config.vote.reliability else {},
+            if config.vote.reliability and not one.leak else {},
             "vote": record_of(one.decision),
         })  # fmt: skip
     return rows

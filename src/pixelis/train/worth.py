@@ -191,7 +191,9 @@ def worth_of(chains: Chains, known: Known, settings: RewardSettings, *, samples:
     for k, end in enumerate(ends):
         own = slice(end - chains.lengths[k], end)
         curious[k] = chain_curiosity(paid[own], total=settings.sums)
-        if settings.prior == "adjacency":
+        if chains.lengths[k] < 2:  # no neighbours: neither a reward nor a price, whichever the prior
+            coherent[k] = np.nan
+        elif settings.prior == "adjacency":
             statistics = CosineStatistics(float(chains.mean[k]), float(chains.std[k]), 0)
             coherent[k] = coherence(E[own], statistics, total=settings.sums)
         elif settings.prior == "cpc":
@@ -241,7 +243,7 @@ def learn_dynamics(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         heads.h_psi.train()
-        for own in np.array_split(order, max(1, len(order) // batch)):
+        for own in np.array_split(order, -(-len(order) // batch)):
             at = torch.from_numpy(own).to(given.device)
             v_hat, r_hat = heads.h_psi(given[at])
             loss = dynamics_loss(v_hat, reached[at], r_hat, steps.valid[at])
