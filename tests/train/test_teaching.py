@@ -51,6 +51,16 @@ def test_the_baseline_follows_returns_by_a_tenth():
     assert Standing(CONFIG, [{"labels": {}, "baseline": 1.1}]).baseline == Baseline(1.1)
 
 
+def test_its_own_baseline_tells_rollouts_of_every_query_apart_and_moves_nothing():
+    # the second has 2, 2, 2, 0 less 1.5; over the first's 1, 1, −1, −1 the rms is √((4 + 1.5² + 3 × 0.25) / 8)
+    config = TtrlConfig(baseline="own")
+    queries = [heard([1, 1, 0, 0], value=1.0), heard([1, 1, 1, 0], value=1.0)]
+    found, state = taught(queries, config=config, state=Standing(config, []))
+    rms = ((4 + 1.5**2 + 3 * 0.25) / 8) ** 0.5
+    assert found.lesson.advantages * rms == pytest.approx([1, 1, -1, -1, 0.5, 0.5, 0.5, -1.5])
+    assert state.baseline.value is None
+
+
 def test_a_unanimous_first_query_teaches_nothing_but_its_baseline():
     found, state = taught([heard([1, 1], value=0.5)])
     assert found.lesson.advantages.tolist() == [0.0, 0.0]

@@ -66,8 +66,8 @@ def calibrate(config: TtrlConfig, policy: Policy, toolbox: Toolbox, questions: Q
         return read_calibration(path)
     if not config.calibration.items:
         return Calibration()
-    seed, temperature = config.seed * 1_000_003, config.temperature
-    asked = list(ask_each(config, policy, toolbox, questions, n=config.samples, seed=seed, temperature=temperature))
+    seed = config.seed * 1_000_003
+    asked = list(ask_each(config, policy, toolbox, questions, n=config.samples, seed=seed, temperature=1.0))
     told = [
         (k, sureness(rolled.trace), right(own, rolled.answer))
         for k, (own, group) in enumerate(asked)

@@ -97,6 +97,8 @@ def over_baseline(config: TtrlConfig, state: Standing, one: Heard, value: float)
     returns = rollout_return(
         agrees, decision.similarity, one.penalties, kappa=config.kappa, lambda_pen=config.lambda_pen
     )
+    if config.baseline == "own":
+        return advantage(returns, baseline=float(returns.mean()), value=1.0)
     moved = baseline_step(state.baseline, returns=returns, value=value, kind=config.baseline, rho=config.rho_baseline)
     before = moved if state.baseline.value is None else state.baseline
     state.baseline = moved

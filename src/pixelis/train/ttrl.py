@@ -181,7 +181,7 @@ def hear(around: Around, learner: Learner, batch: Sequence[Rendered], state: Sta
     """Roll the queries of a batch out together, and put each to the vote in its turn."""
     config, toolbox, policy = around.config, around.toolbox, learner.policy
     seed = seed_of(config, first)
-    groups = ask(config, policy, toolbox, batch, n=config.samples, seed=seed, temperature=config.temperature)
+    groups = ask(config, policy, toolbox, batch, n=config.samples, seed=seed, temperature=1.0)
     greedy: list[str | None] = [None] * len(batch)
     if config.greedy:
         greedy = [one.answer for (one,) in ask(config, policy, toolbox, batch, n=1, seed=seed, temperature=0.0)]

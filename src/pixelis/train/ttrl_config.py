@@ -72,7 +72,9 @@ class TtrlConfig(Config):
     """κ: weight of the exemplar's behaviour in a return. Ours."""
     lambda_pen: float = Field(default=1.0, ge=0.0)
     """λ_pen. Ours."""
-    baseline: Literal["return", "literal"] = "return"
+    baseline: Literal["return", "literal", "own"] = "return"
+    """What is taken off a return: the smoothed mean of queries before, the paper's v̄, or the mean of the query's own
+    rollouts, so that the better of them are always told from the worse."""
     rho: float = Field(default=0.99, ge=0.0, lt=1.0)
     """Of π_EMA."""
     rho_baseline: float = Field(default=0.9, ge=0.0, lt=1.0)
@@ -107,7 +109,6 @@ class TtrlConfig(Config):
     """How far sampled and recomputed log-probabilities may lie apart. Rounding came to 4e-5 in 24 queries of nano;
     a policy other than the one that sampled lies whole nats away."""
     lora: LoraSettings | None = None
-    temperature: float = Field(default=1.0, gt=0.0)
     limits: Limits = Limits()
     canary: CanarySettings = CanarySettings()
     calibration: CalibrationSettings = CalibrationSettings()
