@@ -54,7 +54,7 @@ def export(
     rows = [row for row in map(json.loads, (out / METRICS).read_text().splitlines()) if "reward" in row]
     last = rows[-LAST:]
     scores = {
-        name: float(np.mean([row[name] for row in last if row.get(name) is not None]))
+        name: float(np.mean([row[name] for row in last if row.get(name) is not None] or [np.nan]))
         for name in ("accuracy", "calls", "decisive", "kl", "rapr", "racpr", "entropy")
     }
     facts = provenance(
