@@ -412,13 +412,13 @@ def test_sigkill_twenty_times_and_nothing_acknowledged_is_lost(tmp_path):
 def test_a_last_batch_that_is_not_whole_is_taken_away(tmp_path):
     rows = [{"query": k, "until": until} for k, until in ((1, 2), (2, 2), (3, 5), (4, 5))]
     (tmp_path / LEDGER).write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"query": 5, "unt')
-    assert read_rows(tmp_path / LEDGER) == rows[:2]
+    assert mended_rows(tmp_path / LEDGER) == rows[:2]
     assert (tmp_path / LEDGER).read_text() == "".join(json.dumps(row) + "\n" for row in rows[:2])
 
 
 def test_a_ledger_whose_last_line_was_cut_off_is_read_without_it(tmp_path):
     (tmp_path / LEDGER).write_text(json.dumps({"query": 1}) + "\n" + '{"query": 2, "ans')
-    assert read_rows(tmp_path / LEDGER) == [{"query": 1}]
+    assert mended_rows(tmp_path / LEDGER) == [{"query": 1}]
     assert (tmp_path / LEDGER).read_text() == json.dumps({"query": 1}) + "\n"
 
 
