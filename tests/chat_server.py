@@ -63,7 +63,7 @@ def flood(body, turn):
     """Twenty calls in the first reply, one of them with arguments of 300,000 letters."""
     if turn:
         return native(turn, [CALLS[min(turn, 2)]])
-    reply = native(0, [("OCR", {"box": [0.0, 0.0, 1.0, 1.0]})] * 20)
+    reply = native(0, [("OCR", {"box": [0.0, 0.0, 1.0 - k / 100, 1.0]}) for k in range(20)])
     reply["tool_calls"][0]["function"]["arguments"] = json.dumps({"box": "x" * 300_000})
     return reply
 

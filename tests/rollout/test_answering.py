@@ -90,6 +90,17 @@ def test_an_answer_about_a_picture_that_nobody_looked_at_is_half_as_sure():
     assert sureness(seal_trace(media=(), steps=[], answer="4", answer_confidence=0.8, **asked)) == pytest.approx(0.8)
 
 
+def test_an_answer_that_rests_on_an_unsure_look_alone_is_no_surer_than_that():
+    """A region of 0.39 is under SEG's threshold and not decisive, but it is all that there is."""
+    look = ToolResult(tool="SEG", status="ok", text="person", confidence=0.39)
+    step = Draft(call=ToolCall(tool="SEG", args={"target": "person"}), result=look)
+    trace = seal_trace(
+        query="How many?", media=(), origin="policy:test", created_at=NOW, steps=[step], answer="1",
+        answer_confidence=1.0, pixelis="0",
+    )  # fmt: skip
+    assert sureness(trace) == pytest.approx(0.39)
+
+
 def test_a_long_guess_is_cut():
     found = settled([sample("of Add: " * 60, 0.01)], 1.0)
     assert len(found.reason) < 160
@@ -124,7 +135,7 @@ def test_an_unsure_answer_is_not_given():
         ("I cannot tell", "answered", "says that it cannot be told; OCR found no text"),
         (None, "steps", "no answer within 1 calls; OCR found no text"),
         (None, "no_call", "neither a call nor an answer"),
-        (None, "stuck", "one invalid call after another; OCR found no text"),
+        (None, "stuck", "one invalid or repeated call after another; OCR found no text"),
     ],
 )
 def test_without_an_answer_there_is_a_reason(answer: str | None, ended: Ended, words: str):

@@ -3,8 +3,9 @@
 import pytest
 
 from pixelis.policy.tokens import Tokens
-from pixelis.rollout.episode import read_turn
-from pixelis.tools.results import ToolCall
+from pixelis.rollout.episode import read_turn, wasted_in_a_row
+from pixelis.tools.results import ToolCall, ToolResult
+from pixelis.trace.schema import Draft
 
 
 class Lettered(Tokens):
@@ -75,3 +76,16 @@ def test_letters_that_look_like_tags_are_letters_where_tags_are_tokens(tokens):
         said = read_turn([*tokens.encode(text), tokens.end], tokens)
         assert (said.call, said.answer) == (None, None)
         assert said.thought == text
+
+
+def test_calls_that_are_invalid_or_made_again_are_wasted():
+    def draft(target, status="ok"):
+        return Draft(
+            call=ToolCall(tool="SEG", args={"target": target}), result=ToolResult(tool="SEG", status=status, error="x")
+        )
+
+    assert wasted_in_a_row([]) == 0
+    assert wasted_in_a_row([draft("a", "invalid")]) == 1
+    assert wasted_in_a_row([draft("a", "failed"), draft("a", "failed"), draft("a", "failed")]) == 2  # the first was new
+    assert wasted_in_a_row([draft("a"), draft("a"), draft("b", "invalid"), draft("b", "invalid")]) == 3
+    assert wasted_in_a_row([draft("a", "invalid"), draft("b")]) == 0

@@ -109,17 +109,19 @@ def settled(group: Sequence[Rollout], seconds: float) -> Answer:
 def sureness(trace: Trace) -> float:
     """p_raw: how likely the answer's tokens were, times how sure the tools were that it rests on.
 
+    Those are the decisive steps; where there is none, every step that found something.
     A policy copies what it reads with a probability near 1: the tokens alone would say nothing about a misread. For a
     server that gives no log-probabilities, what the model states stands in their place, or else `UNSTATED`.
     """
     if trace.answer is None:
         return 0.0
     decided = decisive_steps(trace)
-    tools = [
-        step.result.confidence
+    told = [
+        (decision.decisive, step.result.confidence)
         for step, decision in zip(trace.steps, decided, strict=True)
-        if decision.decisive and step.result.confidence is not None
+        if step.result.ok and step.result.confidence is not None
     ]
+    tools = [sure for decisive, sure in told if decisive] or [sure for _, sure in told]
     stated = UNSTATED if trace.answer_confidence is None else trace.answer_confidence
     return raw_confidence(stated, tools) * (1.0 if backed(trace) else UNSEEN)
 
@@ -157,7 +159,7 @@ def why_not(group: Sequence[Rollout], best: int, answered: bool, confidence: flo
         last = f"; {failed[-1].error or f'{failed[-1].tool}: {failed[-1].text}'}" if failed else ""
         return {
             "answered": f"the policy says that it cannot be told{last}",
-            "stuck": f"one invalid call after another{last}",
+            "stuck": f"one invalid or repeated call after another{last}",
             "steps": f"no answer within {len(rolled.trace.steps)} calls{last}",
             "tokens": "no answer within the limit of tokens",
             "seconds": "no answer within the limit of time",

@@ -35,7 +35,7 @@ from pixelis.policy.chat_words import (
 )
 from pixelis.policy.ledger import Ledger
 from pixelis.policy.script import Kind
-from pixelis.rollout.episode import Ended, refused_in_a_row
+from pixelis.rollout.episode import Ended, wasted_in_a_row
 from pixelis.tools.results import ToolCall
 from pixelis.trace.grammar import ParsedCall
 from pixelis.trace.reopening import record_media
@@ -194,7 +194,7 @@ class Conversation:
                 given, sure = outcome.call.args.get("answer"), outcome.call.args.get("confidence")
                 words = given if isinstance(given, str) else json.dumps(given)
                 return self.answered(words, said.thought if number == 0 else "", sure, sampled)
-            if refused_in_a_row(self.drafts) >= self.bounds.refusals:
+            if wasted_in_a_row(self.drafts) >= self.bounds.refusals:
                 self.ended = "stuck"
                 return True
             if len(self.drafts) >= self.bounds.steps:

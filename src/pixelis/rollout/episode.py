@@ -30,7 +30,7 @@ from pixelis.trace.running import RunsCalls
 from pixelis.trace.schema import Draft, Trace, canonical_json, require_shallow, seal_trace
 
 Ended = Literal["answered", "steps", "tokens", "seconds", "no_call", "stuck", "refused"]
-"""`stuck`: one invalid call after another. `refused`: a server would not have the conversation any further."""
+"""`stuck`: one invalid or repeated call after another. `refused`: a server would not go on with the conversation."""
 UNREAD = "Nothing has been read that could be quoted. Call a tool, or answer in words."
 REMINDER = "That was neither a call nor an answer. Call one tool, or answer."
 
@@ -49,7 +49,7 @@ class Limits(Config):
     reminders: int = Field(default=2, ge=0)
     """How often a turn without a readable call or answer is forgiven."""
     refusals: int = Field(default=3, ge=1)
-    """Invalid calls one after another, after which only an answer is waited for."""
+    """Invalid or repeated calls one after another, after which only an answer is waited for."""
 
 
 class Query(NamedTuple):
@@ -183,10 +183,12 @@ def with_call(said: Said, outcome: Any) -> Said:
     return said._replace(call=outcome.call)
 
 
-def refused_in_a_row(drafts: Sequence[Draft]) -> int:
-    """How many of the last calls were invalid, one after another."""
+def wasted_in_a_row(drafts: Sequence[Draft]) -> int:
+    """How many of the last calls were invalid, or the call before them once more."""
     count = 0
-    while count < len(drafts) and drafts[-1 - count].result.status == "invalid":
+    for before, draft in zip([None, *drafts][::-1][1:], drafts[::-1], strict=True):
+        if draft.result.status != "invalid" and (before is None or draft.call != before.call):
+            break
         count += 1
     return count
 
@@ -234,7 +236,7 @@ class Episode:
         if self.tokens_left(limits) <= 0:
             return "tokens"
         if said is not None and said.call is not None:
-            if refused_in_a_row(self.drafts) >= limits.refusals:
+            if wasted_in_a_row(self.drafts) >= limits.refusals:
                 return "stuck"
             return "steps" if len(self.drafts) >= limits.steps else None
         self.slips += 1
