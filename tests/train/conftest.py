@@ -9,6 +9,7 @@ from pixelis.policy.nano import NANO_STYLE, NanoConfig, build_nano
 from pixelis.policy.pictures import Optics
 from pixelis.policy.tokens import Tokens, train_tokenizer
 from pixelis.train.prepared import corpus_texts, prepare, tool_schemas
+from pixelis.train.rft_config import RftConfig
 from pixelis.train.sft_config import SftConfig
 
 TINY = {
@@ -77,5 +78,20 @@ def settings(corpus, examples_folder):
             "least_spread": 0.0,  # nine items and three epochs make no varied chains
         }
         return SftConfig.model_validate(given | changes)
+
+    return make
+
+
+@pytest.fixture
+def rft_settings(corpus):
+    """A short run of phase 2 from nano-sft, with some keys changed."""
+
+    def make(**changes):
+        given = {
+            "policy": "nano-sft", "corpus": str(corpus.folder), "updates": 3, "queries": 2, "samples": 3, "group": 3,
+            "lr": 1e-4, "threads": 1, "limits": {"steps": 4, "turn_tokens": 96, "total_tokens": 600},
+            "least_calls": 0.0, "least_entropy": 0.0, "save_minutes": 0.0,
+        }  # fmt: skip
+        return RftConfig.model_validate(given | changes)
 
     return make

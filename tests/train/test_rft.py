@@ -18,23 +18,9 @@ from pixelis.train import rft
 from pixelis.train.dynamics import CorpusSteps
 from pixelis.train.features import States
 from pixelis.train.rft import Improved, advantages_of, react, train_rft
-from pixelis.train.rft_config import RewardSettings, RftConfig
+from pixelis.train.rft_config import RewardSettings
 from pixelis.train.rft_state import RftState
 from pixelis.train.worth import Chains, worth_of
-
-
-@pytest.fixture
-def settings(corpus):
-    def make(**changes):
-        given = {
-            "policy": "nano-sft", "corpus": str(corpus.folder), "updates": 3, "queries": 2, "samples": 3, "group": 3,
-            "lr": 1e-4, "threads": 1, "limits": {"steps": 4, "turn_tokens": 96, "total_tokens": 600},
-            "least_calls": 0.0, "least_entropy": 0.0, "save_minutes": 0.0,
-        }  # fmt: skip
-        return RftConfig.model_validate(given | changes)
-
-    return make
-
 
 OFF_CURVE = ("cache_hits", "gap")
 """What the machine has a say in: which calls were kept from before, and the last bits of a batch's sums."""
@@ -49,9 +35,9 @@ def weights(run):
     return load_file(run / "policy" / "model.safetensors")
 
 
-def test_a_run_learns_and_leaves_everything_that_later_verbs_need(settings, tmp_path):
+def test_a_run_learns_and_leaves_everything_that_later_verbs_need(rft_settings, tmp_path):
     seen = []
-    report = train_rft(settings(), tmp_path / "run", show=lambda now, step, total: seen.append(now))
+    report = train_rft(rft_settings(), tmp_path / "run", show=lambda now, step, total: seen.append(now))
     assert report.updates == 3
     assert len(seen) == 3
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -73,8 +59,8 @@ def test_a_run_learns_and_leaves_everything_that_later_verbs_need(settings, tmp_
     assert {name.split(".")[0] for name in loaded.heads} == {"arguments", "visual", "projector", "g_phi", "h_psi"}
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_weights(settings, tmp_path):
-    train_rft(settings(), tmp_path / "whole")
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(rft_settings, tmp_path):
+    train_rft(rft_settings(), tmp_path / "whole")
     calls = {"n": 0}
     real = rft.save_rft
 
@@ -87,24 +73,24 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(settings, tmp_path):
     rft.save_rft = killed
     try:
         with pytest.raises(KeyboardInterrupt):
-            train_rft(settings(), tmp_path / "cut")
+            train_rft(rft_settings(), tmp_path / "cut")
     finally:
         rft.save_rft = real
-    assert train_rft(settings(), tmp_path / "cut").resumed
+    assert train_rft(rft_settings(), tmp_path / "cut").resumed
     for name, value in weights(tmp_path / "whole").items():
         assert torch.equal(value, weights(tmp_path / "cut")[name]), name
     assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
 
 
-def test_advantages_are_inside_groups_and_only_of_the_best(settings):
-    config = settings(samples=4, group=2)
+def test_advantages_are_inside_groups_and_only_of_the_best(rft_settings):
+    config = rft_settings(samples=4, group=2)
     found = advantages_of(np.array([1.0, 0.0, 3.0, 2.0, 5.0, 5.0, 5.0, 5.0]), config)
     # of the first four the best two are 3 and 2: mean 2.5, spread 0.5; equal rewards teach nothing
     np.testing.assert_allclose(found, [np.nan, np.nan, 1.0, -1.0, 0.0, 0.0, np.nan, np.nan])
 
 
-def test_a_kl_out_of_bounds_skips_the_update_and_the_controller_hears_of_it(settings, tmp_path):
-    report = train_rft(settings(lr=1e-3, kl={"most": 1e-9, "beta": 0.2, "target": 1e-6}), tmp_path / "run")
+def test_a_kl_out_of_bounds_skips_the_update_and_the_controller_hears_of_it(rft_settings, tmp_path):
+    report = train_rft(rft_settings(lr=1e-3, kl={"most": 1e-9, "beta": 0.2, "target": 1e-6}), tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     # before the first step the KL is 0; the third batch is not skipped, it leads back
     assert [row["skipped"] for row in rows] == [0.0, 1.0, 0.0]
@@ -112,9 +98,9 @@ def test_a_kl_out_of_bounds_skips_the_update_and_the_controller_hears_of_it(sett
     assert report.beta > 0.2
 
 
-def test_a_reward_that_says_nothing_leaves_the_policy_to_its_anchor(settings, tmp_path):
+def test_a_reward_that_says_nothing_leaves_the_policy_to_its_anchor(rft_settings, tmp_path):
     silent = {"final": 0.0, "curiosity": 0.0, "coherence": 0.0, "penalty": 0.0}
-    train_rft(settings(reward=silent, updates=1), tmp_path / "run")
+    train_rft(rft_settings(reward=silent, updates=1), tmp_path / "run")
     row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
     assert row["flat_groups"] == 1.0
     assert row["gradient"] == pytest.approx(0.0, abs=1e-5)  # rounding of the KL's gradient
@@ -130,8 +116,8 @@ def test_a_reward_that_says_nothing_leaves_the_policy_to_its_anchor(settings, tm
         {"mc_samples": 1},
     ],
 )
-def test_reward_variants_are_configurations(settings, tmp_path, reward):
-    assert train_rft(settings(reward=reward, updates=1), tmp_path / "run").updates == 1
+def test_reward_variants_are_configurations(rft_settings, tmp_path, reward):
+    assert train_rft(rft_settings(reward=reward, updates=1), tmp_path / "run").updates == 1
 
 
 @pytest.mark.parametrize("prior", ["adjacency", "l2", "tv", "cpc"])
@@ -158,16 +144,16 @@ def steps_of(lengths, width):
     return CorpusSteps(before, after, tool, torch.ones(n, dtype=torch.bool), np.repeat(range(3), lengths), ())
 
 
-def test_tool_use_that_dies_out_stops_the_run(settings, tmp_path, monkeypatch):
+def test_tool_use_that_dies_out_stops_the_run(rft_settings, tmp_path, monkeypatch):
     monkeypatch.setattr(rft, "SETTLED", 0)
-    report = train_rft(settings(least_calls=99.0), tmp_path / "run")
+    report = train_rft(rft_settings(least_calls=99.0), tmp_path / "run")
     assert report.updates == 1
     assert "tool use has collapsed" in report.stopped
 
 
-def test_variety_that_dies_out_stops_the_run(settings, tmp_path, monkeypatch):
+def test_variety_that_dies_out_stops_the_run(rft_settings, tmp_path, monkeypatch):
     monkeypatch.setattr(rft, "SETTLED", 0)
-    report = train_rft(settings(least_entropy=99.0), tmp_path / "run")  # 99 times the entropy of π_SFT
+    report = train_rft(rft_settings(least_entropy=99.0), tmp_path / "run")  # 99 times the entropy of π_SFT
     assert report.updates == 1
     assert "variety has collapsed" in report.stopped
 
@@ -177,27 +163,27 @@ def test_variety_that_dies_out_stops_the_run(settings, tmp_path, monkeypatch):
     [(0.06, 1.0, False), (0.06, 2.0, True), (0.001, 0.01, False), (0.0004, 0.01, True)],
     ids=["6 % of 1", "3 % of 2", "little, and usual for it", "little, and less than usual"],
 )
-def test_the_floor_under_variety_is_a_share_of_what_is_usual(settings, monkeypatch, entropy, usual, stops):
+def test_the_floor_under_variety_is_a_share_of_what_is_usual(rft_settings, monkeypatch, entropy, usual, stops):
     monkeypatch.setattr(rft, "SETTLED", 0)
     state = RftState()
     done = Improved(kl=0.1, entropy=entropy, gap=0.0, norm=1.0, clipped=0.0, skipped=False)
     values = {"calls": 2.0} | dict.fromkeys(
         (f"share_{name}" for name in ("final", "curiosity", "coherence", "penalty", "tool_use")), 0.2
     )
-    react(settings(least_entropy=0.05), state, values, done, usual)
+    react(rft_settings(least_entropy=0.05), state, values, done, usual)
     assert bool(state.stopped) == stops
 
 
-def test_a_policy_without_phase_1_is_refused(settings, policy, tmp_path):
+def test_a_policy_without_phase_1_is_refused(rft_settings, policy, tmp_path):
     from pixelis.policy.checkpoint import Card, save_checkpoint
 
     save_checkpoint(tmp_path / "bare", policy, Card(name="bare"))
     with pytest.raises(ConfigError, match="train sft"):
-        train_rft(settings(policy=str(tmp_path / "bare")), tmp_path / "run")
+        train_rft(rft_settings(policy=str(tmp_path / "bare")), tmp_path / "run")
 
 
-def test_lora_is_its_own_anchor(settings, tmp_path):
-    report = train_rft(settings(lora={"rank": 4, "alpha": 8}, updates=2, lr=1e-3), tmp_path / "run")
+def test_lora_is_its_own_anchor(rft_settings, tmp_path):
+    report = train_rft(rft_settings(lora={"rank": 4, "alpha": 8}, updates=2, lr=1e-3), tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert rows[0]["kl"] == pytest.approx(0.0, abs=1e-6)
     assert report.updates == 2
@@ -207,9 +193,9 @@ def test_lora_is_its_own_anchor(settings, tmp_path):
 RUNNER = Path(__file__).with_name("run_rft.py")
 
 
-def test_two_processes_come_to_the_same_weights_as_one(settings, tmp_path):
+def test_two_processes_come_to_the_same_weights_as_one(rft_settings, tmp_path):
     # AdamW turns rounding in a gradient near 0 into a share of the rate: with an ε of 1e-8 a weight lay 1.7e-5 apart
-    config = settings(updates=2, lr=1e-5, eps=1e-6)
+    config = rft_settings(updates=2, lr=1e-5, eps=1e-6)
     train_rft(config, tmp_path / "one")
     (tmp_path / "config.json").write_text(config.model_dump_json())
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29613"]
@@ -220,8 +206,8 @@ def test_two_processes_come_to_the_same_weights_as_one(settings, tmp_path):
         torch.testing.assert_close(value, weights(tmp_path / "two")[name], rtol=0, atol=1e-6)
 
 
-def test_a_run_killed_at_any_moment_goes_on(settings, tmp_path):
-    config = settings(updates=4)
+def test_a_run_killed_at_any_moment_goes_on(rft_settings, tmp_path):
+    config = rft_settings(updates=4)
     train_rft(config, tmp_path / "whole")
     (tmp_path / "config.json").write_text(config.model_dump_json())
     command = [sys.executable, str(RUNNER), str(tmp_path / "config.json"), str(tmp_path / "killed")]

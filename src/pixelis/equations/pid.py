@@ -117,7 +117,11 @@ def pid_step(
     return Pid(beta=beta, integral=integral, kl=smoothed, error=error, steps=pid.steps + 1)
 
 
-def in_corridor(kl: float, *, low: float = 0.10, high: float = 0.20) -> bool:
+CORRIDOR = (0.10, 0.20)
+"""Where token KL is wanted, nats (supp:pid_kl)."""
+
+
+def in_corridor(kl: float, *, low: float = CORRIDOR[0], high: float = CORRIDOR[1]) -> bool:
     """Whether a token KL lies in the corridor, ends included (supp:pid_kl). NaN does not."""
     return low <= kl <= high
 

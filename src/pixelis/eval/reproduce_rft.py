@@ -13,6 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pixelis.config import Config, load_config
 from pixelis.data.store import Corpus
 from pixelis.equations.embedding import CosineStatistics
+from pixelis.equations.pid import CORRIDOR
 from pixelis.eval.comparing import Floats, Found, Part, Run, Say, Seeded, compared, merged, paired, parts_of, rows_of
 from pixelis.eval.harness import Scored
 from pixelis.eval.kept_parts import has_ended, keep_part, restore_part, sign_part
@@ -27,8 +28,6 @@ from pixelis.train.rft_config import RftConfig
 from pixelis.train.sft import train_sft
 from pixelis.train.sft_config import SftConfig
 
-CORRIDOR = (0.10, 0.20)
-"""Of token KL (supp:pid_kl)."""
 CHAINS, SEARCH = "traces.jsonl", "search.json"
 KEPT = ("eval/items.jsonl", "eval/report.json", "train/metrics.jsonl", SEARCH)
 """Of a part, beside the table: its scores and its curve, not its chains and weights."""
@@ -319,15 +318,17 @@ def drift(parts: Sequence[Part[Variant]], work: Path) -> dict[str, Any]:
 
 def teaching_seconds(folder: Path) -> float:
     """Seconds of a run of phase 1, by its last row; 0 where nothing was trained."""
+    return float(max((row.get("seconds") or 0.0 for row in metrics(folder)), default=0.0))
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
     path = folder / "metrics.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return float(max((row.get("seconds") or 0.0 for row in rows), default=0.0))
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def curve(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "metrics.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return [row for row in rows if "reward" in row]
+    """The updates of phase 2."""
+    return [row for row in metrics(folder) if "reward" in row]
 
 
 # --- the figure
