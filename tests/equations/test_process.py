@@ -4,11 +4,11 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from pixelis.equations.coherence import adjacent_cosines as chain_cosines
+from pixelis.equations.coherence import adjacent_cosines
 from pixelis.equations.embedding import CosineStatistics, cosine_statistics
 from pixelis.equations.process import (
     action_entropy,
-    adjacent_cosines,
+    chain_cosines,
     plan_reexecution,
     process_summary,
     racpr,
@@ -124,25 +124,25 @@ def test_a_thousand_random_traces_equal_the_papers_sentences():
 def test_cosines_by_hand():
     # (1,0)-(1,1): 0.7071; a new trace begins at step 2; (0,0) has cosine 0 with everything
     E = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0], [0.0, 0.0], [0.0, 1.0]])
-    c = adjacent_cosines(E, [2, 3])
+    c = chain_cosines(E, [2, 3])
     assert np.isnan(c[[0, 2]]).all()
     assert c[[1, 3, 4]] == pytest.approx([0.707107, 0.0, 0.0], abs=1e-6)
 
 
 def test_a_broken_embedding_has_no_cosine_on_either_side():
-    assert np.isnan(adjacent_cosines([[1.0, 0.0], [np.nan, 1.0], [1.0, 0.0]], [3])).all()
+    assert np.isnan(chain_cosines([[1.0, 0.0], [np.nan, 1.0], [1.0, 0.0]], [3])).all()
 
 
 def test_cosines_of_many_traces_equal_those_of_each_alone():
     E = np.random.default_rng(2).normal(size=(9000, 5))
-    alone = [[np.nan, *chain_cosines(part)] for part in np.split(E, [4000])]
-    np.testing.assert_allclose(adjacent_cosines(E, [4000, 5000]), np.concatenate(alone), atol=1e-12)
+    alone = [[np.nan, *adjacent_cosines(part)] for part in np.split(E, [4000])]
+    np.testing.assert_allclose(chain_cosines(E, [4000, 5000]), np.concatenate(alone), atol=1e-12)
 
 
 def test_half_precision_embeddings_give_the_same_cosines():
     E = np.random.default_rng(1).normal(size=(5000, 32)).astype(np.float16)
     lengths = [2500, 2500]
-    np.testing.assert_allclose(adjacent_cosines(E, lengths), adjacent_cosines(E.astype(np.float64), lengths), atol=1e-5)
+    np.testing.assert_allclose(chain_cosines(E, lengths), chain_cosines(E.astype(np.float64), lengths), atol=1e-5)
 
 
 def test_statistics_leave_out_first_steps_and_constant_cosines_open_no_gate():
@@ -193,7 +193,7 @@ def test_reexecution_counts_the_perturbations_that_apply():
     [
         (lambda: rapr([1, 0], [3]), "sum to 3, but there are 2 steps"),
         (lambda: racpr([1, 0], [0.0], mean=0, std=1), "2 validity marks, but 1 cosines"),
-        (lambda: adjacent_cosines(np.zeros((3, 2)), [2]), "sum to 2, but there are 3 steps"),
+        (lambda: chain_cosines(np.zeros((3, 2)), [2]), "sum to 2, but there are 3 steps"),
         (lambda: process_summary([0.5], racpr([], [], [], mean=0, std=1)), "RaPR of 1 traces"),
     ],
 )
@@ -208,7 +208,7 @@ def test_ten_thousand_traces_from_cached_embeddings_take_under_two_seconds():
     E = rng.standard_normal((lengths.sum(), 384), dtype=np.float32)
     valid = rng.random(lengths.sum()) < 0.9
     start = time.process_time()
-    c = adjacent_cosines(E, lengths)
+    c = chain_cosines(E, lengths)
     stats = cosine_statistics(c)
     racpr(valid, c, lengths, mean=stats.mean, std=stats.std)
     rapr(valid, lengths)

@@ -1,11 +1,13 @@
 """The comparison of phase 3: budgets, tables and figures from ledgers written by hand; the shipped configuration."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pixelis.cli.index_files import key_maker
 from pixelis.config import load_config
 from pixelis.errors import ConfigError
 from pixelis.eval import reproduce_ttrl as module
@@ -184,6 +186,26 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     assert not (tmp_path / part.name / "stream" / "canary.jsonl").exists()
 
 
+def test_all_variants_search_the_same_memory_and_leave_it_as_it_is(tmp_path):
+    """Real rollouts and encoders: what the policy at the start accepts of two questions without a shift."""
+    given = load_config(ReproduceTtrlConfig, ROOT / "configs" / "nano" / "reproduce_ttrl.yaml", [])
+    config = given.model_copy(update={"families": ("choice",), "stream_items": 2, "memory_items": 2})
+    base = load_config(TtrlConfig, ROOT / given.ttrl, [])
+    short = {"samples": 2, "calibration": {"items": 0}, "limits": {"steps": 3}, "vote": {"max_entropy": 9.0}}
+    base = TtrlConfig.model_validate(merged(base.model_dump(mode="json"), short))
+    runs = module.Runs(config, base, tmp_path, tmp_path / "results", cache(key_maker), lambda words: None)
+    for name in (config.none, "ours"):
+        module.live(runs, Part(next(v for v in config.variants if v.name == name), 0), lambda row, total: None)
+    marks = [
+        [row["memory"] for row in module.read_rows(folder / "ledger.jsonl")]
+        for folder in (tmp_path / "memory", tmp_path / "no-adaptation-0/stream", tmp_path / "ours-0/stream")
+    ]
+    assert marks[0][-1] > 0  # at least one was accepted
+    assert marks[1] == marks[2] == [marks[0][-1]] * 2
+    shown = {row["item"] for row in module.read_rows(tmp_path / "memory" / "ledger.jsonl")}
+    assert not shown & {row["item"] for row in module.read_rows(tmp_path / "ours-0/stream/ledger.jsonl")}
+
+
 def small_runs(tmp_path, work, **changes):
     config = ReproduceTtrlConfig.model_validate(
         {"ttrl": tmp_path / "t.yaml", "families": ["search"], "stream_items": 4, "held_items": 8,
@@ -216,7 +238,7 @@ def test_a_stream_of_another_machine_is_taken_from_its_archive_and_asked_only_wh
     with pytest.raises(ConfigError, match="other weights, settings or questions"):
         module.live(small_runs(tmp_path, tmp_path / "b", kappa=0.0), part, None)
     module.live(small_runs(tmp_path, tmp_path / "c", kappa=0.0), part, None)  # made of something else
-    assert len(lives) == 1
+    assert [settings.name for settings, *_ in lives] == ["memory", "ours-0"]
 
 
 def test_nobody_who_learns_is_asked_before_the_budget_is_known(tmp_path, monkeypatch, capsys):

@@ -15,7 +15,7 @@ from pixelis.errors import ConfigError
 from pixelis.eval.rescore_rft import (
     GATES,
     LAYERS,
-    Chains,
+    Reread,
     Saved,
     chains_of,
     examples_in,
@@ -182,7 +182,7 @@ def walked(known, *lengths, offset=0):
     width, count = len(known.heads.visual.mean), sum(length + 1 for length in lengths)
     noise = States(torch.randn(count, width, generator=rng), torch.randn(count, 2 * width + 10, generator=rng))
     trajectories = [Trajectory("search", np.zeros(n, dtype=np.int8), np.ones(n, dtype=bool)) for n in lengths]
-    return Chains(tuple(trajectories), {offset: [noise]}, 1)
+    return Reread(tuple(trajectories), {offset: [noise]}, 1)
 
 
 def test_a_layer_that_the_policy_does_not_have_is_a_row_without_numbers(known):

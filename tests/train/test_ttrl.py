@@ -394,10 +394,10 @@ def test_another_stream_is_not_gone_on_with(run, keys):
 def test_sigkill_twenty_times_and_nothing_acknowledged_is_lost(tmp_path):
     """Killed at random moments; what was acknowledged stays, and the whole is the same as without."""
     config = settings(
-        samples=2, limits={"steps": 4, "total_tokens": 600}, neighbours=2, cache_path=str(tmp_path / "cache")
+        samples=2, batch=2, limits={"steps": 4, "total_tokens": 600}, neighbours=2, cache_path=str(tmp_path / "cache")
     )
     (tmp_path / "config.json").write_text(config.model_dump_json())
-    command = [sys.executable, str(RUNNER), str(tmp_path / "config.json"), str(tmp_path), "2", "20"]
+    command = [sys.executable, str(RUNNER), str(tmp_path / "config.json"), str(tmp_path), "4", "20"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])

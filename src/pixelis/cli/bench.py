@@ -162,6 +162,17 @@ def index(
 
 
 @app.command()
+def vote(as_json: AsJson = False, out: Out = None) -> None:
+    """Key, search among 100,000 memories and vote of eight rollouts, embeddings at hand; about two minutes."""
+    from pixelis.cli.data_dedup import watched
+    from pixelis.cli.index_files import key_maker
+    from pixelis.eval import bench_vote
+
+    with watched() as progress:
+        report({"vote": bench_vote.rows(key_maker(), progress=progress)}, as_json=as_json, out=out)
+
+
+@app.command()
 def trk(
     det: Annotated[Path, typer.Option(help="Detections as MOTChallenge rows.")],
     gt: Annotated[

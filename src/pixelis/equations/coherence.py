@@ -17,7 +17,7 @@ def adjacent_cosines(embeddings: ArrayLike) -> NDArray[np.float64]:
     """cos(E_{t+1}, E_t) of a chain of step embeddings (T, d), giving (T−1,) (supp:structure_priors).
 
     T = 0 and T = 1 have no neighbours: empty. An embedding of length 0 has cosine 0 with everything. Many chains at
-    once: `process.adjacent_cosines`.
+    once: `process.chain_cosines`.
     """
     E = _chain(embeddings)
     return row_cosines(E[1:], E[:-1])

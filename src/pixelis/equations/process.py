@@ -50,7 +50,7 @@ class ActionEntropy(NamedTuple):
     normalised: float
 
 
-def adjacent_cosines(embeddings: ArrayLike, lengths: ArrayLike) -> Floats:
+def chain_cosines(embeddings: ArrayLike, lengths: ArrayLike) -> Floats:
     """c_t = cos(E_ext(t), E_ext(t-1)) for every step; NaN at the first of each trace (subsec:eval_setup).
 
     `embeddings` (S, d) in any float type. A vector of length 0 has cosine 0 with everything; NaN or infinity in one
@@ -98,7 +98,7 @@ def racpr(
 ) -> Racpr:
     """RaCPR(h) = max over qualified chains of q(C) (subsec:eval_setup, tab:hp-rcpr).
 
-    `cosines` (S,) as `adjacent_cosines` gives them; `mean` and `std` are the task's, one number or one for each trace.
+    `cosines` (S,) as `chain_cosines` gives them; `mean` and `std` are the task's, one number or one for each trace.
     g_t = 1 where u_{t-1} = u_t = 1 and z(c_t) >= tau; runs of g_t = 1 are the chains C, kept from |C| = l_min on;
     q(C) = mean [z - tau]+ - alpha_len (|C| - L_0)+ / |C| - alpha_inv (invalid in C) / |C|. The gate lets no invalid
     step into a chain, so the last term is 0 wherever the formula is followed.

@@ -15,7 +15,7 @@ from pixelis.equations.calibration import Temperature, vote_calibration
 from pixelis.equations.dawid_skene import dawid_skene, rollout_reliability
 from pixelis.equations.embedding import cosine_statistics
 from pixelis.equations.exemplar import choose_exemplar
-from pixelis.equations.process import adjacent_cosines, process_summary, racpr, rapr
+from pixelis.equations.process import chain_cosines, process_summary, racpr, rapr
 from pixelis.equations.softdtw import soft_dtw
 from pixelis.equations.visfid import Step, group_fidelity, step_scores
 from pixelis.equations.voting import Consensus, consensus, one_vote_each, single_flips, vote_weights
@@ -128,7 +128,7 @@ def _process(rng: np.random.Generator) -> BenchRow:
     valid = rng.random(steps) < 0.9
 
     def score() -> object:
-        cosines = adjacent_cosines(embeddings, lengths)
+        cosines = chain_cosines(embeddings, lengths)
         stats = cosine_statistics(cosines)
         chains = racpr(valid, cosines, lengths, mean=stats.mean, std=stats.std)
         return process_summary(rapr(valid, lengths), chains)

@@ -80,12 +80,13 @@ class Measured(NamedTuple):
 class Generator:
     """The fixed source of keys: the same seed and number, the same keys."""
 
-    def __init__(self, count: int, seed: int = 0) -> None:
+    def __init__(self, count: int, seed: int = 0, *, sizes: tuple[int, int] = (TEXT, VISUAL)) -> None:
         rng = np.random.default_rng(seed)
         self._topics = max(1, count // PER_TOPIC)
         falling = np.sqrt(1.0 / np.arange(1, DIRECTIONS + 1)).astype(np.float32)
         self._halves = []
-        for size in (TEXT, VISUAL):
+        self.sizes = sizes
+        for size in sizes:
             directions = np.linalg.qr(rng.standard_normal((size, DIRECTIONS)))[0].T.astype(np.float32)
             spread = directions * (falling * np.sqrt(0.97) / np.linalg.norm(falling))[:, None]  # (256, size)
             topics = self._drawn(rng, spread, self._topics)
@@ -99,7 +100,7 @@ class Generator:
         return unit(latent @ spread + np.float32(np.sqrt(0.03 / spread.shape[1])) * noise)
 
     def draw(self, rng: np.random.Generator, count: int) -> Floats:
-        """(count, 1792), each half of unit length."""
+        """(count, text + visual), each half of unit length."""
         topic = rng.integers(0, self._topics, count)
         halves = []
         for spread, common, topics in self._halves:
@@ -110,7 +111,8 @@ class Generator:
 
 def fill(folder: Path, generator: Generator, count: int, config: MemoryConfig, progress: Progress = silent) -> None:
     """A memory of `count` items in one go: its files are written as appends would leave them, without their fsyncs."""
-    Memory.create(folder, text_dimensions=TEXT, visual_dimensions=VISUAL, encoders="bench", config=config).close()
+    text, visual = generator.sizes
+    Memory.create(folder, text_dimensions=text, visual_dimensions=visual, encoders="bench", config=config).close()
     rng = np.random.default_rng(1)
     at = 0
     with (folder / KEYS).open("wb") as keys, (folder / ITEMS).open("wb") as items, (folder / ROWS).open("wb") as rows:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pixelis.data.acceptance import judge
 from pixelis.equations.embedding import CosineStatistics, cosine_statistics
-from pixelis.equations.process import ProcessSummary, adjacent_cosines, process_summary, racpr, rapr
+from pixelis.equations.process import ProcessSummary, chain_cosines, process_summary, racpr, rapr
 from pixelis.geometry import Footprint, Size, Span, Track, UnitBox, to_pixels
 from pixelis.media import MediaSet
 from pixelis.rollout.episode import Rollout
@@ -50,7 +50,7 @@ def process_of(made: Rendered, rolled: Rollout, encoder: Embeds | None = None) -
     if encoder is not None and len(steps) > 1:
         media = MediaSet(made.media)
         E = encoder.embed([looked_at(step.result.footprints, media) for step in steps])
-        found = adjacent_cosines(E, [len(steps)])
+        found = chain_cosines(E, [len(steps)])
         cosines = tuple(None if np.isnan(c) else round(float(c), 6) for c in found)
     return Process(valid, len(judged.decisive), cosines)
 

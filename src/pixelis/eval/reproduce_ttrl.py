@@ -31,7 +31,7 @@ from pixelis.policy.checkpoint import weights_of
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.rundir import provenance, write_json
 from pixelis.trace.artifacts import write_whole
-from pixelis.train.adaptation import LEDGER, UPDATES, read_rows, until_of
+from pixelis.train.adaptation import LEDGER, MEMORY, UPDATES, read_rows, until_of
 from pixelis.train.calibrating import FILE as CALIBRATION
 from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
@@ -47,7 +47,7 @@ OF_HELD_OUT = (
 )  # fmt: skip
 OF_STATISTICS = ("items.jsonl", "report.json")
 HOW_IT_RUNS = {
-    "policy", "snapshot_every", "keep_bytes", "device", "threads", "workers", "cache_path", "batch_tokens"
+    "policy", "memory", "snapshot_every", "keep_bytes", "device", "threads", "workers", "cache_path", "batch_tokens"
 }  # fmt: skip
 """Keys that say where and how quickly, not what."""
 
@@ -80,6 +80,9 @@ class ReproduceTtrlConfig(Config):
     """The same for E_ext's statistics."""
     old_items: int = Field(default=20, ge=0)
     """Questions of each family without a shift, asked greedily: what was forgotten of the old domain."""
+    memory_items: int = Field(default=20, ge=0)
+    """Questions of each family without a shift that the policy at the start answers by vote: what it accepts is the
+    memory of all variants, and nothing is added to it. 0: each has its own, empty at first, and adds to it."""
     none: str = "no-adaptation"
     """The variant that the others are held against."""
     ours: str = "ours"
@@ -105,7 +108,14 @@ class Runs(NamedTuple):
 
     def settings(self, part: Part[TtrlVariant]) -> TtrlConfig:
         change = {**part.variant.change, "seed": part.seed, "name": part.name, "greedy": True, **WHOLE}
-        return TtrlConfig.model_validate(merged(self.base.model_dump(mode="json"), change))
+        own = TtrlConfig.model_validate(merged(self.base.model_dump(mode="json"), change))
+        shared = bool(own.neighbours and self.config.memory_items)
+        return own.model_copy(update={"memory": self.memory, "remember": False}) if shared else own
+
+    @property
+    def memory(self) -> Path:
+        """The one that all variants share."""
+        return self.work / "memory" / MEMORY
 
     def stream_of(self, part: Part[TtrlVariant]) -> Path:
         return self.work / part.name / "stream"
@@ -120,7 +130,7 @@ class Runs(NamedTuple):
             "weights": weights_of(self.base.policy),
             "settings": self.settings(part).model_dump(mode="json", exclude=HOW_IT_RUNS),
             "families": own.families, "shifts": own.shifts, "course": part.variant.course or own.course,
-            "stream_items": own.stream_items, **more,
+            "stream_items": own.stream_items, "memory_items": own.memory_items, **more,
         }  # fmt: skip
 
     def rows(self, part: Part[TtrlVariant]) -> Rows:
@@ -207,8 +217,10 @@ def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
         return
     if not folder.exists() and restore_part(folder, archive, OF_STREAM, made_of):
         return
-    runs.say(f"{part.name}: the stream")
     settings = runs.settings(part)
+    if settings.memory == runs.memory:
+        remember(runs, show)
+    runs.say(f"{part.name}: the stream")
     stream = runs.stream("dev", runs.config.stream_items, course=part.variant.course)
     sign_part(folder, made_of)
     adapt(
@@ -217,6 +229,26 @@ def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
         dev_cal=stream_of(runs.config.families, split="dev-cal", limit=settings.calibration.items).items,
     )  # fmt: skip
     keep_part(folder, archive, OF_STREAM, made_of)
+
+
+def remember(runs: Runs, show: Any) -> None:
+    """Fill the memory that all variants share, or go on with it: no label is seen, and nothing is learnt."""
+    folder, own = runs.work / "memory", runs.config
+    change = {"learn": False, "name": "memory", "memory": None, **WHOLE}
+    settings = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), change))
+    made_of = {
+        "weights": weights_of(runs.base.policy), "settings": settings.model_dump(mode="json", exclude=HOW_IT_RUNS),
+        "families": own.families, "items": own.memory_items,
+    }  # fmt: skip
+    stream = stream_of(own.families, split="dev", limit=own.memory_items, skip=own.stream_items + own.statistics_items)
+    if has_ended(folder, made_of) and len(read_rows(folder / LEDGER)) >= len(stream):
+        return
+    runs.say("the memory of all variants")
+    sign_part(folder, made_of)
+    adapt(
+        settings, stream.items(), folder, show=show, keys=runs.keys() if runs.keys else None,
+        dev_cal=stream_of(own.families, split="dev-cal", limit=settings.calibration.items).items,
+    )  # fmt: skip
 
 
 def counts(runs: Runs, part: Part[TtrlVariant]) -> bool:

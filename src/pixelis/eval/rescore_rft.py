@@ -22,7 +22,7 @@ from scipy.stats import spearmanr
 
 from pixelis.data.acceptance import judge
 from pixelis.data.record import Record
-from pixelis.equations.process import adjacent_cosines, racpr, rapr
+from pixelis.equations.process import chain_cosines, racpr, rapr
 from pixelis.errors import ConfigError
 from pixelis.eval.tasks import Task
 from pixelis.media import MediaSet
@@ -59,7 +59,7 @@ class Saved(NamedTuple):
         return ", ".join(str(folder) for folder in self.folders)
 
 
-class Chains(NamedTuple):
+class Reread(NamedTuple):
     """Saved chains, seed after seed, as π_SFT reads them at several layers."""
 
     walked: tuple[Trajectory, ...]
@@ -109,7 +109,7 @@ def examples_in(folder: Path, tasks: Sequence[Task], limit: int, policy: Policy)
 
 
 @torch.no_grad()
-def chains_of(policy: Policy, saved: Saved) -> Chains:
+def chains_of(policy: Policy, saved: Saved) -> Reread:
     """Read the chains at every layer, a few at a time: their pictures are not kept. ConfigError without any call."""
     usual, depth = policy.tap, len(policy.language.layers)
     walked = list[Trajectory]()
@@ -124,13 +124,13 @@ def chains_of(policy: Policy, saved: Saved) -> Chains:
                 read.append(state_features(policy, policy(given.batch), given.batch.ids, part))
     finally:
         policy.tap = usual
-    found = Chains(tuple(walked), states, len(saved.folders))
+    found = Reread(tuple(walked), states, len(saved.folders))
     if not found.lengths.any():
         raise ConfigError(f"no calls in {saved}: layers and gates are told apart by calls alone")
     return found
 
 
-def layer_row(known: Known, own: Chains, others: Chains, offset: int) -> dict[str, Any]:
+def layer_row(known: Known, own: Reread, others: Reread, offset: int) -> dict[str, Any]:
     """RaCPR by E_t of one layer, its interval over items, and |C| of qualified chains; nulls where there is none."""
     lengths, seeds = others.lengths, others.seeds
     row: dict[str, Any] = {
@@ -149,7 +149,7 @@ def layer_row(known: Known, own: Chains, others: Chains, offset: int) -> dict[st
         return row | {"reason": "no family of π_SFT's dev chains has two pairs of neighbouring calls"}
     with torch.no_grad():
         E = heads.embed(after).double().cpu().numpy()
-    cosines = adjacent_cosines(E, lengths)
+    cosines = chain_cosines(E, lengths)
     fixed = [kept.statistics_of(trajectory.family) for trajectory in others.walked]
     found = racpr(valid, cosines, lengths, mean=[s.mean for s in fixed], std=[s.std for s in fixed])
     by_seed: Floats = 100.0 * found.values.reshape(seeds, -1)  # (seeds, items)

@@ -75,6 +75,7 @@ class Memory:
         mask: EvaluationMask | None = None,
         writing: bool = True,
         append_only: bool = False,
+        floor: int | None = None,
         rebuild: bool = False,
         progress: Progress = silent,
     ) -> None:
@@ -90,7 +91,7 @@ class Memory:
                 raise MemoryFileError(f"{self.folder} is being written by another process; wait for it") from error
         try:
             self.files = MemoryFiles(self.folder, self.head.dimensions, writing=writing)
-            self._floor = len(self.files)
+            self._floor = len(self.files) if floor is None else floor
             self._sources: Sources | None = None
             self._searcher = self._opened(rebuild, progress)
             self._searcher.follow(self.files.keys)
@@ -129,11 +130,13 @@ class Memory:
         *,
         mask: EvaluationMask | None = None,
         append_only: bool = False,
+        floor: int | None = None,
         rebuild: bool = False,
         progress: Progress = silent,
     ) -> Memory:
-        """For writing. `append_only`, during evaluation: what is there at open can be neither removed nor retrained."""
-        return cls(folder, config, mask=mask, append_only=append_only, rebuild=rebuild, progress=progress)
+        """For writing. `append_only`, during evaluation: what is there at open, or the first `floor` rows, can be
+        neither removed nor retrained."""
+        return cls(folder, config, mask=mask, append_only=append_only, floor=floor, rebuild=rebuild, progress=progress)
 
     @classmethod
     def reading(cls, folder: Path, config: MemoryConfig | None = None) -> Memory:
@@ -353,9 +356,7 @@ class Memory:
     def rollback(self, watermark: int) -> None:
         """Back to a watermark: rows, lines, keys and kept files as they were. What was deleted since stays deleted."""
         if self.append_only and watermark < self._floor:
-            raise MemoryFileError(
-                f"{self.folder} is append-only: it had {self._floor} rows when it was opened, and keeps them"
-            )
+            raise MemoryFileError(f"{self.folder} is append-only: it keeps its first {self._floor} rows")
         if not 0 <= watermark <= len(self.files):
             raise MemoryFileError(f"{self.folder} has {len(self.files)} rows: it cannot go back to {watermark}")
         head = read_head(self.folder)

@@ -30,7 +30,7 @@ from pixelis.trace.artifacts import replacing
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.train.ttrl_update import Learner, Lesson, Updated, lay, read_lesson, tensors_of, update, write_lesson
 
-LEDGER, UNDONE, UPDATES, STATES = "ledger.jsonl", "undone.jsonl", "updates", "states"
+LEDGER, UNDONE, UPDATES, STATES, MEMORY = "ledger.jsonl", "undone.jsonl", "updates", "states", "memory"
 REVERTING = "reverting.json"
 """There while rows are moved from the ledger to `undone.jsonl`: how long that was, and which rows stay."""
 
@@ -205,8 +205,10 @@ class Adaptation:
                 self._update_path(number).unlink(missing_ok=True)
 
     def size(self) -> int:
-        """Bytes of states and updates."""
-        return sum(path.stat().st_size for kind in (UPDATES, STATES) for path in (self.folder / kind).iterdir())
+        """Bytes of states, updates, rows and the memory."""
+        found = [self.folder / LEDGER, self.folder / UNDONE]
+        found += [path for name in (UPDATES, STATES, MEMORY) for path in (self.folder / name).rglob("*")]
+        return sum(path.stat().st_size for path in found if path.is_file())
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

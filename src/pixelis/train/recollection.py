@@ -17,10 +17,11 @@ from pixelis.retrieval.memory_head import HEAD
 from pixelis.retrieval.remembering import Worth, remember, screened
 from pixelis.trace.artifacts import replacing
 from pixelis.trace.schema import Trace
+from pixelis.train.adaptation import MEMORY
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.world import Rendered, apply
 
-FOLDER, BEFORE = "memory", "memory_before.txt"
+BEFORE = "memory_before.txt"
 SAME_SOURCE = 8
 """So many neighbours more are looked up, in case that some show the query's own media (subsec:eval_setup)."""
 JPEG_20, RESIZE_2 = ("jpeg", 3), ("resize", 5)
@@ -34,8 +35,8 @@ class Recollection:
         if config.neighbours and keys is None:
             raise ConfigError("neighbours are wanted, and there are no encoders to find them with: say neighbours=0")
         self.config, self.keys, self.mask = config, keys, mask
-        self.memory = open_memory(config, out, keys, mask)
         self._before = out / BEFORE
+        self.memory = open_memory(config, out, keys, mask, floor=self.start if self._before.exists() else None)
         self._curiosity: list[float] = []
         self._coherence: list[float] = []
         if not self._before.exists():  # a first query that was killed may have left rows: they are beyond this
@@ -107,8 +108,9 @@ class Recollection:
         return neighbourhood_value(values)
 
     def keep(self, trace: Trace, made: Rendered, curiosity: float, coherence: float) -> bool:
-        """An exemplar enters, after its answer was given and accepted; False where it repeats what is there."""
-        if self.keys is None or not self.config.neighbours:
+        """An exemplar enters, after its answer was given and accepted; False where it repeats what is there, or where
+        the memory stays as it is."""
+        if self.keys is None or not (self.config.neighbours and self.config.remember):
             return False
         cur, coh = (x if math.isfinite(x) else None for x in (curiosity, coherence))
         value = float(trace_value(curiosity, coherence, self.summaries))
@@ -124,9 +126,11 @@ class Recollection:
         self.memory.close()
 
 
-def open_memory(config: TtrlConfig, out: Path, keys: KeyMaker | None, mask: EvaluationMask | None) -> Memory:
-    """The run's own memory: a copy of the one that is given, or an empty one."""
-    folder = out / FOLDER
+def open_memory(
+    config: TtrlConfig, out: Path, keys: KeyMaker | None, mask: EvaluationMask | None, *, floor: int | None
+) -> Memory:
+    """The run's own memory: a copy of the one that is given, or an empty one. What it began with stays."""
+    folder = out / MEMORY
     if not (folder / HEAD).exists():  # not there yet, or a process was killed while it made it
         shutil.rmtree(folder, ignore_errors=True)
         if config.memory is not None:
@@ -137,7 +141,7 @@ def open_memory(config: TtrlConfig, out: Path, keys: KeyMaker | None, mask: Eval
             Memory.create(
                 folder, text_dimensions=text, visual_dimensions=visual, encoders=fingerprint, mask=mask
             ).close()
-    memory = Memory.open(folder, mask=mask)
+    memory = Memory.open(folder, mask=mask, append_only=True, floor=floor)
     if keys is not None and memory.head.encoders != keys.fingerprint:
         memory.close()
         raise MemoryFileError(f"{config.memory or folder} was made with other encoders; build it again with these")

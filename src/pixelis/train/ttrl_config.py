@@ -97,6 +97,8 @@ class TtrlConfig(Config):
     """The answers of neighbours vote too, each with its similarity (as retrieval-augmented adaptation does)."""
     memory: Path | None = None
     """A memory of `pixelis index`, copied into the run; an empty one where it is not given."""
+    remember: bool = True
+    """Off: the memory stays as it is given, and no accepted exemplar enters."""
     batch: int = Field(default=4, ge=1)
     """Queries of one update; advantages are normalised within it."""
     lr: float = Field(default=1e-6, gt=0.0)
@@ -117,7 +119,8 @@ class TtrlConfig(Config):
     snapshot_every: int = Field(default=50, ge=1)
     """Updates between two whole states on disk; those between are taken again from their records."""
     keep_bytes: int = Field(default=2 * 2**30, ge=2**20)
-    """What states and records may come to: the oldest are dropped, and cannot be reverted to any more."""
+    """What a run may come to, rows and memory with it: the oldest states and updates are dropped, and cannot be
+    reverted to any more. Rows and memory stay."""
     seed: int = 0
     device: Literal["cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -16,11 +16,11 @@ from pixelis.policy.checkpoint import Card, Loaded, load_checkpoint, save_checkp
 from pixelis.policy.model import Policy
 from pixelis.retrieval.memory import Memory
 from pixelis.rundir import provenance
-from pixelis.train.adaptation import LEDGER, Adaptation
+from pixelis.train.adaptation import LEDGER, MEMORY, Adaptation
 from pixelis.train.canary import Canary
 from pixelis.train.crew import Crew
 from pixelis.train.precision import computed_in, held_in, round_to
-from pixelis.train.recollection import BEFORE, FOLDER
+from pixelis.train.recollection import BEFORE
 from pixelis.train.rft_export import heads_of
 from pixelis.train.run import RESOLVED, run_folder
 from pixelis.train.ttrl_config import TtrlConfig
@@ -78,7 +78,7 @@ def go_back(out: Path, query: int) -> dict[str, Any]:
     with reopened(out) as own:
         row = own.home.revert(query)
         Canary(out, own.config.canary).forget_after(query)
-        with closing(Memory.open(out / FOLDER)) as memory:
+        with closing(Memory.open(out / MEMORY)) as memory:
             memory.rollback(row["memory"] if query else int((out / BEFORE).read_text()))
         own.export(out / "policy")
     return row

@@ -24,7 +24,7 @@ from pixelis.equations.curiosity import (
     prediction_error,
 )
 from pixelis.equations.embedding import ACTIONS, CosineStatistics
-from pixelis.equations.process import adjacent_cosines
+from pixelis.equations.process import chain_cosines
 from pixelis.equations.reward import Rewards, RewardWeights, ccrft_reward, final_reward, penalty, tool_use
 from pixelis.equations.zscore import Spread
 from pixelis.errors import ConfigError
@@ -203,7 +203,7 @@ def worth_of(chains: Chains, known: Known, settings: RewardSettings, *, samples:
     weights = RewardWeights(settings.final, settings.curiosity, settings.coherence, settings.penalty, settings.tool_use)
     used = tool_use(chains.lengths.reshape(-1, samples)).ravel()
     rewards = ccrft_reward(final_reward(chains.scores), curious, coherent, chains.penalties, used, weights=weights)
-    return Worth(rewards, curious, coherent, adjacent_cosines(E, chains.lengths))
+    return Worth(rewards, curious, coherent, chain_cosines(E, chains.lengths))
 
 
 @torch.no_grad()
