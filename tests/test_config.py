@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from pixelis.config import Config, load_config
+from pixelis.config import Config, at_hand, load_config
 from pixelis.errors import ConfigError
 
 
@@ -37,6 +37,19 @@ def complaint(path: Path | None, *overrides: str) -> str:
 def test_a_file_lists_only_what_differs(tmp_path):
     config = load_config(Outer, written(tmp_path, "inner:\n  rate: 0.25\n"))
     assert config == Outer(inner=Inner(rate=0.25))
+
+
+def test_a_shipped_file_is_found_from_anywhere_and_one_beside_you_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = Path("configs/nano/own.yaml")
+    shipped = at_hand(name)
+    assert shipped.is_file()
+    assert shipped.is_absolute()
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text("count: 9")
+    assert load_config(Outer, name).count == 9
+    for other in (Path("configs/../pyproject.toml"), Path("configs/none.yaml"), tmp_path / "configs/nano/rft.yaml"):
+        assert at_hand(other) == other
 
 
 def test_an_empty_file_is_the_defaults(tmp_path):

@@ -50,10 +50,20 @@ def load_config(model: type[C], path: Path | None, overrides: Sequence[str] = ()
     return config
 
 
+def at_hand(path: Path) -> Path:
+    """The file of this name; one of `configs/` that is not in the working directory is the one that came along."""
+    own = Path(__file__).resolve().parent
+    if not path.exists() and not path.is_absolute() and path.parts[:1] == ("configs",) and ".." not in path.parts:
+        for home in (own, own.parents[1]):  # of a wheel, of a clone
+            if (home / path).is_file():
+                return home / path
+    return path
+
+
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Loc, int]]:
     """The mapping that a file holds, and the line on which each of its keys stands."""
     try:
-        with path.open("rb") as file:
+        with at_hand(path).open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror})") from error

@@ -78,6 +78,7 @@ def adapt_briefly(model: str, out: Path) -> None:
     """Phase 3 in a minute: a stream in another light, learnt from without labels, with its before and after."""
     from pixelis.cli.adapt import board
     from pixelis.cli.index_files import key_maker
+    from pixelis.config import load_config
     from pixelis.errors import WeightsError
     from pixelis.eval.before_after import FAMILIES, before_and_after
     from pixelis.train.ttrl_config import TtrlConfig
@@ -86,7 +87,8 @@ def adapt_briefly(model: str, out: Path) -> None:
     stdout().print(
         f"\nNow {total} questions in another light ({SHIFT}), learnt from without their answers; a minute or two:"
     )
-    settings = TtrlConfig(policy=model, name="demo", lr=5e-5, eps=1e-5)  # as in configs/nano/ttrl.yaml
+    given = [f"policy={model}", "name=demo", "calibration.items=0", "canary.items=0"]
+    settings = load_config(TtrlConfig, Path("configs/nano/ttrl.yaml"), given)
     try:
         keys = key_maker()
     except WeightsError:
