@@ -98,8 +98,9 @@ class RftConfig(Config):
     """Without dropout: what is learnt from is what was sampled."""
     batch_tokens: int = Field(default=16384, ge=1)
     """Tokens that are read at once."""
-    ledger_tolerance: float = Field(default=1e-4, gt=0.0)
-    """How far sampled and recomputed log-probabilities may lie apart."""
+    ledger_tolerance: float = Field(default=1e-3, gt=0.0)
+    """How far sampled and recomputed log-probabilities may lie apart. Rounding came to 1.1e-4 in 1,700 rollouts of
+    nano; a policy other than the one that sampled lies whole nats away."""
 
     least_calls: float = Field(default=0.3, ge=0.0)
     """The run stops where the smoothed number of calls in a chain falls under this."""
