@@ -56,6 +56,8 @@ def test_a_run_learns_and_leaves_everything_that_later_verbs_need(rft_settings, 
     assert loaded.card.name == "rft"
     assert loaded.card.training["before"]["seed"] == 0
     assert {"coherence", "tools", "tokens"} <= set(loaded.card.statistics)
+    curiosity = [json.loads(line)["curiosity"] for line in summaries]
+    assert loaded.card.statistics["summaries"]["cur_mean"] == pytest.approx(np.mean(curiosity))
     assert {name.split(".")[0] for name in loaded.heads} == {"arguments", "visual", "projector", "g_phi", "h_psi"}
 
 

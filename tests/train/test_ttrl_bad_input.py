@@ -10,6 +10,7 @@ import pytest
 
 from pixelis.encoders.text import TextEncoder
 from pixelis.encoders.visual import VisualEncoder
+from pixelis.equations.ttrl import Summaries
 from pixelis.errors import ConfigError, MemoryFileError
 from pixelis.eval.streams import stream_of
 from pixelis.media import MediaSet
@@ -245,6 +246,20 @@ def test_what_a_trace_is_worth_is_told_by_all_that_is_remembered_now(items, keys
         assert [own.value([one]) for one in both] == pytest.approx([0.119203, 0.880797], abs=1e-6)
         assert own.value([SimpleNamespace(item=both[0].item.model_copy(update={"curiosity": None}))]) == 0.5
         own.rollback(1)
+        assert own.value([first]) == 0.5
+    finally:
+        own.close()
+
+
+def test_until_enough_is_remembered_phase_2_says_what_is_usual(items, keys, tmp_path):
+    (tmp_path / "run").mkdir()
+    own = Recollection(settings(), tmp_path / "run", keys, None, Summaries(8.0, 1.0, 4.0, 1.0))
+    try:
+        own.rollback(0)
+        assert own.keep(_trace(items[0]), items[0], 7.0, 3.0)
+        (first,) = [SimpleNamespace(item=item) for _, item in own.memory.items()]
+        assert own.value([first]) == pytest.approx(0.119203, abs=1e-6)  # sigmoid(-2)
+        own._curiosity, own._coherence = [7.0] * 32, [3.0] * 32
         assert own.value([first]) == 0.5
     finally:
         own.close()

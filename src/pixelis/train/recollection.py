@@ -22,6 +22,8 @@ from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.world import Rendered, apply
 
 BEFORE = "memory_before.txt"
+ENOUGH = 32
+"""Remembered traces from which their own statistics are taken, not phase 2's."""
 SAME_SOURCE = 8
 """So many neighbours more are looked up, in case that some show the query's own media (subsec:eval_setup)."""
 JPEG_20, RESIZE_2 = ("jpeg", 3), ("resize", 5)
@@ -31,10 +33,18 @@ JPEG_20, RESIZE_2 = ("jpeg", 3), ("resize", 5)
 class Recollection:
     """A run's own memory with the two encoders that make its keys; without them it stays empty."""
 
-    def __init__(self, config: TtrlConfig, out: Path, keys: KeyMaker | None, mask: EvaluationMask | None) -> None:
+    def __init__(
+        self,
+        config: TtrlConfig,
+        out: Path,
+        keys: KeyMaker | None,
+        mask: EvaluationMask | None,
+        before: Summaries | None = None,
+    ) -> None:
+        """`before` is what phase 2 measured, for as long as the memory holds little."""
         if config.neighbours and keys is None:
             raise ConfigError("neighbours are wanted, and there are no encoders to find them with: say neighbours=0")
-        self.config, self.keys, self.mask = config, keys, mask
+        self.config, self.keys, self.mask, self._prior = config, keys, mask, before
         self._before = out / BEFORE
         self.memory = open_memory(config, out, keys, mask, floor=self.start if self._before.exists() else None)
         self._curiosity: list[float] = []
@@ -57,7 +67,9 @@ class Recollection:
 
     @property
     def summaries(self) -> Summaries:
-        """What curiosity and coherence are z-scored with: those of everything remembered so far."""
+        """What curiosity and coherence are z-scored with: those of everything remembered so far, once it is enough."""
+        if self._prior is not None and len(self._curiosity) < ENOUGH:
+            return self._prior
         return summary_statistics(self._curiosity, self._coherence)
 
     def leak(self, made: Rendered) -> str:

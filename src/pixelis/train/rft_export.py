@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from pixelis.equations.ttrl import Summaries, summary_statistics
 from pixelis.policy.checkpoint import Loaded, save_checkpoint
 from pixelis.policy.model import Policy
 from pixelis.rundir import provenance
@@ -28,7 +29,7 @@ LAST = 20
 def keep_summaries(
     out: Path, step: int, items: Sequence[str], samples: int, worth: Worth, chains: Chains, us: Crew
 ) -> None:
-    """Curiosity and coherence of every rollout, which phase 3 takes as priors and values of its memory."""
+    """Curiosity and coherence of every rollout; what the last ones come to goes into the checkpoint, for phase 3."""
     if not us.first:
         return
     with (out / SUMMARIES).open("a") as file:
@@ -66,6 +67,7 @@ def export(
         update={
             "name": config.name,
             "training": {**facts, "before": loaded.card.training},
+            "statistics": {**loaded.card.statistics, "summaries": summarised(out / SUMMARIES, state["step"])._asdict()},
             "scores": {**loaded.card.scores, "rft": scores},
         }
     )
@@ -73,6 +75,12 @@ def export(
     draw_curves(rows, out / "curves.svg", target=config.kl.target)
     us.wait()
     return scores
+
+
+def summarised(path: Path, step: int) -> Summaries:
+    """Of the rollouts of the last updates: what phase 3 z-scores with while its memory holds little."""
+    rows = [row for row in map(json.loads, path.read_text().splitlines()) if row["step"] > step - LAST]
+    return summary_statistics(*([row.get(name, np.nan) for row in rows] for name in ("curiosity", "coherence")))
 
 
 def heads_of(loaded: Loaded, known: Known) -> dict[str, nn.Module]:

@@ -114,7 +114,7 @@ def adapt(
         calibration = calibrate(config, loaded.policy.eval(), toolbox, dev_cal, out / CALIBRATION)
         home = Adaptation(out, config, begin(config, loaded))
         resumed = bool(home.rows)
-        with closing(Recollection(config, out, keys, mask)) as recollection:
+        with closing(Recollection(config, out, keys, mask, known.summaries)) as recollection:
             recollection.rollback(home.rows[-1]["memory"] if home.rows else recollection.start)
             around = Around(config, toolbox, known, recollection, calibration)
             canary, state = Canary(out, config.canary), Standing(config, home.rows)

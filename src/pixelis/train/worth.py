@@ -26,6 +26,7 @@ from pixelis.equations.curiosity import (
 from pixelis.equations.embedding import ACTIONS, CosineStatistics
 from pixelis.equations.process import chain_cosines
 from pixelis.equations.reward import Rewards, RewardWeights, ccrft_reward, final_reward, penalty, tool_use
+from pixelis.equations.ttrl import Summaries
 from pixelis.equations.zscore import Spread
 from pixelis.errors import ConfigError
 from pixelis.media import MediaSet
@@ -50,6 +51,8 @@ class Known(NamedTuple):
     """By tool: curiosity and penalty."""
     tokens: Mapping[str, Spread]
     """Of log-probabilities and entropies of π_SFT's tokens on its corpus."""
+    summaries: Summaries | None = None
+    """Of curiosity and coherence in the last rollouts of phase 2; None where the policy has not been through it."""
 
     def statistics_of(self, family: str) -> CosineStatistics:
         """Of a family, or of all of them where it has none of its own."""
@@ -76,7 +79,8 @@ def known_of(loaded: Loaded, name: str) -> Known:
     heads.h_psi.requires_grad_(True)
     cosines = {family: CosineStatistics(**facts) for family, facts in statistics["coherence"].items()}
     tokens = {kind: Spread(**facts) for kind, facts in statistics["tokens"].items()}
-    return Known(heads.to(loaded.policy.device), cosines, statistics.get("tools", {}), tokens)
+    summaries = Summaries(**statistics["summaries"]) if "summaries" in statistics else None
+    return Known(heads.to(loaded.policy.device), cosines, statistics.get("tools", {}), tokens, summaries)
 
 
 class Chains(NamedTuple):
