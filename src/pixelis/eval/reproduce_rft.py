@@ -33,7 +33,7 @@ KEPT = ("eval/items.jsonl", "eval/report.json", "train/metrics.jsonl", SEARCH)
 """Of a part, beside the table: its scores and its curve, not its chains and weights."""
 HOW_IT_RUNS = {
     "device", "threads", "workers", "cache_path", "log_every", "save_minutes", "device_facts", "policy", "init",
-    "corpus", "examples",
+    "corpus", "examples", "batch_tokens",
 }  # fmt: skip
 """Keys that say where and how quickly, not what."""
 
