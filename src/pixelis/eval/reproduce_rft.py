@@ -33,7 +33,7 @@ KEPT = ("eval/items.jsonl", "eval/report.json", "train/metrics.jsonl", SEARCH)
 """Of a part, beside the table: its scores and its curve, not its chains and weights."""
 HOW_IT_RUNS = {
     "device", "threads", "workers", "cache_path", "log_every", "save_minutes", "device_facts", "policy", "init",
-    "corpus", "examples", "batch_tokens",
+    "corpus", "examples",
 }  # fmt: skip
 """Keys that say where and how quickly, not what."""
 
@@ -131,7 +131,8 @@ def made_of_what(part: Part[Variant], config: ReproduceConfig, base: RftConfig) 
     """What a part's scores depend on."""
     what: dict[str, Any] = {}
     if part.variant.learn == "rft":
-        what = {"settings": settings_of(part, base).model_dump(mode="json", exclude=HOW_IT_RUNS)}
+        how = HOW_IT_RUNS | {"batch_tokens"}  # phase 2 adds its parts up; in phase 1 they are its batches
+        what = {"settings": settings_of(part, base).model_dump(mode="json", exclude=how)}
     elif part.variant.learn == "sft":
         what = {"settings": more_of_sft(part, config, base).model_dump(mode="json", exclude=HOW_IT_RUNS)}
     if part.variant.search:
