@@ -28,6 +28,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import torch
 
+from pixelis.config import load_config
 from pixelis.equations.embedding import CosineStatistics
 from pixelis.equations.pid import Pid
 from pixelis.equations.zscore import Spread
@@ -210,7 +211,8 @@ def _rows(nano: NanoConfig, queries: int, samples: int, steps: int, python: Path
 
 def ours(policy: Policy, out: Path, queries: int, samples: int) -> Callable[[], Step]:
     """One update at a call, as `train_rft` takes it."""
-    config, us = RftConfig(policy="", corpus=Path(), queries=queries, samples=samples, group=samples), Crew()
+    config, us = load_config(RftConfig, Path("configs/nano/rft.yaml")), Crew()
+    config = config.model_copy(update={"queries": queries, "samples": samples, "group": samples})
     known, state, log = random_heads(policy), RftState(pid=Pid(beta=BETA)), Log(out, 0, us)
     anchor = copy.deepcopy(policy).eval().requires_grad_(False)
     optimizer = torch.optim.AdamW(
