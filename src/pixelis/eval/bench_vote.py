@@ -1,6 +1,6 @@
 """Bench row of one query of phase 3 beside its rollouts: key, search among 100,000 memories, and the vote of eight.
 
-The paper says 0.34 s for retrieval and voting (subsec:ttrl). The rollouts are nano's own on an item of the world, the
+The paper says 0.34 s for retrieval and voting (runlatency). The rollouts are nano's own on an item of the world, the
 encoders are the real ones with their embeddings kept, and the memory holds keys of their sizes from `bench_index`'s
 generator.
 """
