@@ -32,7 +32,9 @@ def curve(run):
 
 
 def weights(run):
-    return load_file(run / "policy" / "model.safetensors")
+    """Of the policy and of its heads, h_ψ among them."""
+    heads = {f"heads.{name}": value for name, value in load_file(run / "policy" / "heads.safetensors").items()}
+    return load_file(run / "policy" / "model.safetensors") | heads
 
 
 def test_a_run_learns_and_leaves_everything_that_later_verbs_need(rft_settings, tmp_path):
