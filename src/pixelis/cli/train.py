@@ -134,6 +134,8 @@ def board(*, quiet: bool) -> Iterator[Callable[[dict[str, float], int, int], Non
         def show(now: dict[str, float], step: int, total: int) -> None:
             if quiet:
                 return
+            if began and step <= began[-1][1]:
+                began.clear()  # another run, as the parts of `reproduce` are
             began.append((time.monotonic(), step))
             past = step - began[0][1]
             left = (began[-1][0] - began[0][0]) * (total - step) / past if past else math.nan
