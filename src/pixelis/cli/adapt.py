@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
-from pixelis.cli.terminal import AsJson, escaped, print_json, printable, stdout
+from pixelis.cli.terminal import EVERY_S, AsJson, escaped, print_json, printable, stdout
 
 if TYPE_CHECKING:
     from pixelis.retrieval.keys import KeyMaker
@@ -103,23 +103,36 @@ def run(
 
 @contextmanager
 def board(total: int, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int], None]]:
-    """A live view on a terminal: where the stream is, what was said last, how sure, what it did to the policy."""
+    """A live view on a terminal: where the stream is, what was said last, how sure, what it did to the policy.
+
+    Elsewhere a line now and then.
+    """
+    import time
+
     from rich.console import Console
     from rich.live import Live
     from rich.table import Table
 
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda row, done: None
-        return
     seen: list[dict[str, Any]] = []
-    with Live(console=console, transient=True, refresh_per_second=2) as live:
+    told = [time.monotonic()]
+    drawn = console.is_terminal and not quiet
+    with Live(console=console, transient=True, refresh_per_second=2) if drawn else nullcontext() as live:
 
         def show(row: dict[str, Any], done: int) -> None:
+            if quiet:
+                return
             seen.append(row)
+            if live is None and done < total and time.monotonic() - told[0] < EVERY_S:
+                return
+            told[0] = time.monotonic()
             kinds = [outcome(each) for each in seen]
+            so_far = ", ".join(f"{kind} {kinds.count(kind)}" for kind in dict.fromkeys(kinds))
             known = [each["score"] for each in seen if each["score"] is not None]
             right = f"{100 * sum(known) / len(known):.1f} % of what the vote said" if known else "nobody knows"
+            if live is None:
+                typer.echo(f"query {done} of {total}: {so_far}; right: {right}; {told_kl(row)}", err=True)
+                return
             table = Table.grid(padding=(0, 3))
             vote = row["vote"]
             for name, words in (
@@ -127,7 +140,7 @@ def board(total: int, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int]
                 ("asked", row["question"][:100]),
                 ("said", f"{row['answer'] or '–'}: {100 * vote['share']:.0f} % of weight, margin {vote['margin']:.2f}"),
                 ("then", f"{outcome(row)}{': ' if row['why'] else ''}{row['why']}"),
-                ("so far", ", ".join(f"{kind} {kinds.count(kind)}" for kind in dict.fromkeys(kinds))),
+                ("so far", so_far),
                 ("right", right),
                 ("policy", told_kl(row)),
             ):  # fmt: skip

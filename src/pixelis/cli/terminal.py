@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+EVERY_S = 30.0
+"""Between two lines about a run that has no terminal to draw on."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 StrictCalls = Annotated[
     bool,

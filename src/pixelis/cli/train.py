@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.terminal import AsJson, print_json, printable
+from pixelis.cli.terminal import EVERY_S, AsJson, print_json, printable
 
 if TYPE_CHECKING:
     from pixelis.train.dry_run import Plan
@@ -191,10 +191,6 @@ def print_rft(report: RftReport) -> None:
         typer.echo(f"stopped early: {report.stopped}")
     typer.echo(f"wrote {printable(report.policy)} and curves.svg beside it")
     typer.echo(f"next: pixelis eval -m {printable(report.policy)}")
-
-
-EVERY_S = 30.0
-"""Between two lines about a run that has no terminal to draw on."""
 
 
 @contextmanager
