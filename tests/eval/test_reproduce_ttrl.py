@@ -21,7 +21,7 @@ from pixelis.eval.reproduce_ttrl import (
     row_at,
 )
 from pixelis.eval.ttrl_figures import recent
-from pixelis.eval.ttrl_table import acceptance, families, selective
+from pixelis.eval.ttrl_table import acceptance, after, families, selective
 from pixelis.train.ttrl_config import TtrlConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -181,7 +181,7 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     budget = module.matched(runs, [part])
     module.examine(runs, part, budget, lambda row, total: None)
     folder = module.held(runs, part, budget)
-    assert module.finished(folder)
+    assert module.finished(folder, part)
     assert len(module.read_rows(folder / "voted" / "ledger.jsonl")) == 2
     assert not (tmp_path / part.name / "stream" / "canary.jsonl").exists()
 
@@ -230,15 +230,30 @@ def test_a_stream_of_another_machine_is_taken_from_its_archive_and_asked_only_wh
     module.live(second, part, None)
     assert len(second.rows(part)) == 4
     module.examine(second, part, 4, None)
-    assert module.finished(module.held(second, part, 4))
+    assert module.finished(module.held(second, part, 4), part)
     module.examine(second, part, 2, None)  # its weights after two queries are on the other machine
-    assert not module.finished(module.held(second, part, 2))
+    assert not module.finished(module.held(second, part, 2), part)
     assert "delete that file" in capsys.readouterr().out
     assert lives == []
     with pytest.raises(ConfigError, match="other weights, settings or questions"):
         module.live(small_runs(tmp_path, tmp_path / "b", kappa=0.0), part, None)
     module.live(small_runs(tmp_path, tmp_path / "c", kappa=0.0), part, None)  # made of something else
     assert [settings.name for settings, *_ in lives] == ["memory", "ours-0"]
+
+
+def test_stress_is_asked_greedily_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "adapt", lambda *a, **k: pytest.fail("asked by vote"))
+    asked = []
+    monkeypatch.setattr(module, "evaluate_model", lambda *a, out, **k: (asked.append(out.name), write_greedy(out, [1])))
+    runs, part = small_runs(tmp_path, tmp_path / "work", learn=False), Part(TtrlVariant(name="flips", matched=False), 0)
+    module.examine(runs, part, 0, None)
+    folder = module.held(runs, part, 0)
+    assert asked == ["greedy", "old"]
+    assert module.finished(folder, part)
+    assert not module.finished(folder, Part(TtrlVariant(name="flips"), 0))
+    measures = after(0, folder, {}).measures
+    assert measures["greedy"].tolist() == [100.0]
+    assert "voted" not in measures
 
 
 def test_nobody_who_learns_is_asked_before_the_budget_is_known(tmp_path, monkeypatch, capsys):

@@ -26,7 +26,7 @@ from pixelis.eval.process import task_statistics
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.streams import Course, Stream, StreamTask, stream_of
 from pixelis.eval.ttrl_figures import draw_kl, draw_prequential, draw_risk
-from pixelis.eval.ttrl_table import Rows, Told, paired_rows, tabulated
+from pixelis.eval.ttrl_table import VOTED, Rows, Told, paired_rows, tabulated
 from pixelis.policy.checkpoint import weights_of
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.rundir import provenance, write_json
@@ -41,10 +41,8 @@ WHOLE = {"canary": {"items": 0}}
 """Canary questions stop a deployment; in a comparison every variant lives its whole stream, a falling one too."""
 OF_STREAM = (LEDGER, CALIBRATION)
 """Of a stream, beside the table: its rows and thresholds, not its weights and memory."""
-OF_HELD_OUT = (
-    "greedy/items.jsonl", "greedy/report.json", "old/items.jsonl", "old/report.json", f"voted/{LEDGER}",
-    "voted/done.json",
-)  # fmt: skip
+OF_HELD_OUT_GREEDILY = ("greedy/items.jsonl", "greedy/report.json", "old/items.jsonl", "old/report.json")
+OF_HELD_OUT = (*OF_HELD_OUT_GREEDILY, f"{VOTED}/{LEDGER}", f"{VOTED}/done.json")
 OF_STATISTICS = ("items.jsonl", "report.json")
 HOW_IT_RUNS = {
     "policy", "memory", "snapshot_every", "keep_bytes", "device", "threads", "workers", "cache_path", "batch_tokens"
@@ -58,7 +56,8 @@ class TtrlVariant(Seeded):
     course: Course | None = None
     """Of the shifts in its stream, where that is another than the others'."""
     matched: bool = True
-    """Off for stress: it has no say in the budget, and is taken at its own end where it learnt from less."""
+    """Off for stress: it has no say in the budget, is taken at its own end where it learnt from less, and is asked
+    greedily alone."""
     base: str | None = None
     """The variant that it is held against, where that is another than `none`."""
 
@@ -166,7 +165,7 @@ def reproduce_ttrl(
     for part in done:
         if (not only or part.variant.name in only) and not (waiting and runs.settings(part).learn):
             examine(runs, part, budget, show)
-    asked = [part for part in done if finished(held(runs, part, budget))]
+    asked = [part for part in done if finished(held(runs, part, budget), part)]
     found = told(runs, done, asked, budget)
     table, pairs = tabulated(found, config.none), paired_rows(found, config.ours)
     results.mkdir(parents=True, exist_ok=True)
@@ -281,12 +280,13 @@ def held(runs: Runs, part: Part[TtrlVariant], budget: int) -> Path:
     return runs.work / part.name / (f"held-{budget}" if runs.settings(part).learn else "held")
 
 
-def finished(folder: Path) -> bool:
-    return (folder / "greedy" / "report.json").exists() and (folder / "voted" / "done.json").exists()
+def finished(folder: Path, part: Part[TtrlVariant]) -> bool:
+    by_vote = (folder / VOTED / "done.json").exists() or not part.variant.matched
+    return (folder / "greedy" / "report.json").exists() and by_vote
 
 
 def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None:
-    """Ask the held-out questions: greedily, and with N rollouts under the vote that all variants share."""
+    """Ask the held-out questions greedily, and those who are matched also by vote."""
     folder, settings = held(runs, part, budget), runs.settings(part)
     archive = runs.archive(f"{part.name}-{folder.name}")
     shared_calibration = thresholds(runs, part)
@@ -294,7 +294,8 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
         part, budget=budget, held_items=runs.config.held_items, old_items=runs.config.old_items,
         thresholds=json.loads(shared_calibration.read_text()) if shared_calibration.exists() else None,
     )  # fmt: skip
-    if has_ended(folder, made_of) or restore_part(folder, archive, OF_HELD_OUT, made_of):
+    wanted = OF_HELD_OUT if part.variant.matched else OF_HELD_OUT_GREEDILY
+    if has_ended(folder, made_of) or restore_part(folder, archive, wanted, made_of):
         return
     policy = settings.policy
     if settings.learn and not (runs.stream_of(part) / UPDATES).exists():
@@ -321,6 +322,15 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
             policy, [StreamTask(old)], limit=len(old), seed=part.seed, out=folder / "old",
             without_tools=not settings.tools,
         )  # fmt: skip
+    if part.variant.matched:
+        ask_by_vote(runs, part, folder, policy, show)
+    sign_part(folder, made_of)
+    keep_part(folder, archive, wanted, made_of)
+
+
+def ask_by_vote(runs: Runs, part: Part[TtrlVariant], folder: Path, policy: str, show: Any) -> None:
+    """The held-out questions with N rollouts each, under the vote and the thresholds that all variants share."""
+    settings, shared_calibration = runs.settings(part), thresholds(runs, part)
     runs.say(f"{part.name}: held-out, by vote")
     shared = {
         "policy": policy, "learn": False, "seed": part.seed, "neighbours": 0, "tools": settings.tools,
@@ -328,11 +338,10 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
     }  # fmt: skip
     voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), shared))
     if shared_calibration.exists():
-        write_whole(folder / "voted" / CALIBRATION, shared_calibration.read_bytes())
-    report = adapt(voting, stream.items(), folder / "voted", show=show)
-    write_json(folder / "voted" / "done.json", {"queries": report.queries})
-    sign_part(folder, made_of)
-    keep_part(folder, archive, OF_HELD_OUT, made_of)
+        write_whole(folder / VOTED / CALIBRATION, shared_calibration.read_bytes())
+    stream = runs.stream("test", runs.config.held_items, course="steady")
+    report = adapt(voting, stream.items(), folder / VOTED, show=show)
+    write_json(folder / VOTED / "done.json", {"queries": report.queries})
 
 
 def external_statistics(runs: Runs) -> dict[str, CosineStatistics]:

@@ -17,6 +17,8 @@ from pixelis.metrics.selective import aurc, error_at_coverage, error_at_margin
 from pixelis.train.adaptation import LEDGER, read_rows
 
 Rows = list[dict[str, Any]]
+VOTED = "voted"
+"""Where the answers by vote lie, of those who were asked so."""
 COVERAGE = 0.889
 """At which errors are compared (tab:risk_coverage)."""
 RESAMPLES = 2000
@@ -94,17 +96,20 @@ def answers_after(found: Mapping[str, Sequence[Told]]) -> Found:
 
 def after(seed: int, folder: Path, statistics: Mapping[str, CosineStatistics]) -> Run:
     """What a policy answered to the held-out questions, and to those without a shift where they were asked."""
-    greedy, voted = rows_of(folder / "greedy"), read_rows(folder / "voted" / LEDGER)
+    greedy, voted = rows_of(folder / "greedy"), read_rows(folder / VOTED / LEDGER)
     process = process_scores(greedy, statistics)
     measures = {
         "greedy": 100.0 * np.array([row.score for row in greedy]),
-        "sampled": 100.0 * np.array([row["sampled"] for row in voted]),
-        "voted": 100.0 * np.array([row["score"] for row in voted]),
         "racpr": 100.0 * process.racpr,
         "rapr": 100.0 * process.rapr,
         "calls": np.array([float(row.steps) for row in greedy]),
-        "variety": np.array([row["variety"] for row in voted]),
     }
+    if voted:
+        measures |= {
+            "sampled": 100.0 * np.array([row["sampled"] for row in voted]),
+            "voted": 100.0 * np.array([row["score"] for row in voted]),
+            "variety": np.array([row["variety"] for row in voted]),
+        }
     if (folder / "old" / "items.jsonl").exists():
         measures["old"] = 100.0 * np.array([row.score for row in rows_of(folder / "old")])
     return Run(seed, tuple(row.item for row in greedy), measures)
