@@ -123,7 +123,8 @@ def board(total: int, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int]
             if quiet:
                 return
             seen.append(row)
-            if live is None and done < total and time.monotonic() - told[0] < EVERY_S:
+            last = row["query"] == total  # rows of one batch come together
+            if live is None and not last and time.monotonic() - told[0] < EVERY_S:
                 return
             told[0] = time.monotonic()
             kinds = [outcome(each) for each in seen]
@@ -131,7 +132,7 @@ def board(total: int, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int]
             known = [each["score"] for each in seen if each["score"] is not None]
             right = f"{100 * sum(known) / len(known):.1f} % of what the vote said" if known else "nobody knows"
             if live is None:
-                typer.echo(f"query {done} of {total}: {so_far}; right: {right}; {told_kl(row)}", err=True)
+                typer.echo(f"query {row['query']} of {total}: {so_far}; right: {right}; {told_kl(row)}", err=True)
                 return
             table = Table.grid(padding=(0, 3))
             vote = row["vote"]
