@@ -53,6 +53,11 @@ def test_a_task_gives_the_same_items_again_and_none_that_a_corpus_has():
     assert all(int(name.rpartition("/")[2]) >= 3_000_500_000 for name in first)
 
 
+def test_items_that_somebody_has_looked_at_are_passed_over():
+    whole, later = (list(WorldTask("space", skip=skip).items(5 - skip)) for skip in (0, 2))
+    assert [made.item for made in later] == [made.item for made in whole][2:]
+
+
 def test_an_unknown_task_is_one_line():
     with pytest.raises(ConfigError, match="no task 'serach'"):
         tasks_of(["serach"], split="test")

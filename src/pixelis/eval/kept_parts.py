@@ -17,6 +17,8 @@ from pixelis.errors import ConfigError
 from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member, write_whole
 
 MADE_OF = "made_of.json"
+UNKNOWN = "unknown here"
+"""In place of what cannot be told, such as the questions of a corpus that is not here: whatever a part has is right."""
 MOST_BYTES = 2**26
 """Of one file of an archive."""
 
@@ -38,7 +40,8 @@ def restore_part(folder: Path, archive: Path, files: Sequence[str], made_of: Map
         return False
     try:
         with zipfile.ZipFile(archive) as packed:
-            if read_member(packed, MADE_OF, most=MOST_BYTES) != canonical(made_of):
+            signature = read_member(packed, MADE_OF, most=MOST_BYTES)
+            if not made_of_this(signature, made_of):
                 return False
             held = set(packed.namelist())
             found = {name: read_member(packed, name, most=MOST_BYTES) for name in files if name in held}
@@ -46,7 +49,7 @@ def restore_part(folder: Path, archive: Path, files: Sequence[str], made_of: Map
         raise ConfigError(f"{archive} is damaged ({error}): delete it, and its part is run again") from None
     for name, content in found.items():
         write_whole(folder / name, content)
-    sign_part(folder, made_of)
+    write_whole(folder / MADE_OF, signature)
     return True
 
 
@@ -59,9 +62,16 @@ def has_ended(folder: Path, made_of: Mapping[str, Any]) -> bool:
     """Whether a part has ended here; ConfigError where it was made of something else."""
     if not (folder / MADE_OF).exists():
         return False
-    if (folder / MADE_OF).read_bytes() != canonical(made_of):
+    if not made_of_this((folder / MADE_OF).read_bytes(), made_of):
         raise ConfigError(f"{folder} is of other weights, settings or questions: delete it, or give another folder")
     return True
+
+
+def made_of_this(signature: bytes, made_of: Mapping[str, Any]) -> bool:
+    """Whether a part's signature is that of these things, as far as they are known."""
+    found = json.loads(signature)
+    known = {key: found.get(key) if value == UNKNOWN else value for key, value in made_of.items()}
+    return canonical(known) == canonical(found)
 
 
 def canonical(made_of: Mapping[str, Any]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,17 +17,18 @@ from pixelis.equations.embedding import CosineStatistics
 from pixelis.equations.pid import CORRIDOR
 from pixelis.eval.comparing import Floats, Found, Part, Run, Say, Seeded, compared, merged, paired, parts_of, rows_of
 from pixelis.eval.harness import Scored
-from pixelis.eval.kept_parts import has_ended, keep_part, restore_part, sign_part
+from pixelis.eval.kept_parts import UNKNOWN, has_ended, keep_part, restore_part, sign_part
 from pixelis.eval.process import process_scores, task_statistics
 from pixelis.eval.rescore_rft import Saved, rescored
 from pixelis.eval.running import evaluate_model
-from pixelis.eval.tasks import tasks_of
+from pixelis.eval.tasks import Task, WorldTask, tasks_of
 from pixelis.policy.checkpoint import weights_of
 from pixelis.rundir import provenance, write_json
 from pixelis.train.rft import train_rft
 from pixelis.train.rft_config import RftConfig
 from pixelis.train.sft import train_sft
 from pixelis.train.sft_config import SftConfig
+from pixelis.world import FAMILIES
 
 CHAINS, SEARCH = "traces.jsonl", "search.json"
 KEPT = ("eval/items.jsonl", "eval/report.json", "train/metrics.jsonl", SEARCH)
@@ -62,6 +64,8 @@ class ReproduceConfig(Config):
     updates: int = Field(default=100, ge=1)
     items: int = Field(default=100, ge=1)
     """Held-out questions of each family."""
+    skip: int = Field(default=0, ge=0)
+    """Held-out questions of each family before those: settings were chosen with them in view."""
     statistics_items: int = Field(default=40, ge=1)
     """Dev questions of each family whose π_SFT chains give E_ext's statistics."""
     temperature: float = 0.0
@@ -118,7 +122,7 @@ def reproduce_rft(
     found = scores(done, work, statistics)
     table, pairs = compare(done, found, work), paired(found, config.ours)
     results.mkdir(parents=True, exist_ok=True)
-    facts = {"settings": base.model_dump(mode="json"), "corpus": corpus_hash(base.corpus)}
+    facts = {"settings": base.model_dump(mode="json"), "questions": questions_hash(base.corpus)}
     write_json(
         results / "table.json", provenance(config=config.model_dump(mode="json"), **facts, rows=table, pairs=pairs)
     )
@@ -138,16 +142,18 @@ def made_of_what(part: Part[Variant], config: ReproduceConfig, base: RftConfig) 
     if part.variant.search:
         what["search_updates"] = config.search_updates
     if what:
-        what["corpus"] = corpus_hash(base.corpus)
+        what["questions"] = questions_hash(base.corpus)
     return {
         "weights": weights_of(base.policy), "variant": part.variant.model_dump(mode="json", exclude={"seeds"}),
-        "seed": part.seed, "items": config.items, "temperature": config.temperature, **what,
+        "seed": part.seed, "items": config.items, "skip": config.skip, "temperature": config.temperature, **what,
     }  # fmt: skip
 
 
-def corpus_hash(folder: Path) -> str:
-    """By content; its name where it is not here, as for a table that is made of finished parts."""
-    return Corpus(folder).manifest.corpus if folder.exists() else f"not here: {folder}"
+def questions_hash(folder: Path) -> str:
+    """By the training questions in their order; not by the teacher's chains, which phase 2 does not see."""
+    if not folder.exists():
+        return UNKNOWN
+    return sha256("\n".join(row.id for row in Corpus(folder).rows(split="train")).encode()).hexdigest()
 
 
 def rescore(config: ReproduceConfig, base: RftConfig, work: Path, results: Path, say: Say) -> None:
@@ -163,7 +169,7 @@ def rescore(config: ReproduceConfig, base: RftConfig, work: Path, results: Path,
     path, reward = results / "rescored.json", settings_of(done[0], base).reward
     made_of = {
         "policy": base.policy, "chains": [part.name for part in done], "items": config.items,
-        "statistics_items": config.statistics_items, "reward": reward.model_dump(mode="json"),
+        "skip": config.skip, "statistics_items": config.statistics_items, "reward": reward.model_dump(mode="json"),
     }  # fmt: skip
     evaluated = [work / "statistics", *(work / part.name / "eval" for part in done)]
     newest = max((folder / "report.json").stat().st_mtime for folder in evaluated)
@@ -171,7 +177,7 @@ def rescore(config: ReproduceConfig, base: RftConfig, work: Path, results: Path,
         return
     say(f"layer and gate, by re-scoring saved chains of {config.ours}: {len(done)} of {len(parts)} seeds")
     own = Saved((evaluated[0],), tasks_of([], split="dev"), config.statistics_items)
-    others = Saved(tuple(evaluated[1:]), tasks_of([], split="test"), config.items)
+    others = Saved(tuple(evaluated[1:]), held_out(config), config.items)
     rows = rescored(base.policy, own, others, reward)
     write_json(path, provenance(config=config.model_dump(mode="json"), made_of=made_of, rows=rows))
 
@@ -209,9 +215,14 @@ def run(part: Part[Variant], config: ReproduceConfig, base: RftConfig, work: Pat
         longer = more_of_sft(part, config, base).model_copy(update={"minutes": minutes})
         policy = train_sft(longer, folder / "train").policy
     evaluate_model(
-        policy, tasks_of([], split="test"), limit=config.items, temperature=config.temperature, seed=part.seed,
-        composite=True, out=folder / "eval",
+        policy, held_out(config), limit=config.items, temperature=config.temperature, seed=part.seed, composite=True,
+        out=folder / "eval",
     )  # fmt: skip
+
+
+def held_out(config: ReproduceConfig) -> list[Task]:
+    """What every part is asked."""
+    return [WorldTask(family, "test", skip=config.skip) for family in FAMILIES]
 
 
 def searched(part: Part[Variant], config: ReproduceConfig, settings: RftConfig, work: Path, say: Say) -> RftConfig:

@@ -45,6 +45,8 @@ class WorldTask(NamedTuple):
     corpus_seed: int = 0
     shift: str = ""
     """`KIND:SEVERITY`, or empty."""
+    skip: int = 0
+    """Items before the first: somebody has looked at their scores already."""
 
     @property
     def name(self) -> str:
@@ -52,7 +54,7 @@ class WorldTask(NamedTuple):
 
     def items(self, limit: int) -> Iterator[Rendered]:
         start = first_seed(self.split, self.corpus_seed) + HELD_OUT
-        for k in range(limit):
+        for k in range(self.skip, self.skip + limit):
             made = generate(self.family, seed=start + k, difficulty=LEVELS[k % len(LEVELS)])
             yield under(made, self.shift, seed=start + k)
 

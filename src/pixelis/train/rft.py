@@ -132,6 +132,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
             chains = chains_of(known, parts, experience, media, own, config.reward, us)
             worth = worth_of(chains, known, config.reward, samples=config.samples, seed=seed)
             advantages = advantages_of(worth.rewards.total, config) * (0.0 if state.far else 1.0)
+            optimizer.param_groups[0]["lr"] = config.rate(state.step)
             done = improve(
                 config, policy, anchor or policy, optimizer, parts, advantages[own], state.pid.beta, us, far=state.far
             )

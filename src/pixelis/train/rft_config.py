@@ -81,6 +81,9 @@ class RftConfig(Config):
 
     lr: float = Field(default=1e-6, gt=0.0)
     """Ours; the paper gives none."""
+    lr_floor: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Share of `lr` that the last update has. Less than 1, the rate falls in a line: what noise the first updates
+    brought into the weights, the last ones average out."""
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = Field(default=1e-8, gt=0.0)
     """Of AdamW. Larger, a weight whose gradient is nothing but rounding stays where it is."""
@@ -130,3 +133,7 @@ class RftConfig(Config):
         if lora is not None and lora.dropout:
             raise ValueError(f"dropout {lora.dropout:g}: the update would not read what the rollout read; want 0")
         return lora
+
+    def rate(self, step: int) -> float:
+        """The learning rate of the update after so many."""
+        return self.lr * (1.0 - (1.0 - self.lr_floor) * step / max(self.updates - 1, 1))

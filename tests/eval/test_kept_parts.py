@@ -1,0 +1,33 @@
+"""Archives of finished parts: taken where they were made of the same, as far as that can be told."""
+
+import json
+
+import pytest
+
+from pixelis.errors import ConfigError
+from pixelis.eval.kept_parts import MADE_OF, UNKNOWN, has_ended, keep_part, restore_part, sign_part
+
+
+def test_an_archive_serves_where_its_questions_are_not_and_tells_which_they_were(tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "items.jsonl").write_text("1\n")
+    archive, made_of = tmp_path / "part.zip", {"seed": 0, "questions": "abc"}
+    keep_part(tmp_path / "here", archive, ["items.jsonl"], made_of)
+    there, unknown = tmp_path / "there", {"seed": 0, "questions": UNKNOWN}
+    assert not restore_part(there, archive, ["items.jsonl"], {"seed": 1, "questions": UNKNOWN})
+    assert not restore_part(there, archive, ["items.jsonl"], {"seed": 0})
+    assert not restore_part(there, archive, ["items.jsonl"], {"seed": 0, "questions": "abd"})
+    assert not there.exists()
+    assert restore_part(there, archive, ["items.jsonl"], unknown)
+    assert (there / "items.jsonl").read_text() == "1\n"
+    assert json.loads((there / MADE_OF).read_text()) == made_of
+    assert has_ended(there, unknown)
+    assert has_ended(there, made_of)
+    with pytest.raises(ConfigError, match="of other weights, settings or questions"):
+        has_ended(there, {"seed": 0, "questions": "abd"})
+
+
+def test_what_is_signed_as_unknown_is_not_taken_for_something_known(tmp_path):
+    sign_part(tmp_path, {"questions": UNKNOWN})
+    with pytest.raises(ConfigError):
+        has_ended(tmp_path, {"questions": "abc"})
