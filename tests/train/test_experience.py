@@ -1,4 +1,4 @@
-"""Rollouts read again: those that came to the same tokens and pictures are read once, and nothing else changes."""
+"""Rollouts read again: what they share is read once, and nothing else changes."""
 
 import copy
 
@@ -25,18 +25,19 @@ def spoken(policy, corpus, words, *, number=0):
     return ledger
 
 
-def test_rollouts_that_say_the_same_share_a_row(policy, corpus):
+def test_what_rollouts_say_alike_is_predicted_once(policy, corpus):
     ledgers = [spoken(policy, corpus, words) for words in ("red", "the left one", "red")]
     (part,) = parts_of(ledgers, policy, 10_000)
-    assert part.numbers == (0, 2, 1)
-    assert part.rows == (0, 0, 1)
-    assert len(part.batch.ids) == 2
-    first, again = part.counts[0], part.counts[0] + part.counts[1]
-    assert part.at[:first].tolist() == part.at[first:again].tolist()
+    assert part.numbers == (0, 1, 2)
+    first, second, third = (own.tolist() for own in part.which.split(list(part.counts)))
+    assert first == third
+    assert first[0] == second[0]  # the place after the prompt predicts the first word of all three
+    assert set(first[1:]).isdisjoint(second[1:])
+    assert len(part.at) == len({*first, *second})
 
 
-def test_the_same_words_about_another_picture_do_not(policy, corpus):
-    """Token by token the same; one pixel of the picture differs, and with it nothing but the row."""
+def test_the_same_words_about_another_picture_are_not_shared(policy, corpus):
+    """Token by token the same; one pixel of the picture differs, and with it all that comes after."""
     ledgers = [spoken(policy, corpus, "red") for _ in range(2)]
     place = ledgers[1].places[0]
     pixels = place.picture.pixels.copy()
@@ -44,22 +45,22 @@ def test_the_same_words_about_another_picture_do_not(policy, corpus):
     ledgers[1].places[0] = place._replace(picture=place.picture._replace(pixels=pixels))
     assert ledgers[0].ids == ledgers[1].ids
     (part,) = parts_of(ledgers, policy, 10_000)
-    assert part.rows == (0, 1)
-    assert len(part.batch.ids) == 2
+    first, second = (own.tolist() for own in part.which.split(list(part.counts)))
+    assert set(first).isdisjoint(second)
+    assert len(part.batch.pictures) == len(ledgers[0].places) + 1
 
 
-def test_a_step_is_the_one_that_reads_each_of_them(policy, corpus, monkeypatch):
-    """The same update from shared rows and from a row for each rollout."""
+def test_a_step_is_the_one_that_reads_each_of_them(policy, corpus):
+    """The same update from a tree of rollouts and from a row for each."""
     config = RftConfig(policy="", corpus=corpus.folder, ledger_tolerance=1e9)
     advantages = np.array([1.0, -0.5, 0.25, np.nan])
     ledgers = [spoken(policy, corpus, words) for words in ("red", "the left one", "red", "red")]
     after = []
     for apart in (False, True):
-        if apart:
-            monkeypatch.setattr(experience, "content", id)
         own, anchor = copy.deepcopy(policy), copy.deepcopy(policy).eval()
+        own.branching = not apart
         parts = parts_of(ledgers, own, 10_000)
-        assert sum(len(part.batch.ids) for part in parts) == (4 if apart else 2)
+        assert [part.batch.branches is None for part in parts] == [apart]
         with torch.no_grad():
             read = [(part, anchor(part.batch).hidden.flatten(0, 1)[part.at]) for part in parts]
         anchored = [(part, experience.Anchored(hidden, None)) for part, hidden in read]

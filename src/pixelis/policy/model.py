@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pixelis.errors import ConfigError
+from pixelis.policy.branches import Branches, branches_of, branching, keys_of
 from pixelis.policy.cache import RowCache
 from pixelis.policy.ledger import Ledger, positions
 from pixelis.policy.pictures import Optics, Picture, patches
@@ -47,6 +48,8 @@ class Batch(NamedTuple):
     order: tuple[int, ...]
     """Which picture each place shows, ledger after ledger."""
     lengths: tuple[int, ...]
+    branches: Branches | None = None
+    """What they share, where it is read once; the order of the pictures is then that of the branches."""
 
 
 class Read(NamedTuple):
@@ -77,6 +80,7 @@ class Policy(nn.Module):
         self.style = style
         self.optics = optics
         self.tap = tap
+        self.branching = branching(self.language.config)
         if not 0 <= self.tapped_layer < len(self.language.layers):
             raise ConfigError(f"tap {tap} lies outside the {len(self.language.layers)} layers of the model")
         banned = torch.zeros(self._core.config.text_config.vocab_size, dtype=torch.bool)
@@ -141,9 +145,10 @@ class Policy(nn.Module):
         *,
         cache: RowCache | None = None,
         mask: Tensor | None = None,
+        branches: Branches | None = None,
     ) -> Read:
         """Run the layers over ids (B, L) at positions (3, B, L); `seen` fills the image tokens, in their order."""
-        language = self.language
+        language, more = self.language, {} if branches is None else {"branches": branches}
         hidden = language.embed_tokens(ids)
         visual = ids == self.tokens.image if seen is not None and len(seen.tokens) else None
         if visual is not None and seen is not None:
@@ -151,7 +156,7 @@ class Policy(nn.Module):
         turned = language.rotary_emb(hidden, where)
         tapped = hidden
         for k, layer in enumerate(language.layers):
-            hidden = layer(hidden, position_embeddings=turned, attention_mask=mask, past_key_values=cache)
+            hidden = layer(hidden, position_embeddings=turned, attention_mask=mask, past_key_values=cache, **more)
             if visual is not None and seen is not None and k < len(seen.deep):
                 added = torch.zeros_like(hidden).masked_scatter(visual[..., None], seen.deep[k].to(hidden.dtype))
                 hidden = hidden + added
@@ -162,7 +167,12 @@ class Policy(nn.Module):
     def forward(self, batch: Batch) -> Read:
         """Whole ledgers at once, as training reads them. Filling on the right needs no mask: attention is causal."""
         seen = shuffled(self.see(batch.pictures), batch.pictures, batch.order)
-        return self.read(batch.ids, batch.positions, seen)
+        tree = batch.branches
+        if tree is None:
+            return self.read(batch.ids, batch.positions, seen)
+        ids, where = batch.ids.flatten()[tree.tokens], batch.positions.flatten(1)[:, tree.tokens]
+        read = self.read(ids[None], where[:, None], seen, branches=tree)
+        return Read(*(part[0].index_select(0, tree.back).view(*batch.ids.shape, -1) for part in read))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, V) with what is never sampled at minus infinity, in sampling and in every recomputation alike."""
@@ -188,29 +198,24 @@ class Policy(nn.Module):
         found = torch.gather(logits.log_softmax(-1), -1, targets[..., None])[..., 0]
         return torch.cat([torch.zeros_like(found[:, :1]), found.masked_fill(never, 0.0)], dim=1), read
 
-    def batch(self, ledgers: Sequence[Ledger]) -> Batch:
-        """Ledgers as tensors."""
-        longest = max(len(ledger) for ledger in ledgers)
+    def batch(self, ledgers: Sequence[Ledger], *, once: bool = False) -> Batch:
+        """Ledgers as tensors, each picture once; with `once` also what else they share is read once."""
+        longest, device = max(len(ledger) for ledger in ledgers), self.device
         ids = torch.full((len(ledgers), longest), self.tokens.pad, dtype=torch.long)
         where = torch.zeros(3, len(ledgers), longest, dtype=torch.long)
-        known: dict[int, int] = {}
-        pictures: list[Picture] = []
-        order: list[int] = []
         for row, ledger in enumerate(ledgers):
             ids[row, : len(ledger)] = torch.tensor(ledger.ids)
             where[:, row, : len(ledger)] = torch.from_numpy(positions(ledger.ids, ledger.places))
-            for place in ledger.places:
-                key = id(place.picture.pixels)  # a group's ledgers share the pictures of their prompt
-                if key not in known:
-                    known[key] = len(pictures)
-                    pictures.append(place.picture)
-                order.append(known[key])
+        keys, pictures = keys_of(ledgers)
+        tree = branches_of(keys, device) if once and self.branching else None
+        if tree is not None:
+            order = tree.order
+        else:
+            order = tuple(
+                int(-1 - own[p.start]) for ledger, own in zip(ledgers, keys, strict=True) for p in ledger.places
+            )
         return Batch(
-            ids.to(self.device),
-            where.to(self.device),
-            tuple(pictures),
-            tuple(order),
-            tuple(len(ledger) for ledger in ledgers),
+            ids.to(device), where.to(device), tuple(pictures), order, tuple(len(ledger) for ledger in ledgers), tree
         )
 
 

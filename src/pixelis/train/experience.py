@@ -17,6 +17,7 @@ from pixelis.data.acceptance import Judgement, judge
 from pixelis.equations.coherence import argument_vector
 from pixelis.geometry import Span, Track
 from pixelis.media import MediaSet
+from pixelis.policy.branches import grouped, keys_of
 from pixelis.policy.ledger import KINDS, Ledger
 from pixelis.policy.model import Batch, Policy
 from pixelis.policy.tokens import Tokens
@@ -102,15 +103,15 @@ def span_in(result: ToolResult, media: MediaSet) -> tuple[float, float] | None:
 
 
 class Part(NamedTuple):
-    """Some rollouts of similar length, side by side. Those that came to the same tokens and pictures are read once."""
+    """Some rollouts side by side. What they share is read once."""
 
     numbers: tuple[int, ...]
     """Which of the rollouts they are."""
-    rows: tuple[int, ...]
-    """The row of the batch that each of them is."""
     batch: Batch
     at: Tensor
-    """(n,) the places that predict sampled tokens, flat: row · L + column."""
+    """(u,) the places that predict sampled tokens, flat, row · L + column: each once, whoever shares it."""
+    which: Tensor
+    """(n,) which of them each sampled token is predicted at."""
     targets: Tensor
     """(n,) the tokens, by their place among those that may be sampled."""
     sampled: Tensor
@@ -120,29 +121,14 @@ class Part(NamedTuple):
 
 
 def parts_of(ledgers: Sequence[Ledger], policy: Policy, batch_tokens: int) -> list[Part]:
-    """All rollouts, the shortest first, in parts of at most so many tokens, filling included."""
-    alike: dict[object, list[int]] = {}
-    for k, ledger in enumerate(ledgers):
-        alike.setdefault(content(ledger), []).append(k)
-    groups: list[list[list[int]]] = [[]]
-    for same in sorted(alike.values(), key=lambda same: (len(ledgers[same[0]]), same[0])):
-        if groups[-1] and (len(groups[-1]) + 1) * len(ledgers[same[0]]) > batch_tokens:
-            groups.append([])
-        groups[-1].append(same)
-    return [part_of(own, ledgers, policy) for own in groups if own]
+    """All rollouts in parts of at most so many tokens, those that share most together."""
+    return [part_of(own, ledgers, policy) for own in grouped(keys_of(ledgers)[0], batch_tokens)]
 
 
-def content(ledger: Ledger) -> tuple[object, ...]:
-    """All that a model reads of a ledger."""
-    pictures = [(p.start, p.picture.pixels.shape, p.picture.pixels.tobytes()) for p in ledger.places]
-    return tuple(ledger.ids), tuple(pictures)
-
-
-def part_of(alike: Sequence[Sequence[int]], ledgers: Sequence[Ledger], policy: Policy) -> Part:
-    batch = policy.batch([ledgers[same[0]] for same in alike])
+def part_of(numbers: Sequence[int], ledgers: Sequence[Ledger], policy: Policy) -> Part:
+    batch = policy.batch([ledgers[k] for k in numbers], once=True)
     longest, at, ids, logprobs, counts = batch.ids.shape[1], list[int](), list[int](), list[float](), list[int]()
-    numbers = [(k, row) for row, same in enumerate(alike) for k in same]
-    for k, row in numbers:
+    for row, k in enumerate(numbers):
         ledger = ledgers[k]
         own = np.flatnonzero(ledger.sampled).tolist()
         at += [row * longest + place - 1 for place in own]
@@ -150,10 +136,12 @@ def part_of(alike: Sequence[Sequence[int]], ledgers: Sequence[Ledger], policy: P
         logprobs += [ledger.logprobs[place] or 0.0 for place in own]
         counts.append(len(own))
     device = policy.device
+    places = torch.tensor(at, dtype=torch.long, device=device)
+    read = places if batch.branches is None else batch.branches.back[places]
+    once, which = torch.unique(read, return_inverse=True)
+    first = torch.empty_like(once).index_copy_(0, which, places)  # any row that has it
     targets = policy.open_places[torch.tensor(ids, dtype=torch.long, device=device)]
-    sampled, order = torch.tensor(logprobs, device=device), torch.tensor(at, device=device)
-    rollouts, rows = (tuple(part) for part in zip(*numbers, strict=True))
-    return Part(rollouts, rows, batch, order, targets, sampled, tuple(counts))
+    return Part(tuple(numbers), batch, first, which, targets, torch.tensor(logprobs, device=device), tuple(counts))
 
 
 class Anchored(NamedTuple):
@@ -168,5 +156,5 @@ def read_anchor(anchor: Policy, part: Part, experience: Sequence[Lived]) -> Anch
     """Read a part with a frozen policy. Features come from it too: statistics of phase 1 hold for its features only."""
     read = anchor(part.batch)
     examples = [experience[k].example for k in part.numbers]
-    states = state_features(anchor, read, part.batch.ids, examples, part.rows)
+    states = state_features(anchor, read, part.batch.ids, examples)
     return Anchored(read.hidden.flatten(0, 1)[part.at], states)

@@ -48,16 +48,14 @@ class _Mean:
         return torch.zeros(states, tokens.shape[1], device=device).index_add(0, state.to(device), taken)
 
 
-def state_features(
-    policy: Policy, read: Read, ids: Tensor, examples: Sequence[Example], rows: Sequence[int] | None = None
-) -> States:
-    """The states of trajectories, from what the tapped layer made of them; `rows`: where each lies in the batch."""
+def state_features(policy: Policy, read: Read, ids: Tensor, examples: Sequence[Example]) -> States:
+    """The states of trajectories, from what the tapped layer made of them, a row each."""
     longest = ids.shape[1]
     looks, thoughts, words = _Mean(), _Mean(), _Mean()
     count = sum(len(example.steps) + 1 for example in examples)
     extra = np.zeros((count, COORDINATES + len(ACTIONS)), dtype=np.float32)
     at = 0
-    for row, example in zip(rows or range(len(examples)), examples, strict=True):
+    for row, example in enumerate(examples):
         base, steps = row * longest, example.steps
         given = [place for place in example.places if example.kinds[place.start] == PROMPT]
         for place in given:

@@ -289,22 +289,21 @@ def improve(
     for part, anchored in parts:
         with computing(policy.device, computed_in(config)):
             read = policy(part.batch)
-            logits = policy.open_logits(read.hidden.flatten(0, 1)[part.at]).float()  # (n, V')
+            logits = policy.open_logits(read.hidden.flatten(0, 1)[part.at]).float()  # (u, V')
             by_anchor = anchor.open_logits(anchored.hidden).float()
-        own = logits.log_softmax(-1).gather(1, part.targets[:, None])[:, 0]
+        logs = logits.log_softmax(-1)
+        own = logs[part.which, part.targets]  # (n,)
         gap = max(gap, float((own.detach() - part.sampled).abs().max()) if len(own) else 0.0)
         learnt = torch.from_numpy(np.repeat(kept[list(part.numbers)], part.counts)).to(own.device)
-        kl = per_token_kl(logits, by_anchor)[learnt]
+        kl = per_token_kl(logits, by_anchor)[part.which][learnt]
         mask = rows_of(learnt, part.counts)
         given = torch.from_numpy(np.nan_to_num(advantages[list(part.numbers)])).to(own)
         before = rows_of(own.detach(), part.counts)  # the weights that sampled are these: ρ is 1 without rounding
         loss = grpo_loss(rows_of(own, part.counts), before, given, mask, clip=config.clip, per=config.per)
         share = float(mask.any(1).sum()) / max(chains, 1) if config.per == "sequence" else len(kl) / max(tokens, 1)
         (loss.policy * share + beta * kl.sum() / max(tokens, 1)).backward()
-        with torch.no_grad():
-            logs = logits[learnt].log_softmax(-1)
-            spread = float(-(logs.exp() * logs).sum())
-        count = len(kl)
+        nats = -(logs.detach().exp() * logs.detach()).sum(-1)  # (u,)
+        spread, count = float(nats[part.which][learnt].sum()), len(kl)
         sums += torch.tensor([float(kl.detach().sum()), spread, loss.clipped * count, count], dtype=torch.float64)
     if gap > config.ledger_tolerance:
         raise TraceError(

@@ -180,23 +180,23 @@ class Read(NamedTuple):
 
 def gradients(config: TtrlConfig, learner: Learner, lesson: Lesson, parts: Sequence[Part]) -> Read:
     """Read the rollouts part by part, and leave the gradients of the loss in the policy."""
-    tokens = max(1, sum(len(part.at) for part in parts))
+    tokens = max(1, sum(len(part.which) for part in parts))
     anchor = learner.average if config.anchored else learner.start
     kls, counts = np.zeros(len(lesson.ledgers)), np.zeros(len(lesson.ledgers), dtype=np.int64)
     entropy = gap = 0.0
     for part in parts:
         logits = open_logits(config, learner.policy, part)
         logs = logits.log_softmax(-1)
-        own = logs.gather(1, part.targets[:, None])[:, 0]
+        own = logs[part.which, part.targets]  # (n,)
         gap = max(gap, float((own.detach() - part.sampled).abs().max()) if len(own) else 0.0)
         with torch.no_grad():
             reference = open_logits(config, anchor, part)
-        kl = per_token_kl(logits, reference)
+        kl = per_token_kl(logits, reference)[part.which]
         numbers = list(part.numbers)
         weights = torch.from_numpy(lesson.advantages[numbers]).to(own)
         masks = torch.from_numpy(lesson.masks[numbers].astype(np.float32)).to(own)
         mask = rows_of(torch.ones_like(own), part.counts)
-        nats = -(logs.exp() * logs).sum(-1)  # (n,)
+        nats = -(logs.exp() * logs).sum(-1)[part.which]  # (n,)
         if config.objective == "entropy":
             learnt = rows_of(nats, part.counts).sum(1) * masks
             loss = learnt.sum() / tokens
@@ -220,7 +220,7 @@ def guarded(
     limit: float,
 ) -> tuple[str, float]:
     """A step beyond the guard is taken back, unless the policy was farther away before it. Why not, and the drift."""
-    tokens = max(1, sum(len(part.at) for part in parts))
+    tokens = max(1, sum(len(part.which) for part in parts))
     after = {name: value.clone() for name, value in tensors_of(learner).items()}
     lay(learner, before)
     stood = drift_of(config, learner.policy, learner.start, parts, tokens)
@@ -239,7 +239,7 @@ def step_plainly(policy: Policy, lr: float) -> None:
 
 
 def open_logits(config: TtrlConfig, policy: Policy, part: Part) -> Tensor:
-    """(n, V') at the places of a part that predict sampled tokens."""
+    """(u, V') at the places of a part that predict sampled tokens."""
     with computing(policy.device, computed_in(config)):
         return policy.open_logits(policy(part.batch).hidden.flatten(0, 1)[part.at]).float()
 
@@ -248,7 +248,7 @@ def open_logits(config: TtrlConfig, policy: Policy, part: Part) -> Tensor:
 def drift_of(config: TtrlConfig, policy: Policy, start: Policy, parts: Sequence[Part], tokens: int) -> float:
     """KL(π_θ ‖ π_start), nats per token."""
     kls = [per_token_kl(open_logits(config, policy, part), open_logits(config, start, part)) for part in parts]
-    return sum(float(kl.sum()) for kl in kls) / tokens
+    return sum(float(kl[part.which].sum()) for part, kl in zip(parts, kls, strict=True)) / tokens
 
 
 @torch.no_grad()
