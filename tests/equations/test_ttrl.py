@@ -109,15 +109,22 @@ def test_returns_that_hardly_differ_are_not_blown_up():
     assert normalise_advantages([0.01, -0.01], floor=0.005) == pytest.approx([1.0, -1.0])
 
 
-def loss_of(logprobs, mask, advantages, m, *, kl=0.1, beta=0.5):
+def loss_of(logprobs, mask, advantages, m, *, kl=0.1, beta=0.5, per="trajectory"):
     as_tensor = [torch.tensor(x, dtype=torch.float64) for x in (logprobs, mask, advantages, m, kl)]
-    return ttrl_loss(*as_tensor, beta=beta)
+    return ttrl_loss(*as_tensor, beta=beta, per=per)
 
 
 def test_loss_by_hand():
     # log pi = -1 and -5 (last token masked); -(0.3 x -1 + -0.2 x -5)/2 + 0.5 x 0.1 = -0.35 + 0.05
     loss = loss_of([[-0.4, -0.6], [-5.0, -9.0]], [[1, 1], [1, 0]], [0.3, -0.2], [1, 1])
     assert loss.item() == pytest.approx(-0.30)
+
+
+def test_a_mean_over_tokens_lets_a_long_rollout_pull_no_harder_than_a_short_one():
+    # means -0.5 and -5: -(0.3 x -0.5 + -0.2 x -5)/2 + 0.05; a rollout without tokens adds nothing
+    loss = loss_of([[-0.4, -0.6], [-5.0, -9.0]], [[1, 1], [1, 0]], [0.3, -0.2], [1, 1], per="token")
+    assert loss.item() == pytest.approx(-0.375)
+    assert loss_of([[-0.4, -0.6]], [[0, 0]], [0.3], [1], per="token").item() == pytest.approx(0.05)
 
 
 def test_an_abstained_query_leaves_only_the_kl_term():

@@ -131,12 +131,21 @@ def normalise_advantages(
 
 
 def ttrl_loss(
-    token_logprobs: Tensor, token_mask: Tensor, advantages: Tensor, m: Tensor, kl_tok: Tensor, *, beta: float | Tensor
+    token_logprobs: Tensor,
+    token_mask: Tensor,
+    advantages: Tensor,
+    m: Tensor,
+    kl_tok: Tensor,
+    *,
+    beta: float | Tensor,
+    per: Literal["trajectory", "token"] = "trajectory",
 ) -> Tensor:
     """-m(q) mean over rollouts of A log pi(tau), plus beta KL_tok(pi || pi_EMA) (eq:ttrl_clean_loss).
 
     `token_logprobs` (N, L) of the sampled tokens, `token_mask` (N, L) is 0 on prompts, observations and padding;
-    log pi(tau) is their sum. `advantages` (N,) and the abstention masks `m`, (N,) or one number, pass no gradient.
+    log pi(tau) is their sum. `per="token"` takes their mean: a long rollout then pulls no harder than a short one, and
+    beta weighs nats per token against nats per token. `advantages` (N,) and the abstention masks `m`, (N,) or one
+    number, pass no gradient.
     With m = 0 everywhere, or without rollouts, only the KL term is left: an abstained rollout's advantage may be NaN,
     as it is where there was no exemplar. `kl_tok` is nats per token.
     """
@@ -150,6 +159,8 @@ def ttrl_loss(
         raise ValueError(f"abstention masks {tuple(m.shape)} for {advantages.numel()} rollouts: want one, or one each")
     # masked_fill, not a product: a masked position may hold -inf or NaN, and 0 times that is NaN
     log_pi = token_logprobs.masked_fill(token_mask == 0, 0.0).sum(dim=1)  # (N,)
+    if per == "token":
+        log_pi = log_pi / (token_mask != 0).sum(dim=1).clamp(min=1)
     weight = (m * advantages.masked_fill(m == 0, 0.0)).detach()
     # the mean is over all N, abstained ones included, as the pseudo-code has it
     policy = -(weight * log_pi.masked_fill(weight == 0, 0.0)).sum() / max(1, log_pi.shape[0])

@@ -201,7 +201,8 @@ def gradients(config: TtrlConfig, learner: Learner, lesson: Lesson, parts: Seque
             learnt = rows_of(nats, part.counts).sum(1) * masks
             loss = learnt.sum() / tokens
         else:
-            loss = ttrl_loss(rows_of(own, part.counts), mask, weights, masks, own.new_zeros(()), beta=0.0)
+            nothing = own.new_zeros(())  # the KL is over all tokens of the batch, and not of a part
+            loss = ttrl_loss(rows_of(own, part.counts), mask, weights, masks, nothing, beta=0.0, per=config.per)
             loss = loss * len(numbers) / len(lesson.ledgers)
         (loss + learner.pid.beta * kl.sum() / tokens).backward()
         entropy += float(nats.detach().sum())
