@@ -106,7 +106,7 @@ def test_what_has_ended_is_not_run_again(tmp_path, monkeypatch, asked):
     found = reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out", only=["sft"], say=said.append)
     assert (len(asked), trained) == (2, ["train"])
     assert found["left"] == ["cc-rft-0"]
-    assert said == ["layer and gate: no saved chains of cc-rft and π_SFT here"]
+    assert said == []  # layer and gate are for whoever asks for cc-rft, or for all
     assert json.loads((tmp_path / "out" / "table.json").read_text())["rows"][0]["variant"] == "sft"
 
 
