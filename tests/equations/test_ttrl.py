@@ -109,9 +109,9 @@ def test_returns_that_hardly_differ_are_not_blown_up():
     assert normalise_advantages([0.01, -0.01], floor=0.005) == pytest.approx([1.0, -1.0])
 
 
-def loss_of(logprobs, mask, advantages, m, *, kl=0.1, beta=0.5, per="trajectory"):
+def loss_of(logprobs, mask, advantages, m, *, kl=0.1, beta=0.5, over_tokens="sum"):
     as_tensor = [torch.tensor(x, dtype=torch.float64) for x in (logprobs, mask, advantages, m, kl)]
-    return ttrl_loss(*as_tensor, beta=beta, per=per)
+    return ttrl_loss(*as_tensor, beta=beta, over_tokens=over_tokens)
 
 
 def test_loss_by_hand():
@@ -122,9 +122,9 @@ def test_loss_by_hand():
 
 def test_a_mean_over_tokens_lets_a_long_rollout_pull_no_harder_than_a_short_one():
     # means -0.5 and -5: -(0.3 x -0.5 + -0.2 x -5)/2 + 0.05; a rollout without tokens adds nothing
-    loss = loss_of([[-0.4, -0.6], [-5.0, -9.0]], [[1, 1], [1, 0]], [0.3, -0.2], [1, 1], per="token")
+    loss = loss_of([[-0.4, -0.6], [-5.0, -9.0]], [[1, 1], [1, 0]], [0.3, -0.2], [1, 1], over_tokens="mean")
     assert loss.item() == pytest.approx(-0.375)
-    assert loss_of([[-0.4, -0.6]], [[0, 0]], [0.3], [1], per="token").item() == pytest.approx(0.05)
+    assert loss_of([[-0.4, -0.6]], [[0, 0]], [0.3], [1], over_tokens="mean").item() == pytest.approx(0.05)
 
 
 def test_an_abstained_query_leaves_only_the_kl_term():

@@ -27,6 +27,13 @@ def test_an_archive_serves_where_its_questions_are_not_and_tells_which_they_were
         has_ended(there, {"seed": 0, "questions": "abd"})
 
 
+@pytest.mark.parametrize("signature", [b"{", b"[1]", b"3", b"\xff"])
+def test_a_damaged_signature_is_another_one(tmp_path, signature):
+    (tmp_path / MADE_OF).write_bytes(signature)
+    with pytest.raises(ConfigError, match="of other weights, settings or questions"):
+        has_ended(tmp_path, {"seed": 0})
+
+
 def test_what_is_signed_as_unknown_is_not_taken_for_something_known(tmp_path):
     sign_part(tmp_path, {"questions": UNKNOWN})
     with pytest.raises(ConfigError):

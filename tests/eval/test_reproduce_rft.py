@@ -142,6 +142,8 @@ def test_rivals_take_the_weight_that_matches_our_kl_and_more_of_phase_1_takes_ou
         tmp_path, {"name": "cc-rft"}, {"name": "l2", "search": [0.1, 0.2, 0.4], "change": {"reward": {"prior": "l2"}}},
         {"name": "sft-more", "learn": "sft"},
     ).model_copy(update={"search_updates": 3})  # fmt: skip
+    with (tmp_path / "rft.yaml").open("a") as file:
+        file.write("lr_floor: 0.25\n")
     (tmp_path / "sft.yaml").write_text("corpus: nowhere\nepochs: 8\n")
     settings, minutes, said = [], [], []
 
@@ -168,6 +170,8 @@ def test_rivals_take_the_weight_that_matches_our_kl_and_more_of_phase_1_takes_ou
     assert found["left"] == []
     assert [own.reward.coherence for own in settings[1:]] == [0.1, 0.2, 0.4, 0.2]
     assert [own.updates for own in settings] == [100, 3, 3, 3, 100]
+    rates = [[own.rate(k) for k in range(3)] for own in settings]
+    assert all(own == pytest.approx(rates[0], rel=1e-12) for own in rates)  # also where only three updates are tried
     assert minutes == [0.1]
     rival = found["rows"][1]
     assert rival["search"] == {"wanted_kl": 0.1, "kl": {"0.1": 0.05, "0.2": 0.1, "0.4": 0.2}, "w3": 0.2}
@@ -210,6 +214,16 @@ def test_layer_and_gate_are_scored_from_every_seed_that_is_done_and_again_only_w
     write(work / "cc-rft-1", [])
     os.utime(work / "cc-rft-1" / "eval" / "report.json", (1, 1))  # copied from elsewhere: old, but not among them yet
     assert rescore() == 3
+
+
+def test_held_out_items_are_those_after_the_ones_that_settings_were_chosen_on(tmp_path):
+    given = config(tmp_path, {"name": "cc-rft"}).model_copy(update={"skip": 7})
+    tasks = reproduce_rft.held_out(given)
+    assert [(task.split, task.skip) for task in tasks] == [("test", 7)] * 6
+    base = RftConfig.model_validate({"policy": "nano-sft", "corpus": "nowhere"})
+    part = parts_of(given.variants, ())[0]
+    signed = [reproduce_rft.made_of_what(part, own, base) for own in (given, given.model_copy(update={"skip": 8}))]
+    assert signed[0] != signed[1]
 
 
 def test_ours_must_be_one_of_the_variants(tmp_path):

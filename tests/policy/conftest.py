@@ -38,7 +38,7 @@ def policy(tokens: Tokens) -> Iterator[Policy]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield build_nano(
-        NanoConfig(hidden=32, layers=5, heads=2, head_dim=16, mlp=64, vision_hidden=32), tokens, seed=1
+        NanoConfig(hidden=32, layers=5, heads=2, kv_heads=1, head_dim=16, mlp=64, vision_hidden=32), tokens, seed=1
     ).eval()
     torch.set_num_threads(before)
 

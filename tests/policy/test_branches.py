@@ -1,14 +1,16 @@
 """Ledgers that begin alike: the tree by hand, and that it reads what each ledger alone would."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from pixelis.errors import ConfigError
 from pixelis.media import MediaSet
 from pixelis.media.image import Image
-from pixelis.policy.branches import ATTENTION, WORTH_SHARING, branches_of, grouped, in_common, keys_of
+from pixelis.policy.branches import ATTENTION, WORTH_SHARING, branches_of, grouped, in_common, keys_of, use_branches
 from pixelis.policy.checkpoint import Card, save_checkpoint
 from pixelis.policy.ledger import Ledger
 from pixelis.policy.script import Look, Words, opening
@@ -118,8 +120,13 @@ def test_pictures_are_told_apart_by_content(talks):
     assert talks[0].places[1].picture.pixels is not talks[2].places[1].picture.pixels
 
 
+def test_another_attention_is_refused():
+    with pytest.raises(ConfigError, match="has 'eager' attention: open it with 'sdpa'"):
+        use_branches(SimpleNamespace(_attn_implementation="eager"))
+
+
 def test_a_checkpoint_does_not_know_how_it_was_read(policy, tmp_path):
-    assert policy.branching
+    assert policy.language.config._attn_implementation == ATTENTION
     save_checkpoint(tmp_path, policy, Card(name="n"))
     assert ATTENTION not in (tmp_path / "config.json").read_text()
     assert json.loads((tmp_path / "config.json").read_text())["text_config"]["num_hidden_layers"] == 5

@@ -86,12 +86,17 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(rft_settings, tmp_pa
     assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
 
 
-def test_the_rate_falls_in_a_line_to_its_floor(rft_settings):
+def test_the_rate_falls_in_a_line_to_its_floor(rft_settings, tmp_path):
     given = rft_settings(updates=5, lr=8e-4, lr_floor=0.25)
     # 8e-4 less a quarter of 6e-4 each time
     assert [given.rate(step) for step in range(5)] == pytest.approx([8e-4, 6.5e-4, 5e-4, 3.5e-4, 2e-4])
     assert given.model_copy(update={"updates": 1}).rate(0) == 8e-4
     assert given.model_copy(update={"lr_floor": 1.0}).rate(4) == 8e-4
+    still = rft_settings(updates=2, lr=1e-4, lr_floor=1e-9, samples=2, group=2)
+    train_rft(still.model_copy(update={"updates": 1}), tmp_path / "one")
+    train_rft(still, tmp_path / "two")  # the second update has next to no rate
+    one, two = (load_file(tmp_path / name / "policy" / "model.safetensors") for name in ("one", "two"))
+    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-9
 
 
 def test_advantages_are_inside_groups_and_only_of_the_best(rft_settings):

@@ -138,14 +138,13 @@ def ttrl_loss(
     kl_tok: Tensor,
     *,
     beta: float | Tensor,
-    per: Literal["trajectory", "token"] = "trajectory",
+    over_tokens: Literal["sum", "mean"] = "sum",
 ) -> Tensor:
     """-m(q) mean over rollouts of A log pi(tau), plus beta KL_tok(pi || pi_EMA) (eq:ttrl_clean_loss).
 
     `token_logprobs` (N, L) of the sampled tokens, `token_mask` (N, L) is 0 on prompts, observations and padding;
-    log pi(tau) is their sum. `per="token"` takes their mean: a long rollout then pulls no harder than a short one, and
-    beta weighs nats per token against nats per token. `advantages` (N,) and the abstention masks `m`, (N,) or one
-    number, pass no gradient.
+    log pi(tau) is their sum. With their mean a long rollout pulls no harder than a short one, and beta weighs nats per
+    token against nats per token. `advantages` (N,) and the abstention masks `m`, (N,) or one number, pass no gradient.
     With m = 0 everywhere, or without rollouts, only the KL term is left: an abstained rollout's advantage may be NaN,
     as it is where there was no exemplar. `kl_tok` is nats per token.
     """
@@ -159,7 +158,7 @@ def ttrl_loss(
         raise ValueError(f"abstention masks {tuple(m.shape)} for {advantages.numel()} rollouts: want one, or one each")
     # masked_fill, not a product: a masked position may hold -inf or NaN, and 0 times that is NaN
     log_pi = token_logprobs.masked_fill(token_mask == 0, 0.0).sum(dim=1)  # (N,)
-    if per == "token":
+    if over_tokens == "mean":
         log_pi = log_pi / (token_mask != 0).sum(dim=1).clamp(min=1)
     weight = (m * advantages.masked_fill(m == 0, 0.0)).detach()
     # the mean is over all N, abstained ones included, as the pseudo-code has it

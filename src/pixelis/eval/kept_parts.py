@@ -69,7 +69,12 @@ def has_ended(folder: Path, made_of: Mapping[str, Any]) -> bool:
 
 def made_of_this(signature: bytes, made_of: Mapping[str, Any]) -> bool:
     """Whether a part's signature is that of these things, as far as they are known."""
-    found = json.loads(signature)
+    try:
+        found = json.loads(signature)
+    except ValueError:
+        return False
+    if not isinstance(found, dict):
+        return False
     known = {key: found.get(key) if value == UNKNOWN else value for key, value in made_of.items()}
     return canonical(known) == canonical(found)
 

@@ -17,7 +17,7 @@ from pixelis.equations.embedding import CosineStatistics
 from pixelis.equations.pid import CORRIDOR
 from pixelis.eval.comparing import Floats, Found, Part, Run, Say, Seeded, compared, merged, paired, parts_of, rows_of
 from pixelis.eval.harness import Scored
-from pixelis.eval.kept_parts import UNKNOWN, has_ended, keep_part, restore_part, sign_part
+from pixelis.eval.kept_parts import MADE_OF, UNKNOWN, has_ended, keep_part, restore_part, sign_part
 from pixelis.eval.process import process_scores, task_statistics
 from pixelis.eval.rescore_rft import Saved, rescored
 from pixelis.eval.running import evaluate_model
@@ -122,7 +122,7 @@ def reproduce_rft(
     found = scores(done, work, statistics)
     table, pairs = compare(done, found, work), paired(found, config.ours)
     results.mkdir(parents=True, exist_ok=True)
-    facts = {"settings": base.model_dump(mode="json"), "questions": questions_hash(base.corpus)}
+    facts = {"settings": base.model_dump(mode="json"), "questions": questions_of(done, work, base.corpus)}
     write_json(
         results / "table.json", provenance(config=config.model_dump(mode="json"), **facts, rows=table, pairs=pairs)
     )
@@ -140,6 +140,7 @@ def made_of_what(part: Part[Variant], config: ReproduceConfig, base: RftConfig) 
         what = {"settings": settings_of(part, base).model_dump(mode="json", exclude=how)}
     elif part.variant.learn == "sft":
         what = {"settings": more_of_sft(part, config, base).model_dump(mode="json", exclude=HOW_IT_RUNS)}
+        what["teacher"] = plan_hash(base.corpus)
     if part.variant.search:
         what["search_updates"] = config.search_updates
     if what:
@@ -155,6 +156,21 @@ def questions_hash(folder: Path) -> str:
     if not folder.exists():
         return UNKNOWN
     return sha256("\n".join(row.id for row in Corpus(folder).rows(split="train")).encode()).hexdigest()
+
+
+def plan_hash(folder: Path) -> str:
+    """By what the teacher was told and the code that it had: what its chains come from."""
+    if not folder.exists():
+        return UNKNOWN
+    return sha256(json.dumps(Corpus(folder).manifest.plan, sort_keys=True).encode()).hexdigest()
+
+
+def questions_of(done: Sequence[Part[Variant]], work: Path, folder: Path) -> str:
+    """The questions by their hash; where the corpus is not here, as finished parts have signed it."""
+    if folder.exists():
+        return questions_hash(folder)
+    signed = [json.loads((work / part.name / MADE_OF).read_text()).get("questions") for part in done]
+    return next((each for each in signed if each), UNKNOWN)
 
 
 def rescore(config: ReproduceConfig, base: RftConfig, work: Path, results: Path, say: Say) -> None:
@@ -233,9 +249,9 @@ def searched(part: Part[Variant], config: ReproduceConfig, settings: RftConfig, 
     tried: dict[float, float] = {}
     for value in part.variant.search:
         say(f"{part.name}: w₃ {value:g} for {first} updates")
-        own = settings.model_copy(
-            update={"updates": first, "reward": settings.reward.model_copy(update={"coherence": value})}
-        )
+        reward = settings.reward.model_copy(update={"coherence": value})
+        floor = settings.rate(first - 1) / settings.lr  # at the rates that these updates have in the whole run
+        own = settings.model_copy(update={"updates": first, "lr_floor": floor, "reward": reward})
         train_rft(own, folder / "search" / f"{value:g}")
         tried[value] = latest_kl(curve(folder / "search" / f"{value:g}"))
     best = min(tried, key=lambda value: abs(np.log(max(tried[value], 1e-9) / max(wanted, 1e-9))))

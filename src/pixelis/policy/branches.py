@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from pixelis.errors import ConfigError
 from pixelis.policy.ledger import Ledger
 from pixelis.policy.pictures import Picture
 
@@ -61,7 +62,8 @@ def keys_of(ledgers: Sequence[Ledger]) -> tuple[list[Keys], list[Picture]]:
             if number is None:
                 content = (picture.rows, picture.columns, picture.pixels.shape, picture.pixels.tobytes())
                 number = by_object[id(picture.pixels)] = by_content.setdefault(content, len(pictures))
-                pictures += [picture][: number + 1 - len(pictures)]
+                if number == len(pictures):
+                    pictures.append(picture)
             own[start : start + picture.tokens] = -1 - number
         keys.append(own)
     return keys, pictures
@@ -107,14 +109,15 @@ def branches_of(keys: Sequence[Keys], device: torch.device) -> Branches:
         for row in rows:
             if len(keys[row]) > stop:
                 above.setdefault(int(keys[row][stop]), []).append(row)
-        ends = sum(len(rows) for rows in above.values()) < len(rows)
+        ends = sum(len(later) for later in above.values()) < len(rows)
         if stop - start >= WORTH_SHARING or ends:
             count = sum(sizes)
             own = count + np.arange(stop - start)
             if len(own):
                 tokens.append(rows[0] * longest + np.arange(start, stop))
                 sizes.append(len(own))
-                paths.append(path := np.concatenate([path, own]))
+                path = np.concatenate([path, own])
+                paths.append(path)
             for row in rows:
                 back[row, start:stop] = own
             start = stop
@@ -167,27 +170,25 @@ def attention(
         return found
     asked = query.split(branches.sizes, dim=2)
     keys, values = (part.index_select(2, branches.seen).split(branches.reaches, dim=2) for part in (key, value))
-    grouped_heads = query.shape[1] != key.shape[1]
-    heard = [
-        scaled_dot_product_attention(
-            q, k, v, attn_mask=None if mask is None else mask.to(q.dtype), is_causal=mask is None, scale=scaling,
-            enable_gqa=grouped_heads,
-        )
-        for q, k, v, mask in zip(asked, keys, values, branches.masks, strict=True)
-    ]  # fmt: skip
+    times = query.shape[1] // key.shape[1]
+    heard = []
+    for q, k, v, mask in zip(asked, keys, values, branches.masks, strict=True):
+        if mask is None:
+            own = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=times > 1)
+        else:  # grouped heads and a mask together would keep a GPU from its quick kernels
+            k, v = (part.repeat_interleave(times, dim=1) for part in (k, v))  # noqa: PLW2901
+            own = scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype), scale=scaling)
+        heard.append(own)
     return torch.cat(heard, dim=2).transpose(1, 2), None
 
 
-def branching(config: Any) -> bool:
-    """Have a language model use `attention`, where it uses torch's own so far; whether it does now.
-
-    Others (flash attention, eager) stay, and read ledgers side by side.
-    """
+def use_branches(config: Any) -> None:
+    """Have a language model use `attention`, which is torch's own where nothing branches."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
-    if config._attn_implementation == "sdpa":
-        AttentionInterface.register(ATTENTION, attention)
-        AttentionMaskInterface.register(ATTENTION, sdpa_mask)
-        config._attn_implementation = ATTENTION
-    return bool(config._attn_implementation == ATTENTION)
+    if config._attn_implementation not in ("sdpa", ATTENTION):
+        raise ConfigError(f"the model has {config._attn_implementation!r} attention: open it with 'sdpa'")
+    AttentionInterface.register(ATTENTION, attention)
+    AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+    config._attn_implementation = ATTENTION

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pixelis.errors import ConfigError
-from pixelis.policy.branches import Branches, branches_of, branching, keys_of
+from pixelis.policy.branches import Branches, branches_of, keys_of, use_branches
 from pixelis.policy.cache import RowCache
 from pixelis.policy.ledger import Ledger, positions
 from pixelis.policy.pictures import Optics, Picture, patches
@@ -80,7 +80,7 @@ class Policy(nn.Module):
         self.style = style
         self.optics = optics
         self.tap = tap
-        self.branching = branching(self.language.config)
+        use_branches(self.language.config)
         if not 0 <= self.tapped_layer < len(self.language.layers):
             raise ConfigError(f"tap {tap} lies outside the {len(self.language.layers)} layers of the model")
         banned = torch.zeros(self._core.config.text_config.vocab_size, dtype=torch.bool)
@@ -207,7 +207,7 @@ class Policy(nn.Module):
             ids[row, : len(ledger)] = torch.tensor(ledger.ids)
             where[:, row, : len(ledger)] = torch.from_numpy(positions(ledger.ids, ledger.places))
         keys, pictures = keys_of(ledgers)
-        tree = branches_of(keys, device) if once and self.branching else None
+        tree = branches_of(keys, device) if once else None
         if tree is not None:
             order = tree.order
         else:

@@ -131,7 +131,7 @@ class Adaptation:
         if digest is not None and self.learner.digest() != digest:
             raise TraceError(
                 f"{self.folder}: the weights after update {taken} are not those of its row; the states were made by "
-                "another build of torch or with more than one thread"
+                "another build of torch or of pixelis, or with more than one thread"
             )
 
     def _require_whole(self, query: int) -> None:

@@ -139,7 +139,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
             surprise = learn_dynamics(known, chains.steps, dynamics, batch=config.dynamics_batch, seed=seed)
             values = measured(config, state, chains, worth, advantages, done, experience, us)
             values |= {
-                "dynamics_loss": surprise, "seconds_rollout": rolled - start,
+                "lr": config.rate(state.step), "dynamics_loss": surprise, "seconds_rollout": rolled - start,
                 "seconds_update": time.monotonic() - rolled, "cache_hits": hit_rate(toolbox),
             }  # fmt: skip
             react(config, state, values, done, known.tokens["entropy"].mean)

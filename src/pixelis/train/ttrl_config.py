@@ -68,7 +68,7 @@ class TtrlConfig(Config):
     """Off: every tool refuses, as in adaptation without tools."""
     objective: Literal["reinforce", "entropy"] = "reinforce"
     """`entropy`: no vote is asked; the entropy of the sampled tokens is made smaller (as TENT and StatA do)."""
-    per: Literal["trajectory", "token"] = "trajectory"
+    over_tokens: Literal["sum", "mean"] = "sum"
     """log π(τ): the sum over a rollout's tokens, as the paper writes it, or their mean, as phase 2 has it. With the sum
     a rollout that went astray for twelve calls is pushed away harder than a short one is drawn near, and β, which
     weighs nats per token, has little to say."""

@@ -202,7 +202,8 @@ def gradients(config: TtrlConfig, learner: Learner, lesson: Lesson, parts: Seque
             loss = learnt.sum() / tokens
         else:
             nothing = own.new_zeros(())  # the KL is over all tokens of the batch, and not of a part
-            loss = ttrl_loss(rows_of(own, part.counts), mask, weights, masks, nothing, beta=0.0, per=config.per)
+            said = rows_of(own, part.counts)
+            loss = ttrl_loss(said, mask, weights, masks, nothing, beta=0.0, over_tokens=config.over_tokens)
             loss = loss * len(numbers) / len(lesson.ledgers)
         (loss + learner.pid.beta * kl.sum() / tokens).backward()
         entropy += float(nats.detach().sum())
