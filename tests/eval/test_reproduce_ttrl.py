@@ -168,7 +168,7 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     """Real rollouts of the shipped policy; canary questions, which the shipped configuration wants, are not asked."""
     given = load_config(ReproduceTtrlConfig, ROOT / "configs" / "nano" / "reproduce_ttrl.yaml", [])
     config = given.model_copy(update={"families": ("search", "choice"), "stream_items": 1, "held_items": 1})
-    short = {"samples": 2, "neighbours": 0, "workers": 1, "calibration": {"items": 1}, "limits": {"steps": 3}}
+    short = {"samples": 2, "neighbours": 0, "workers": 1, "calibration": {"items": 1}, "limits": {"steps": 8}}
     base = load_config(TtrlConfig, ROOT / given.ttrl, [])
     assert base.canary.items > 0
     base = TtrlConfig.model_validate(merged(base.model_dump(mode="json"), short))
