@@ -119,30 +119,25 @@ def over(measure: dict[str, Any], base: str) -> tuple[str, str]:
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
+    """Columns that fit a terminal of 80."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in (
-        "variant",
-        "seeds",
-        "accuracy",
-        "over sft",
-        "p (BH)",
-        "calls",
-        "decisive",
-        "RaPR",
-        "RaCPR",
-        "KL P50",
-        "P95",
-    ):
-        table.add_column(heading, justify="left" if heading == "variant" else "right")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for heading in ("variant", "n", "right", "95 %", "more", "p", "calls", "dec.", "RaPR", "RaCPR", "KL50", "KL95"):
+        table.add_column(heading, justify="left" if heading == "variant" else "right", no_wrap=True)
     for row in rows:
         own, kl = row["accuracy"], row.get("kl", {})
         table.add_row(
-            row["variant"], str(row["seeds"]), f"{own['mean']:.1f} ({own['low']:.1f}–{own['high']:.1f})",
+            row["variant"], str(row["seeds"]), f"{own['mean']:.1f}", f"{own['low']:.1f}–{own['high']:.1f}",
             *over(own, "over_sft"),
             *(f"{row[key]['mean']:.2f}" for key in ("calls", "decisive")),
             *(f"{row[key]['mean']:.1f}" for key in ("rapr", "racpr")),
             *(f"{kl[key]:.3f}" if kl else "" for key in ("p50", "p95")),
         )  # fmt: skip
-    stdout().print(table)
+    console = stdout()
+    console.print(table)
+    console.print(
+        "n seeds; right, and more than π_SFT, in per cent, p adjusted after Benjamini and Hochberg; calls of a chain, "
+        "and the decisive among them; token KL to π_SFT, median and P95",
+        style="dim",
+    )
