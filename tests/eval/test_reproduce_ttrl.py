@@ -273,6 +273,20 @@ def test_nobody_who_learns_is_asked_before_the_budget_is_known(tmp_path, monkeyp
     assert found["left"] == ["ours-0", "hard-0"]
 
 
+def test_with_a_budget_that_is_named_each_is_asked_after_its_own_stream(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(module, "live", lambda runs, part, show: told.append(f"{part.name} lives"))
+    monkeypatch.setattr(module, "examine", lambda runs, part, budget, show: told.append(f"{part.name} after {budget}"))
+    (tmp_path / "ttrl.yaml").write_text("policy: nano-sft\n")
+    config = ReproduceTtrlConfig.model_validate(
+        {"ttrl": tmp_path / "ttrl.yaml", "families": ["search"], "budget": 3,
+         "variants": [{"name": "ours"}, {"name": "hard"}]}
+    )  # fmt: skip
+    reproduce_ttrl(config, tmp_path / "work", tmp_path / "out")
+    assert told == ["ours-0 lives", "ours-0 after 3", "hard-0 lives", "hard-0 after 3"]
+    assert json.loads((tmp_path / "out" / "table.json").read_text())["budget"] == 3
+
+
 def test_a_stream_that_is_not_finished_is_left_over(tmp_path):
     config = ReproduceTtrlConfig.model_validate(
         {"ttrl": tmp_path / "t.yaml", "families": ["search"], "stream_items": 4, "variants": [{"name": "ours"}]}

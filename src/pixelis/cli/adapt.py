@@ -102,10 +102,10 @@ def run(
 
 
 @contextmanager
-def board(total: int, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int], None]]:
+def board(total: int | None, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int], None]]:
     """A live view on a terminal: where the stream is, what was said last, how sure, what it did to the policy.
 
-    Elsewhere a line now and then.
+    Elsewhere a line now and then. Without a total there may be several streams, one after the other.
     """
     import time
 
@@ -117,11 +117,14 @@ def board(total: int, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int]
     seen: list[dict[str, Any]] = []
     told = [time.monotonic()]
     drawn = console.is_terminal and not quiet
+    of_all = "" if total is None else f" of {total}"
     with Live(console=console, transient=True, refresh_per_second=2) if drawn else nullcontext() as live:
 
         def show(row: dict[str, Any], done: int) -> None:
             if quiet:
                 return
+            if seen and row["query"] <= seen[-1]["query"]:
+                seen.clear()  # another stream, as the parts of `reproduce` are
             seen.append(row)
             last = row["query"] == total  # rows of one batch come together
             if live is None and not last and time.monotonic() - told[0] < EVERY_S:
@@ -132,12 +135,12 @@ def board(total: int, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int]
             known = [each["score"] for each in seen if each["score"] is not None]
             right = f"{100 * sum(known) / len(known):.1f} % of what the vote said" if known else "nobody knows"
             if live is None:
-                typer.echo(f"query {row['query']} of {total}: {so_far}; right: {right}; {told_kl(row)}", err=True)
+                typer.echo(f"query {row['query']}{of_all}: {so_far}; right: {right}; {told_kl(row)}", err=True)
                 return
             table = Table.grid(padding=(0, 3))
             vote = row["vote"]
             for name, words in (
-                ("query", f"{done} of {total}; {row['item']} {row['shift']}"),
+                ("query", f"{done}{of_all}; {row['item']} {row['shift']}"),
                 ("asked", row["question"][:100]),
                 ("said", f"{row['answer'] or '–'}: {100 * vote['share']:.0f} % of weight, margin {vote['margin']:.2f}"),
                 ("then", f"{outcome(row)}{': ' if row['why'] else ''}{row['why']}"),

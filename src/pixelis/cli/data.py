@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pixelis.cli import data_dedup, data_files, data_photographs
-from pixelis.cli.terminal import AsJson, print_json, printable, stdout
+from pixelis.cli.terminal import EVERY_S, AsJson, duration, print_json, printable, stdout
 
 if TYPE_CHECKING:
     from pixelis.data.build import BuildReport, Progress
@@ -88,12 +88,16 @@ def build(
 
 @contextmanager
 def bar(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
-    """A progress bar on a terminal: items a second, accepted share, the cache's hit rate, time left."""
+    """A progress bar on a terminal: items a second, accepted share, the cache's hit rate, time left; else a line now
+    and then."""
+    import time
+
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[words]}"))
+    told = [time.monotonic()]
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as shown:
         task = shown.add_task("", total=None, words="starting")
 
@@ -103,13 +107,11 @@ def bar(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
                 f"{now.items_per_s:.1f} items/s, {now.accepted_share:.0%} accepted, cache {now.hit_rate:.0%} hits{left}"
             )
             shown.update(task, total=now.total, completed=now.done, words=words)
+            if not quiet and not console.is_terminal and time.monotonic() - told[0] >= EVERY_S:
+                told[0] = time.monotonic()
+                typer.echo(f"item {now.done} of {now.total}: {words}", err=True)
 
         yield show
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
 def print_build(report: BuildReport) -> None:

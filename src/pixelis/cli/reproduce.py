@@ -71,14 +71,16 @@ def ttrl(
     """Phase 3: variants adapt to the same shifted stream and are asked the same held-out questions."""
     from functools import cache
 
+    from pixelis.cli.adapt import board
     from pixelis.cli.index_files import key_maker
     from pixelis.config import load_config
     from pixelis.eval.reproduce_ttrl import ReproduceTtrlConfig, reproduce_ttrl
 
-    found = reproduce_ttrl(
-        load_config(ReproduceTtrlConfig, config, []), out, results, keys=cache(key_maker), only=only or (),
-        overrides={"policy": policy} if policy else {}, say=lambda words: typer.echo(words, err=True),
-    )  # fmt: skip
+    with board(None, quiet=as_json) as show:
+        found = reproduce_ttrl(
+            load_config(ReproduceTtrlConfig, config, []), out, results, keys=cache(key_maker), only=only or (),
+            overrides={"policy": policy} if policy else {}, say=lambda words: typer.echo(words, err=True), show=show,
+        )  # fmt: skip
     if as_json:
         print_json(found)
         return

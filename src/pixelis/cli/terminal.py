@@ -47,6 +47,11 @@ def stdout() -> Any:
     return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes}:{rest:02d}"
+
+
 def print_json(value: object) -> None:
     typer.echo(json.dumps(value))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.terminal import EVERY_S, AsJson, print_json, printable
+from pixelis.cli.terminal import EVERY_S, AsJson, duration, print_json, printable
 
 if TYPE_CHECKING:
     from pixelis.train.dry_run import Plan
@@ -220,11 +220,6 @@ def bar(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
                 typer.echo(f"{now.what}: {100 * now.share:.0f} %, {', '.join(words)}", err=True)
 
         yield show
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
 def print_report(report: SftReport, held_out: Path | None) -> None:

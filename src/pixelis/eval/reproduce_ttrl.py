@@ -2,8 +2,9 @@
 
 A variant's stream is one part, its held-out questions another. Before the second, the budget is matched: the policy of
 each variant is taken as it was when it had learnt from as many queries as the variant that learnt from fewest
-(supp:budget_fairness); the ledger of an adaptation knows every one of these policies. Greedy, sampled and voted
-accuracy are told apart: a gain in sampled accuracy alone is sharpening.
+(supp:budget_fairness); the ledger of an adaptation knows every one of these policies. Where the configuration names a
+budget, nobody waits for the others' streams. Greedy, sampled and voted accuracy are told apart: a gain in sampled
+accuracy alone is sharpening.
 """
 
 from __future__ import annotations
@@ -82,6 +83,9 @@ class ReproduceTtrlConfig(Config):
     memory_items: int = Field(default=20, ge=0)
     """Questions of each family without a shift that the policy at the start answers by vote: what it accepts is the
     memory of all variants, and nothing is added to it. 0: each has its own, empty at first, and adds to it."""
+    budget: int | None = Field(default=None, ge=0)
+    """Queries that a policy has learnt from when it is asked, at the most. Not given, it is what the variant with the
+    fewest learnt from, which is known when all streams have ended: then all must end on one machine."""
     none: str = "no-adaptation"
     """The variant that the others are held against."""
     ours: str = "ours"
@@ -157,9 +161,12 @@ def reproduce_ttrl(
     require_thresholds(runs, only)
     for part in parts_of(config.variants, only):
         live(runs, part, show)
+        if config.budget is not None:
+            examine(runs, part, config.budget, show)
     done = [part for part in parts_of(config.variants, ()) if runs.rows(part)]
     budget = matched(runs, done)
     waiting = [part.name for part in parts_of(config.variants, ()) if counts(runs, part) and part not in done]
+    waiting = waiting if config.budget is None else []
     if waiting:
         say(f"the budget is known when these streams have ended: {', '.join(waiting)}")
     for part in done:
@@ -256,7 +263,9 @@ def counts(runs: Runs, part: Part[TtrlVariant]) -> bool:
 
 
 def matched(runs: Runs, done: Sequence[Part[TtrlVariant]]) -> int:
-    """Queries that the variant with the fewest has learnt from, of those that learn and are matched."""
+    """The budget that is named, or what the variant that learnt from fewest came to, of those that are matched."""
+    if runs.config.budget is not None:
+        return runs.config.budget
     learnt = [sum(row["learnt"] for row in runs.rows(part)) for part in done if counts(runs, part)]
     return min(learnt, default=0)
 
