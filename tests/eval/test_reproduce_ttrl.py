@@ -108,7 +108,7 @@ def sign(runs, budget):
     """As the runs would have done."""
     for part in module.parts_of(runs.config.variants, ()):
         module.sign_part(runs.stream_of(part), runs.made_of(part))
-        own = runs.made_of(part, budget=budget, held_items=8, old_items=20, thresholds=None)
+        own = runs.made_of(part, budget=budget, held_items=8, voted_items=40, old_items=20, thresholds=None)
         module.sign_part(module.held(runs, part, budget), own)
     facts = {"families": ("search",), "shifts": runs.config.shifts, "items": 20, "skip": 4}
     module.sign_part(runs.work / "statistics", {"weights": module.weights_of("nano-sft"), **facts})
@@ -167,7 +167,9 @@ def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_pa
 def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configuration(tmp_path):
     """Real rollouts of the shipped policy; canary questions, which the shipped configuration wants, are not asked."""
     given = load_config(ReproduceTtrlConfig, ROOT / "configs" / "nano" / "reproduce_ttrl.yaml", [])
-    config = given.model_copy(update={"families": ("search", "choice"), "stream_items": 1, "held_items": 1})
+    config = given.model_copy(
+        update={"families": ("search", "choice"), "stream_items": 1, "held_items": 2, "voted_items": 1}
+    )
     short = {"samples": 2, "neighbours": 0, "workers": 1, "calibration": {"items": 1}, "limits": {"steps": 8}}
     base = load_config(TtrlConfig, ROOT / given.ttrl, [])
     assert base.canary.items > 0
@@ -183,6 +185,7 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     folder = module.held(runs, part, budget)
     assert module.finished(folder, part)
     assert len(module.read_rows(folder / "voted" / "ledger.jsonl")) == 2
+    assert len(module.rows_of(folder / "greedy")) == 4
     assert not (tmp_path / part.name / "stream" / "canary.jsonl").exists()
 
 
@@ -224,7 +227,7 @@ def test_a_stream_of_another_machine_is_taken_from_its_archive_and_asked_only_wh
     module.keep_part(first.stream_of(part), first.archive("ours-0-stream"), module.OF_STREAM, first.made_of(part))
     module.keep_part(
         first.work / "ours-0" / "held-4", first.archive("ours-0-held-4"), module.OF_HELD_OUT,
-        first.made_of(part, budget=4, held_items=8, old_items=20, thresholds=None),
+        first.made_of(part, budget=4, held_items=8, voted_items=40, old_items=20, thresholds=None),
     )  # fmt: skip
     second = small_runs(tmp_path, tmp_path / "b")
     module.live(second, part, None)

@@ -75,7 +75,9 @@ class ReproduceTtrlConfig(Config):
     stream_items: int = Field(default=60, ge=1)
     """Queries of each family in the stream."""
     held_items: int = Field(default=40, ge=1)
-    """Questions of each family that are asked before and after, of other seeds."""
+    """Questions of each family that are asked before and after, of other seeds, greedily."""
+    voted_items: int = Field(default=40, ge=1)
+    """The same by vote, which costs eight times as much: the first of them."""
     statistics_items: int = Field(default=20, ge=1)
     """The same for E_ext's statistics."""
     old_items: int = Field(default=20, ge=0)
@@ -300,7 +302,8 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
     archive = runs.archive(f"{part.name}-{folder.name}")
     shared_calibration = thresholds(runs, part)
     made_of = runs.made_of(
-        part, budget=budget, held_items=runs.config.held_items, old_items=runs.config.old_items,
+        part, budget=budget, held_items=runs.config.held_items, voted_items=runs.config.voted_items,
+        old_items=runs.config.old_items,
         thresholds=json.loads(shared_calibration.read_text()) if shared_calibration.exists() else None,
     )  # fmt: skip
     wanted = OF_HELD_OUT if part.variant.matched else OF_HELD_OUT_GREEDILY
@@ -348,7 +351,7 @@ def ask_by_vote(runs: Runs, part: Part[TtrlVariant], folder: Path, policy: str, 
     voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), shared))
     if shared_calibration.exists():
         write_whole(folder / VOTED / CALIBRATION, shared_calibration.read_bytes())
-    stream = runs.stream("test", runs.config.held_items, course="steady")
+    stream = runs.stream("test", runs.config.voted_items, course="steady")
     report = adapt(voting, stream.items(), folder / VOTED, show=show)
     write_json(folder / VOTED / "done.json", {"queries": report.queries})
 
