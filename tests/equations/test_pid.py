@@ -10,6 +10,7 @@ from pixelis.equations.pid import (
     PAPER,
     Pid,
     Plant,
+    corridor,
     in_corridor,
     pid_step,
     settling,
@@ -179,6 +180,8 @@ def test_settling_of_a_calm_an_empty_and_a_hopeless_curve():
 
 
 def test_the_corridor_reaches_from_one_to_two_tenths():
+    assert corridor() == pytest.approx((0.10, 0.20))
+    assert corridor(0.3) == pytest.approx((0.25, 0.35))
     assert in_corridor(0.10)
     assert in_corridor(0.20)
     assert not in_corridor(0.21)

@@ -12,7 +12,8 @@ from pixelis.eval import reproduce_rft
 from pixelis.eval.comparing import Part, merged, parts_of
 from pixelis.eval.harness import Scored, as_row
 from pixelis.eval.process import Process
-from pixelis.eval.reproduce_rft import ReproduceConfig, Variant, compare, draw, scores
+from pixelis.eval.reproduce_rft import ReproduceConfig, Variant, compare, curve, scores
+from pixelis.eval.rft_figures import draw_dynamics, draw_process
 from pixelis.train.rft_config import RftConfig
 
 FOUR = Process((True,) * 4, 2, (None, 0.6, 0.6, 0.6))
@@ -53,7 +54,11 @@ def test_a_table_by_hand(tmp_path):
     write(tmp_path / "cc-rft-1", [scored(str(k), 0.5, 3) for k in range(8)])
     metrics = tmp_path / "cc-rft-0" / "train"
     metrics.mkdir()
-    rows = [{"step": k, "reward": 0.0, "kl": k / 100, "calls": 3, "rapr": 1, "racpr": 1} for k in range(1, 21)]
+    told = {"reward": 0.0, "calls": 3, "rapr": 1, "racpr": 1, "share_final": 0.75, "share_penalty": 0.25}
+    rows = [
+        {**told, "step": k, "kl": k / 100, "mix_SEG": 1.0 if k <= 5 else 0.5, "mix_OCR": 0.0 if k <= 5 else 0.5}
+        for k in range(1, 21)
+    ]
     (metrics / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = [Part(Variant(name="sft", learn="nothing"), 0)]
     done += [Part(Variant(name="cc-rft", seeds=2), k) for k in (0, 1)]
@@ -70,8 +75,13 @@ def test_a_table_by_hand(tmp_path):
     assert ours["updates"] == [20, 0]
     # KL of updates 6 to 20: the median is 0.13
     assert ours["kl"]["p50"] == pytest.approx(0.13)
-    draw(done, tmp_path, tmp_path / "figure.svg")
-    assert (tmp_path / "figure.svg").stat().st_size > 5_000
+    # of the updates after the fifth, half of the calls are SEG and half OCR: ln 2
+    assert ours["action_entropy"] == pytest.approx(0.693147)
+    assert ours["shares"] == pytest.approx({"final": 0.75, "penalty": 0.25})
+    draw_dynamics({"cc-rft": [curve(tmp_path / "cc-rft-0" / "train")]}, tmp_path / "dynamics.svg", target=0.15)
+    draw_process([sft, ours], tmp_path / "process.svg")
+    assert (tmp_path / "dynamics.svg").stat().st_size > 5_000
+    assert (tmp_path / "process.svg").read_text().count("cc-rft") >= 1
 
 
 @pytest.fixture
@@ -155,7 +165,7 @@ def test_rivals_take_the_weight_that_matches_our_kl_and_more_of_phase_1_takes_ou
              "seconds_update": 0.5}
             for k in range(1, 4)
         ]  # fmt: skip
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         return Trained(str(folder))
 
@@ -163,6 +173,9 @@ def test_rivals_take_the_weight_that_matches_our_kl_and_more_of_phase_1_takes_ou
     monkeypatch.setattr(
         reproduce_rft, "train_sft", lambda own, folder: minutes.append(own.minutes) or Trained(str(folder))
     )
+    half_way = tmp_path / "work" / "cc-rft-0" / "train"
+    half_way.mkdir(parents=True)
+    (half_way / "metrics.jsonl").write_text('{"step": 1, "reward": 0.0, "kl": 0.1}\n')
     found = reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out", only=["l2"], say=said.append)
     assert "l2-0 waits for cc-rft-0" in said
     assert found["left"] == ["cc-rft-0", "l2-0", "sft-more-0"]
@@ -174,7 +187,8 @@ def test_rivals_take_the_weight_that_matches_our_kl_and_more_of_phase_1_takes_ou
     assert all(own == pytest.approx(rates[0], rel=1e-12) for own in rates)  # also where only three updates are tried
     assert minutes == [0.1]
     rival = found["rows"][1]
-    assert rival["search"] == {"wanted_kl": 0.1, "kl": {"0.1": 0.05, "0.2": 0.1, "0.4": 0.2}, "w3": 0.2}
+    assert (rival["search"]["wanted_kl"], rival["search"]["w3"]) == (pytest.approx(0.1), 0.2)
+    assert rival["search"]["kl"] == pytest.approx({"0.1": 0.05, "0.2": 0.1, "0.4": 0.2})
     assert [row["over"] for row in found["pairs"]] == ["l2", "sft-more"]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from scipy.special import logsumexp
 
 from pixelis.errors import ConfigError
 from pixelis.eval import bench_rft
@@ -137,18 +138,38 @@ def test_reward_variants_are_configurations(rft_settings, tmp_path, reward):
     assert train_rft(rft_settings(reward=reward, updates=1), tmp_path / "run").updates == 1
 
 
+def chains_by_hand():
+    """Three chains of one, two and two calls, each somewhere in the picture."""
+    return Chains(
+        scores=np.zeros(3), penalties=np.zeros(3), lengths=np.array([1, 2, 2]), decisive=np.zeros(3), mean=np.zeros(3),
+        std=np.ones(3), steps=steps_of([1, 2, 2], width=8), arguments=np.random.default_rng(0).random((5, 6)),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("prior", ["adjacency", "l2", "tv", "cpc"])
 def test_a_single_call_is_neither_coherent_nor_incoherent(prior):
-    """Three chains of one, two and two calls: the first has no neighbours, and gets the batch's mean."""
-    known, steps = bench_rft.random_heads(SimpleNamespace(width=8)), steps_of([1, 2, 2], width=8)
-    chains = Chains(
-        scores=np.zeros(3), penalties=np.zeros(3), lengths=np.array([1, 2, 2]), decisive=np.zeros(3), mean=np.zeros(3),
-        std=np.ones(3), steps=steps, arguments=np.random.default_rng(0).random((5, 6)),
-    )  # fmt: skip
-    found = worth_of(chains, known, RewardSettings(prior=prior), samples=3, seed=0)
+    """It has no neighbours, and gets the batch's mean."""
+    known = bench_rft.random_heads(SimpleNamespace(width=8))
+    found = worth_of(chains_by_hand(), known, RewardSettings(prior=prior), samples=3, seed=0)
     assert np.isnan(found.coherence[0])
     assert found.rewards.coherence[0] == 0.0
-    assert found.rewards.coherence[1] == pytest.approx(-found.rewards.coherence[2])
+
+
+def test_each_prior_is_its_own_formula():
+    """Of two calls each: l2 and tv of the way between their arguments, the cosine of E_t, its log-probability."""
+    chains, known = chains_by_hand(), bench_rft.random_heads(SimpleNamespace(width=8))
+    got = {
+        prior: worth_of(chains, known, RewardSettings(prior=prior), samples=3, seed=0).coherence[1:]
+        for prior in ("adjacency", "l2", "tv", "cpc")
+    }
+    away = np.array([chains.arguments[2] - chains.arguments[1], chains.arguments[4] - chains.arguments[3]])
+    assert got["l2"] == pytest.approx(-(away**2).sum(axis=1))
+    assert got["tv"] == pytest.approx(-np.abs(away).sum(axis=1) - 0.1 * np.sqrt((away**2).sum(axis=1)))
+    E = known.heads.embed(chains.steps).double().detach().numpy()
+    assert got["adjacency"] == pytest.approx([E[1] @ E[2], E[3] @ E[4]])  # unit norm, mean 0 and spread 1
+    scores = E @ E.T / 0.1  # a step picks the one before it among all but itself
+    picked = [scores[b, a] - logsumexp(np.delete(scores[b], b)) for a, b in ((1, 2), (3, 4))]
+    assert got["cpc"] == pytest.approx(picked)
 
 
 def steps_of(lengths, width):
@@ -221,6 +242,9 @@ def test_two_processes_come_to_the_same_weights_as_one(rft_settings, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     for name, value in weights(tmp_path / "one").items():
         torch.testing.assert_close(value, weights(tmp_path / "two")[name], rtol=0, atol=1e-6)
+    # AdamW would hide a gradient that is twice too large; its norm before the step does not
+    norms = [[json.loads(line)["gradient"] for line in (tmp_path / k / "metrics.jsonl").open()] for k in ("one", "two")]
+    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
 
 
 def test_a_run_killed_at_any_moment_goes_on(rft_settings, tmp_path):

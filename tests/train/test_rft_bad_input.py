@@ -11,7 +11,6 @@ from pixelis.errors import ConfigError
 from pixelis.train import rft
 from pixelis.train.crew import Crew
 from pixelis.train.rft import Improved, react, train_rft
-from pixelis.train.rft_config import KlSettings
 from pixelis.train.rft_state import RftState
 
 
@@ -88,7 +87,3 @@ def test_another_sft_policy_under_the_same_name_is_not_gone_on_with(rft_settings
 def test_adapters_with_dropout_are_refused(rft_settings):
     with pytest.raises(ValueError, match="would not read what the rollout read"):
         rft_settings(lora={"rank": 4, "alpha": 8, "dropout": 0.1})
-
-
-def test_the_most_that_is_borne_is_over_the_corridor():
-    assert KlSettings().most > 0.2

@@ -101,7 +101,7 @@ def rft(
 
         print_plan(dry_run_rft(settings), settings, as_json=as_json)
         return
-    with board(quiet=as_json) as show:
+    with board(quiet=as_json, target=settings.kl.target) as show:
         report = train_rft(settings, out, show=show)
     if report.rank:
         return
@@ -114,17 +114,18 @@ def rft(
 
 
 @contextmanager
-def board(*, quiet: bool) -> Iterator[Callable[[dict[str, float], int, int], None]]:
-    """A live table on a terminal: reward and its terms, KL against the corridor, chains, tools."""
+def board(*, quiet: bool, target: float = 0.15) -> Iterator[Callable[[dict[str, float], int, int], None]]:
+    """A live table on a terminal: reward and its terms, KL against the corridor around its target, chains, tools."""
     import time
 
     from rich.console import Console
     from rich.live import Live
     from rich.table import Table
 
-    from pixelis.equations.pid import in_corridor
+    from pixelis.equations.pid import corridor, in_corridor
 
     console = Console(stderr=True)
+    low, high = corridor(target)
     began: list[tuple[float, int]] = []
     quiet = quiet or os.environ.get("RANK", "0") != "0"  # the first process speaks for all
     told = [time.monotonic()]
@@ -145,7 +146,8 @@ def board(*, quiet: bool) -> Iterator[Callable[[dict[str, float], int, int], Non
                     typer.echo(told_briefly(now, step, total, left), err=True)
                 return
             table = Table.grid(padding=(0, 3))
-            corridor = "in the corridor" if in_corridor(now["kl"]) else "outside 0.10 to 0.20"
+            inside = in_corridor(now["kl"], low=low, high=high)
+            where = "in the corridor" if inside else f"outside {low:.2f} to {high:.2f}"
             mix = "  ".join(f"{key[4:]} {100 * value:.0f}" for key, value in now.items() if key.startswith("mix_"))
             shares = "  ".join(f"{key[6:]} {100 * v:.0f}" for key, v in now.items() if key.startswith("share_") and v)
             time_left = "" if math.isnan(left) else f", {duration(left)} left"
@@ -155,7 +157,7 @@ def board(*, quiet: bool) -> Iterator[Callable[[dict[str, float], int, int], Non
                 ("terms", f"final {now['final']:+.2f}, curiosity {now['curiosity_raw']:.3f}, "
                           f"coherence {now['coherence_raw']:+.2f}, penalty {now['penalty']:.2f}"),
                 ("answers", f"{now['accuracy']:.1f} % right, {now['answered']:.0f} % answered"),
-                ("token KL", f"{now['kl']:.4f}, {corridor}; β {now['beta']:.4f}"),
+                ("token KL", f"{now['kl']:.4f}, {where}; β {now['beta']:.4f}"),
                 ("chains", f"{now['calls']:.2f} calls, {now['decisive']:.2f} decisive; {now['entropy']:.3f} nats"),
                 ("process", f"RaPR {now['rapr']:.1f}, RaCPR {now['racpr']:.1f} ({now['qualified']:.0f} % qualified)"),
                 ("tools, %", mix),

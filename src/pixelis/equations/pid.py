@@ -121,6 +121,12 @@ CORRIDOR = (0.10, 0.20)
 """Where token KL is wanted, nats (supp:pid_kl)."""
 
 
+def corridor(target: float = 0.15) -> tuple[float, float]:
+    """The corridor around a target: as wide as the paper's around 0.15 (supp:pid_kl)."""
+    half = (CORRIDOR[1] - CORRIDOR[0]) / 2.0
+    return target - half, target + half
+
+
 def in_corridor(kl: float, *, low: float = CORRIDOR[0], high: float = CORRIDOR[1]) -> bool:
     """Whether a token KL lies in the corridor, ends included (supp:pid_kl). NaN does not."""
     return low <= kl <= high

@@ -7,7 +7,7 @@ many belong to each.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from math import log
 from typing import Any, NamedTuple
@@ -160,10 +160,15 @@ def run_to_run_stability(
 def action_entropy(actions: Sequence[str], *, tools: Sequence[str] = ACTIONS) -> ActionEntropy:
     """AE: entropy of the tools called (subsec:rq1). No actions: 0. A name outside `tools` counts as one tool more."""
     counts = Counter(actions)
-    p = np.array(list(counts.values()), dtype=np.float64) / max(1, len(actions))
-    nats = max(0.0, float(-(p * np.log(p)).sum()))
+    nats = share_entropy(counts.values())
     kinds = len(set(tools) | set(counts))
     return ActionEntropy(nats, nats / log(kinds) if kinds > 1 else 0.0)
+
+
+def share_entropy(shares: Iterable[float]) -> float:
+    """Entropy in nats of numbers or shares of calls by tool (subsec:rq1); 0 where there are none."""
+    p = np.array([share for share in shares if share > 0.0], dtype=np.float64)
+    return max(0.0, float(-(p / p.sum() * np.log(p / p.sum())).sum())) if p.size else 0.0
 
 
 def plan_reexecution(correct: ArrayLike) -> Floats:

@@ -87,7 +87,8 @@ def tool_use(
     """Pixel-Reasoner's process reward of groups, (groups, K) numbers of calls giving (groups, K) (Su et al. 2025).
 
     A rollout that uses tools earns bonus·max(0, H − rate of its group), so that tools do not die out; every call beyond
-    N costs `per_call`. The values are that paper's.
+    N costs `per_call`. The values are that paper's, where a right answer earns 1 and a wrong one 0: beside R_final of
+    +1 and −1 their weight is 2.
     """
     n = np.asarray(calls, dtype=float)
     rate = (n > 0).mean(axis=-1, keepdims=True) if n.size else n

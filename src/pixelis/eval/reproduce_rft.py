@@ -14,12 +14,13 @@ from pydantic import Field, ValidationInfo, field_validator
 from pixelis.config import Config, load_config
 from pixelis.data.store import Corpus
 from pixelis.equations.embedding import CosineStatistics
-from pixelis.equations.pid import CORRIDOR
+from pixelis.equations.process import share_entropy
 from pixelis.eval.comparing import Floats, Found, Part, Run, Say, Seeded, compared, merged, paired, parts_of, rows_of
 from pixelis.eval.harness import Scored
 from pixelis.eval.kept_parts import MADE_OF, UNKNOWN, has_ended, keep_part, restore_part, sign_part
 from pixelis.eval.process import process_scores, task_statistics
 from pixelis.eval.rescore_rft import Saved, rescored
+from pixelis.eval.rft_figures import Curve, draw_dynamics, draw_process
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.tasks import Task, WorldTask, tasks_of
 from pixelis.policy.checkpoint import weights_of
@@ -102,7 +103,8 @@ def reproduce_rft(
         update={"updates": config.updates, "threads": config.threads, **(overrides or {})}
     )
     statistics = external_statistics(config, base, work, results, say)
-    done = []
+    ours = next(variant for variant in config.variants if variant.name == config.ours)
+    done = list[Part[Variant]]()
     for part in parts_of(config.variants, ()):
         folder, archive, made_of = (
             work / part.name,
@@ -112,7 +114,7 @@ def reproduce_rft(
         if not has_ended(folder, made_of) and not restore_part(folder, archive, KEPT, made_of):
             if only and part.variant.name not in only:
                 continue
-            if part.variant.waits and not curve(work / f"{config.ours}-{part.seed}" / "train"):
+            if part.variant.waits and Part(ours, part.seed) not in done:
                 say(f"{part.name} waits for {config.ours}-{part.seed}")
                 continue
             run(part, config, base, work, say, show)
@@ -126,7 +128,12 @@ def reproduce_rft(
     write_json(
         results / "table.json", provenance(config=config.model_dump(mode="json"), **facts, rows=table, pairs=pairs)
     )
-    draw(done, work, results / "dynamics.svg")
+    curves: dict[str, list[Curve]] = {}
+    for part in done:
+        if rows := curve(work / part.name / "train"):
+            curves.setdefault(part.variant.name, []).append(rows)
+    draw_dynamics(curves, results / "dynamics.svg", target=base.kl.target)
+    draw_process(table, results / "process.svg")
     if not only or config.ours in only:  # minutes, which somebody who asks for another variant does not wait for
         rescore(config, base, work, results, say)
     return {"rows": table, "pairs": pairs, "left": [p.name for p in parts_of(config.variants, ()) if p not in done]}
@@ -260,8 +267,8 @@ def searched(part: Part[Variant], config: ReproduceConfig, settings: RftConfig, 
 
 
 def latest_kl(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Mean token KL over the last third of some updates."""
-    return float(np.mean([row["kl"] for row in rows[-max(1, len(rows) // 3) :]]))
+    """Mean token KL over the last third of some updates, and over three at the least: one alone is mostly noise."""
+    return float(np.mean([row["kl"] for row in rows[-max(3, len(rows) // 3) :]]))
 
 
 def spent(folder: Path) -> float:
@@ -322,16 +329,19 @@ def compare(done: Sequence[Part[Variant]], found: Found, work: Path) -> list[dic
 
 
 def drift(parts: Sequence[Part[Variant]], work: Path) -> dict[str, Any]:
-    """Token KL over the updates after the first quarter, how many were taken and skipped, and what they cost.
+    """Token KL over the updates after the first quarter, how many were taken and skipped, and what they cost; over the
+    same updates the share of the reward's variance that each term had, and the entropy of the tools called (AE).
 
     A run that collapsed has fewer updates than the others.
     """
     kls: list[float] = []
+    later: list[dict[str, Any]] = []
     out: dict[str, Any] = {"updates": [], "seconds": []}
     skipped = 0.0
     for part in parts:
         folder = work / part.name / "train"
         rows = curve(folder)
+        later += rows[len(rows) // 4 :]
         kls += [row["kl"] for row in rows[len(rows) // 4 :] if row.get("kl") is not None]
         skipped += sum(row.get("skipped", 0.0) for row in rows)
         out["updates"].append(len(rows))
@@ -342,6 +352,11 @@ def drift(parts: Sequence[Part[Variant]], work: Path) -> dict[str, Any]:
     if not kls:
         return out
     low, median, high = np.percentile(kls, [5, 50, 95]).tolist()
+    means = {
+        kind: {key[len(kind) + 1 :]: float(np.mean([row[key] for row in later])) for key in later[0] if kind in key}
+        for kind in ("share", "mix")
+    }
+    out |= {"shares": means["share"], "action_entropy": share_entropy(means["mix"].values())}
     return {**out, "kl": {"p5": low, "p50": median, "p95": high}, "skipped": skipped}
 
 
@@ -358,38 +373,3 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 def curve(folder: Path) -> list[dict[str, Any]]:
     """The updates of phase 2."""
     return [row for row in metrics(folder) if "reward" in row]
-
-
-# --- the figure
-
-
-def draw(done: Sequence[Part[Variant]], work: Path, path: Path) -> None:
-    """RaPR and RaCPR, KL and chain length over the updates, one line a variant (the paper's figure of dynamics)."""
-    from matplotlib.figure import Figure
-
-    from pixelis.train.rft_export import smoothed
-
-    figure = Figure(figsize=(10, 7), layout="constrained")
-    axes = figure.subplots(2, 2).ravel()
-    names = list(dict.fromkeys(part.variant.name for part in done if curve(work / part.name / "train")))
-    for k, (key, title) in enumerate(
-        (("rapr", "RaPR, %"), ("racpr", "RaCPR by E_t, %"), ("kl", "token KL to π_SFT"), ("calls", "calls a chain"))
-    ):
-        for name in names:
-            runs = [rows for p in done if p.variant.name == name and (rows := curve(work / p.name / "train"))]
-            length = min(len(run) for run in runs)
-            values = np.array([[np.nan if row[key] is None else row[key] for row in run[:length]] for run in runs])
-            lines = np.array([smoothed(own) for own in values])  # (seeds, updates)
-            (line,) = axes[k].plot(range(1, length + 1), np.nanmean(lines, axis=0), label=name, linewidth=1.2)
-            if len(lines) > 1:
-                axes[k].fill_between(
-                    range(1, length + 1), np.nanmin(lines, axis=0), np.nanmax(lines, axis=0), color=line.get_color(),
-                    alpha=0.15, linewidth=0,
-                )  # fmt: skip
-        axes[k].set_title(title, fontsize=10, loc="left")
-        axes[k].set_xlabel("update", fontsize=8)
-        axes[k].spines[["top", "right"]].set_visible(False)
-    axes[2].axhspan(*CORRIDOR, color="tab:green", alpha=0.12)
-    if names:
-        axes[0].legend(fontsize=7, frameon=False, ncols=2)
-    figure.savefig(path)

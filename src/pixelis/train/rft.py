@@ -7,12 +7,13 @@ token KL stays in its corridor; one pass of h_ψ over the new steps.
 How it departs from the paper:
 - g_φ is frozen (it has no loss that does not collapse it). h_ψ alone goes on learning.
 - v_t, x_t and E_t are read off π_SFT, not off the policy that moves (`worth`).
+- SEG is the classical one, which takes milliseconds where SAM 2's encoder takes seconds a picture.
 - Every batch is learnt from once, under the weights that sampled it, hence ρ is 1; the sanitizer holds recomputed
   log-probabilities against sampled ones in every update.
 
 A batch that cannot be learnt from (KL out of bounds, a loss that is no number) is skipped and recorded; the controller
-hears of it, and after a KL out of bounds the next batch is learnt from for its KL alone, which leads back. All that is
-drawn depends on the seed and the number of the update, so that a killed run goes on to the same curve.
+hears of it. After a KL out of bounds the next batch has no advantages: its KL leads back, beside what AdamW's moments
+still hold. All that is drawn depends on the seed and the number of the update: a killed run goes on to the same curve.
 """
 
 from __future__ import annotations

@@ -37,8 +37,11 @@ class RewardSettings(Config):
     gate: float = Field(default=5.0, ge=0.0)
     """β of the gate."""
     alpha_inv: float = 0.30
+    """What an invalid or repeated call costs (tab:hp-rcpr)."""
     alpha_len: float = 0.02
+    """What each call beyond `l_0` costs (tab:hp-rcpr)."""
     l_0: int = 6
+    """L₀: calls that cost nothing (tab:hp-rcpr)."""
     tool_scalers: bool = True
     """Whether the per-tool scalers of phase 1 weigh curiosity and penalty."""
 
@@ -47,18 +50,21 @@ class KlSettings(Config):
     """The corridor around π_SFT (supp:pid_kl)."""
 
     target: float = Field(default=0.15, gt=0.0)
+    """Centre of the corridor, nats a token (supp:pid_kl)."""
     beta: float = Field(default=0.2, gt=0.0)
     """Where β begins."""
     control: bool = True
     """Off, β stays where it begins."""
     gains: Literal["default", "paper"] = "default"
+    """Of the controller. The paper's cycle (docs/kl_corridor.md), hence ours."""
     one_sided: bool = False
+    """β never falls under where it began: drift is held back, and never asked for."""
     most: float = Field(default=2.0, gt=0.0)
     """A batch whose KL is over this, or not a number, is not learnt from; the one after it only leads back."""
 
 
 class RftConfig(Config):
-    """Phase 2. Defaults are the paper's where it has a value (subsec:ccrft, supp:et_dynamics)."""
+    """Phase 2. Defaults are the paper's where it has a value (subsec:ccrft, supp:et_dynamics), but for `kl.gains`."""
 
     policy: str
     """π_SFT: a checkpoint of phase 1 with its heads and statistics."""
@@ -91,6 +97,7 @@ class RftConfig(Config):
     clip: float = Field(default=0.2, gt=0.0)
     """ε of GRPO."""
     per: Literal["sequence", "token"] = "sequence"
+    """What the loss is a mean over: rollouts, each the mean of its tokens, or all tokens."""
     spread: Spread = "group"
     """Whose standard deviation advantages are divided by: the group's, or that of the whole batch."""
     grad_norm: float = Field(default=1.0, gt=0.0)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from pixelis.equations.pid import corridor
 from pixelis.equations.ttrl import Summaries, summary_statistics
 from pixelis.policy.checkpoint import Loaded, save_checkpoint
 from pixelis.policy.model import Policy
@@ -113,7 +114,7 @@ def draw_curves(rows: Sequence[dict[str, Any]], path: Path, *, target: float) ->
 
     lines(0, "accuracy of rollouts, %", {"accuracy": "accuracy"})
     lines(1, "token KL to π_SFT, and β", {"kl": "KL", "beta": "β"})
-    axes[1].axhspan(target - 0.05, target + 0.05, color="tab:green", alpha=0.12)
+    axes[1].axhspan(*corridor(target), color="tab:green", alpha=0.12)
     lines(2, "calls a chain", {"calls": "all", "decisive": "decisive"})
     lines(3, "RaPR and RaCPR (by E_t), %", {"rapr": "RaPR", "racpr": "RaCPR"})
     for axis in axes:
