@@ -2,8 +2,10 @@
 
 import json
 
+import numpy as np
+
 from pixelis.eval.bench_rft import ours, rows
-from pixelis.eval.bench_rollout import random_nano
+from pixelis.eval.bench_rollout import picture, random_nano
 from pixelis.policy.nano import NanoConfig
 
 SMALL = NanoConfig(hidden=32, layers=5, heads=2, head_dim=16, mlp=64, vision_hidden=16, vision_layers=1)
@@ -11,7 +13,8 @@ SMALL = NanoConfig(hidden=32, layers=5, heads=2, head_dim=16, mlp=64, vision_hid
 
 def test_an_update_takes_two_tool_turns_and_learns_from_what_it_sampled(tmp_path):
     policy, _ = random_nano(SMALL)
-    update = ours(policy, tmp_path, queries=2, samples=3)
+    rng = np.random.default_rng(0)
+    update = ours(policy, tmp_path, [picture(rng), picture(rng)], samples=3)
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     step = update()
     assert step.values["calls"] == 2.0
@@ -28,8 +31,11 @@ def test_an_update_takes_two_tool_turns_and_learns_from_what_it_sampled(tmp_path
 
 
 def test_without_trl_its_row_is_not_run_and_ours_is_measured(tmp_path, capsys):
-    beside, log = rows(SMALL, queries=2, samples=2, steps=1, peers=tmp_path)
+    beside, shown, log = rows(SMALL, queries=2, samples=2, steps=1, peers=tmp_path)
     assert beside.ours_cpu_s > log.ours_cpu_s > 0.0
+    assert (beside.peer, shown.peer) == (
+        "TRL GRPOTrainer, one turn, no picture", "TRL GRPOTrainer, one turn, with the picture"
+    )  # fmt: skip
     assert beside.peer_cpu_s is None
     assert "make peers" in beside.note
     assert 0.0 < float(log.note.split()[0]) < 100.0
@@ -42,7 +48,7 @@ def test_a_peer_that_fails_says_why_and_costs_nothing_of_ours(tmp_path):
     python.parent.mkdir(parents=True)
     python.write_text("#!/bin/sh\necho 'ModuleNotFoundError: no trl' >&2\nexit 1\n")
     python.chmod(0o755)
-    beside, _ = rows(SMALL, queries=2, samples=2, steps=1, peers=tmp_path)
+    beside, _, _ = rows(SMALL, queries=2, samples=2, steps=1, peers=tmp_path)
     assert beside.peer_cpu_s is None
     assert "no trl" in beside.note
     assert beside.ours_cpu_s > 0.0

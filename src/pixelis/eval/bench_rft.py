@@ -4,26 +4,24 @@ Ours is what `train_rft` does between two updates: rollouts, π_SFT read, the fo
 KL, a pass of h_ψ, the controller, the log. Tools take no time: results are ready at once, and every call shows a view
 of its own, since rollouts that look alike would share one. Turns are given, so that every rollout has two calls.
 
-TRL reads the same checkpoint in an environment of its own and generates as many tokens in one turn. It gets what is
-cheapest for it: the question without its picture (it encodes none, and reads neither picture nor observations), all
-completions in one batch, no gradient checkpointing, no second pass for the old log-probabilities, a reward that costs
-nothing, no logging. β > 0, so that it too has a reference forward. The two take turns, so that whatever else the
-machine does troubles both.
+TRL reads the same checkpoint in an environment of its own and generates as many tokens in one turn: once for the
+question alone, which is cheapest for it (it encodes no picture, and reads neither picture nor observations), and once
+for the question with its picture, as ours has it. Both times all completions come in one batch, without gradient
+checkpointing, without a second pass for the old log-probabilities, with a reward that costs nothing, and no logging.
+β > 0, so that it too has a reference forward. The two take turns, so that whatever else the machine does troubles both.
 """
 
 from __future__ import annotations
 
 import copy
-import json
-import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -48,7 +46,9 @@ from pixelis.eval.bench_rollout import (
     picture,
     random_nano,
 )
+from pixelis.eval.bench_trl import in_turns
 from pixelis.media import MediaSet
+from pixelis.media.image import Image
 from pixelis.policy import script
 from pixelis.policy.checkpoint import Card, save_checkpoint
 from pixelis.policy.model import Policy
@@ -70,49 +70,7 @@ from pixelis.world.item import Item, MediumFacts
 STEPS = 3
 """Steps that count, after one that does not."""
 BETA = 0.2
-PEER = "TRL GRPOTrainer, one turn, no picture"
-
-TRL = """
-import json, os, sys, time
-os.environ["HF_HUB_OFFLINE"] = "1"
-own, sys.stdout = sys.stdout, sys.stderr  # what TRL prints is not an answer
-import torch
-torch.set_num_threads(1)
-from datasets import Dataset
-from transformers import AutoModelForImageTextToText, AutoTokenizer, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
-asked = json.loads(sys.stdin.readline())
-made, mark = [], 0.0
-
-def worth(prompts, completion_ids, **_):
-    made[:] = [len(ids) for ids in completion_ids]
-    return [float(k % 3) for k in range(len(prompts))]
-
-class Turns(TrainerCallback):
-    def on_step_end(self, *_, **__):
-        global mark
-        spent = time.process_time() - mark
-        print(json.dumps([spent, sum(made)]), file=own, flush=True)
-        sys.stdin.readline()
-        mark = time.process_time()
-
-rows = asked["queries"] * asked["samples"]
-settings = GRPOConfig(
-    asked["folder"] + "/out", max_steps=asked["steps"], per_device_train_batch_size=rows,
-    num_generations=asked["samples"], max_completion_length=asked["tokens"],
-    generation_kwargs={"min_new_tokens": asked["tokens"]}, beta=asked["beta"],
-    loss_type="grpo", learning_rate=1e-6, optim="adamw_torch_fused", temperature=1.0, bf16=False, use_cpu=True,
-    gradient_checkpointing=False, logging_strategy="no", save_strategy="no", report_to=[], disable_tqdm=True,
-    dataloader_pin_memory=False, shuffle_dataset=False,
-)
-model = AutoModelForImageTextToText.from_pretrained(asked["folder"], dtype=torch.float32, attn_implementation="sdpa")
-trainer = GRPOTrainer(
-    model, worth, args=settings, train_dataset=Dataset.from_list([{"prompt": asked["prompt"]}] * asked["queries"]),
-    processing_class=AutoTokenizer.from_pretrained(asked["folder"]), callbacks=[Turns()],
-)
-mark = time.process_time()
-trainer.train()
-"""
+PEER = "TRL GRPOTrainer, one turn"
 
 
 class Step(NamedTuple):
@@ -173,45 +131,63 @@ def rows(
 def _rows(nano: NanoConfig, queries: int, samples: int, steps: int, python: Path, folder: Path) -> list[BenchRow]:
     policy, _ = random_nano(nano)
     save_checkpoint(folder / "policy", policy, Card(name="bench"))
-    update = ours(policy, folder, queries, samples)
+    rng = np.random.default_rng(0)
+    pictures = [picture(rng) for _ in range(queries)]
+    update = ours(policy, folder, pictures, samples)
     said = update().tokens // (queries * samples)  # the first update does not count
-    taken, theirs, failed = list[Step](), list[float](), "`make peers` installs TRL"
-    if python.exists():
-        taken, theirs, failed = in_turns(python, folder / "policy", update, said, queries, samples, steps)
-    taken = taken or [update() for _ in range(steps)]
-    mine = float(np.median([step.total for step in taken]))
-    peer = float(np.median(theirs)) if theirs else None
-    median = {part: float(np.median([s.seconds[part] for s in taken])) for part in taken[0].seconds}
-    parts = ", ".join(f"{part} {seconds:.2f}" for part, seconds in median.items() if part != "log")
-    beside = f"{peer / mine:.1f} times" if peer else failed
-    rest = float(np.median([step.apart for step in taken]))
-    entropy = entropy_seconds(taken[0].tokens, len(policy.open_ids))
-    logged = median["log"] + entropy
-    return [
-        BenchRow(
-            f"an update of RFT, {queries} queries x {samples}, {TOOL_TURNS} tool turns, {said} tokens sampled and "
-            f"{taken[0].read // (queries * samples)} read each",
-            mine,
-            PEER,
-            peer,
-            "at least 3 times",
-            f"{beside}; {parts} s",
-        ),
-        BenchRow(
-            "of it controller, measurements and log, entropy included",
-            logged,
-            target="under 3 % of an update without the reference forward",
-            note=f"{100.0 * logged / rest:.2f} %, of which {100.0 * entropy / rest:.2f} is the entropy",
-        ),
-    ]
+    files = [str(written(one, folder / f"{k}.png")) for k, one in enumerate(pictures)]
+    asked = {"queries": queries, "samples": samples, "tokens": said, "steps": steps + 1, "beta": BETA}
+    asked |= {"folder": str(folder / "policy"), "prompt": [{"role": "user", "content": QUESTION}]}
+    found = [in_turns(python, update, asked | {"pictures": shown}) for shown in (list[str](), files)]
+    every = [step for beside in found for step in beside.taken] or [update() for _ in range(steps)]
+    out = []
+    for beside, what in zip(found, ("no picture", "with the picture"), strict=True):
+        taken = beside.taken or every
+        mine = float(np.median([step.total for step in taken]))
+        peer = float(np.median(beside.theirs)) if beside.theirs else None
+        out.append(
+            BenchRow(
+                f"an update of RFT, {queries} queries x {samples}, {TOOL_TURNS} tool turns, {said} tokens sampled and "
+                f"{taken[0].read // (queries * samples)} read each",
+                mine,
+                f"{PEER}, {what}",
+                peer,
+                "at least 3 times",
+                f"{f'{peer / mine:.1f} times' if peer else beside.failed}; {parts_told(taken)}",
+            )
+        )
+    rest = float(np.median([step.apart for step in every]))
+    entropy = entropy_seconds(every[0].tokens, len(policy.open_ids))
+    logged = float(np.median([step.seconds["log"] for step in every])) + entropy
+    last = BenchRow(
+        "of it controller, measurements and log, entropy included",
+        logged,
+        target="under 3 % of an update without the reference forward",
+        note=f"{100.0 * logged / rest:.2f} %, of which {100.0 * entropy / rest:.2f} is the entropy",
+    )
+    return [*out, last]
+
+
+def parts_told(taken: Sequence[Step]) -> str:
+    """The parts of an update but for the log, medians in seconds."""
+    median = {part: float(np.median([s.seconds[part] for s in taken])) for part in taken[0].seconds if part != "log"}
+    return ", ".join(f"{part} {seconds:.2f}" for part, seconds in median.items()) + " s"
+
+
+def written(shown: Image, path: Path) -> Path:
+    """A picture as a file that another process can open."""
+    from PIL import Image as Pillow
+
+    Pillow.fromarray(np.asarray(shown.frame(0))).save(path)
+    return path
 
 
 # --- ours
 
 
-def ours(policy: Policy, out: Path, queries: int, samples: int) -> Callable[[], Step]:
-    """One update at a call, as `train_rft` takes it."""
-    config, us = load_config(RftConfig, Path("configs/nano/rft.yaml")), Crew()
+def ours(policy: Policy, out: Path, pictures: Sequence[Image], samples: int) -> Callable[[], Step]:
+    """One update at a call, as `train_rft` takes it; a question for each picture."""
+    config, us, queries = load_config(RftConfig, Path("configs/nano/rft.yaml")), Crew(), len(pictures)
     config = config.model_copy(update={"queries": queries, "samples": samples, "group": samples})
     known, state, log = random_heads(policy), RftState(pid=Pid(beta=BETA)), Log(out, 0, us)
     anchor = copy.deepcopy(policy).eval().requires_grad_(False)
@@ -219,8 +195,7 @@ def ours(policy: Policy, out: Path, queries: int, samples: int) -> Callable[[], 
         trained(policy).values(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
     )
     dynamics = torch.optim.AdamW(known.heads.h_psi.parameters(), lr=config.lr_dynamics, weight_decay=0.01)
-    rng = np.random.default_rng(0)
-    media = [MediaSet((picture(rng),)) for _ in range(queries)]
+    media = [MediaSet((one,)) for one in pictures]
     items = [item(k) for k in range(queries)]
     asked = [Query(i.id, i.question, own, i.seed) for i, own in zip(items, media, strict=True)]
     turn = [t for piece in script.called(THOUGHT, CALL, step=1) for t in encoded(piece, policy.tokens)]
@@ -300,52 +275,3 @@ def spent(seconds: Counter[str], part: str) -> Iterator[None]:
     start = time.process_time()
     yield
     seconds[part] += time.process_time() - start  # type: ignore[assignment]  # a Counter adds up floats as well
-
-
-# --- beside TRL
-
-
-def in_turns(
-    python: Path, folder: Path, update: Callable[[], Step], said: int, queries: int, samples: int, steps: int
-) -> tuple[list[Step], list[float], str]:
-    """A step of ours after each of TRL's, which waits meanwhile. The first of both does not count.
-
-    Nothing of TRL's and the reason where it fails.
-    """
-    asked = {
-        "folder": str(folder), "queries": queries, "samples": samples, "tokens": said, "steps": steps + 1, "beta": BETA,
-        "prompt": [{"role": "user", "content": QUESTION}],
-    }  # fmt: skip
-    taken, theirs = list[Step](), list[float]()
-    with (
-        tempfile.TemporaryFile("w+") as told,
-        subprocess.Popen(
-            [str(python), "-c", TRL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told, text=True
-        ) as peer,
-    ):
-        assert peer.stdin is not None  # noqa: S101 - both are pipes
-        assert peer.stdout is not None  # noqa: S101
-        send(peer.stdin, json.dumps(asked))
-        for line in peer.stdout:
-            seconds, made = json.loads(line)
-            if made != queries * samples * said:
-                peer.kill()
-                return taken, [], f"TRL generated {made} tokens, want {queries * samples * said}"
-            theirs.append(seconds)
-            taken.append(update())
-            send(peer.stdin, "")
-        if peer.wait() or len(theirs) <= 1:
-            told.seek(0)
-            words = told.read().strip().splitlines() or ["no word"]
-            return taken[1:], [], f"TRL failed: {words[-1][:200]}"
-    return taken[1:], theirs[1:], ""
-
-
-def send(pipe: IO[str], line: str) -> None:
-    """A line for the peer; one that has ended hears nothing, and its exit status says why."""
-    try:
-        pipe.write(f"{line}\n")
-        pipe.flush()
-    except BrokenPipeError:
-        with suppress(BrokenPipeError):
-            pipe.close()  # what is left in the buffer cannot be written either
