@@ -232,12 +232,14 @@ def run(part: Part[Variant], config: ReproduceConfig, base: RftConfig, work: Pat
     if part.variant.learn == "rft":
         settings = settings_of(part, base)
         if part.variant.search:
-            settings = searched(part, config, settings, work, say)
+            settings = searched(part, config, settings, work, say, shown)
         policy = train_rft(settings, folder / "train", **shown).policy
     elif part.variant.learn == "sft":
         minutes = spent(work / f"{config.ours}-{part.seed}" / "train") / 60.0
         longer = more_of_sft(part, config, base).model_copy(update={"minutes": minutes})
+        say(f"{part.name}: phase 1 for {minutes:.0f} minutes more")
         policy = train_sft(longer, folder / "train").policy
+    say(f"{part.name}: the held-out questions")
     evaluate_model(
         policy, held_out(config), limit=config.items, temperature=config.temperature, seed=part.seed, composite=True,
         out=folder / "eval",
@@ -249,7 +251,9 @@ def held_out(config: ReproduceConfig) -> list[Task]:
     return [WorldTask(family, "test", skip=config.skip) for family in FAMILIES]
 
 
-def searched(part: Part[Variant], config: ReproduceConfig, settings: RftConfig, work: Path, say: Say) -> RftConfig:
+def searched(
+    part: Part[Variant], config: ReproduceConfig, settings: RftConfig, work: Path, say: Say, shown: Mapping[str, Any]
+) -> RftConfig:
     """The variant with the w₃ whose token KL comes nearest to that of `ours` over as many updates."""
     folder, first = work / part.name, config.search_updates
     wanted = latest_kl(curve(work / f"{config.ours}-{part.seed}" / "train")[:first])
@@ -259,7 +263,7 @@ def searched(part: Part[Variant], config: ReproduceConfig, settings: RftConfig, 
         reward = settings.reward.model_copy(update={"coherence": value})
         floor = settings.rate(first - 1) / settings.lr  # at the rates that these updates have in the whole run
         own = settings.model_copy(update={"updates": first, "lr_floor": floor, "reward": reward})
-        train_rft(own, folder / "search" / f"{value:g}")
+        train_rft(own, folder / "search" / f"{value:g}", **shown)
         tried[value] = latest_kl(curve(folder / "search" / f"{value:g}"))
     best = min(tried, key=lambda value: abs(np.log(max(tried[value], 1e-9) / max(wanted, 1e-9))))
     write_json(folder / SEARCH, {"wanted_kl": wanted, "kl": {f"{v:g}": kl for v, kl in tried.items()}, "w3": best})
