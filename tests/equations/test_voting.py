@@ -123,7 +123,27 @@ def test_answers_from_outside_are_no_agreement_of_the_rollouts():
 def test_entropy_of_agreement_is_zero_and_of_all_different_one():
     assert answer_entropy(["A"] * 5) == 0.0
     assert answer_entropy(["A", "B", "C", "D"]) == pytest.approx(1.0)
-    assert answer_entropy([]) == answer_entropy(["A"]) == answer_entropy([None, "A"]) == 0.0
+    assert answer_entropy([]) == answer_entropy(["A"]) == 0.0
+    assert answer_entropy([None, "A"]) == 1.0  # to say nothing is something else than A
+
+
+def test_one_voice_among_seven_that_are_silent_decides_nothing():
+    ours = consensus(["A", *[None] * 7], np.ones(8))
+    assert (ours.answer, ours.margin, ours.scores) == ("A", 0.125, {"A": 0.125})
+    assert ours.accepted  # an eighth is over 0.08
+    assert not ours.teaches  # more said nothing
+    assert consensus(["A"] * 7 + [None], np.ones(8)).teaches
+
+
+def test_so_many_must_agree_for_an_answer_to_teach():
+    def teaches(*counts):
+        said = [answer for answer, count in zip("ABCD", counts, strict=False) for _ in range(count)]
+        return consensus(said, np.ones(8), delta=0.0, max_entropy=1.1, least_agreement=5 / 8).teaches
+
+    assert teaches(5, 1, 1, 1)
+    assert teaches(5, 3)
+    assert not teaches(4, 4)
+    assert not teaches(4, 3, 1)
 
 
 def test_no_rollouts_give_no_answer():
@@ -152,7 +172,7 @@ def test_zero_weights_give_no_answer_and_abstain():
 
 def test_a_rollout_without_an_answer_casts_no_vote():
     ours = consensus([None, "A", None], [0.9, 0.1, 0.9])
-    assert (ours.answer, ours.margin) == ("A", 1.0)
+    assert (ours.answer, ours.margin) == ("A", pytest.approx(1 / 3))  # its part of the vote goes to nobody
 
 
 def test_infinite_or_negative_weights_are_refused():

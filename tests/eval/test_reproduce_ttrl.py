@@ -1,6 +1,7 @@
 """The comparison of phase 3: budgets, tables and figures from ledgers written by hand; the shipped configuration."""
 
 import json
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -8,20 +9,18 @@ import numpy as np
 import pytest
 
 from pixelis.cli.index_files import key_maker
+from pixelis.cli.reproduce import print_adapted
 from pixelis.config import load_config
 from pixelis.errors import ConfigError
-from pixelis.eval import reproduce_ttrl as module
-from pixelis.eval.comparing import Part, merged
+from pixelis.eval import reproduce_ttrl as top
+from pixelis.eval import ttrl_runs as module
+from pixelis.eval.comparing import Part, merged, parts_of
 from pixelis.eval.harness import Scored, as_row
 from pixelis.eval.process import Process
-from pixelis.eval.reproduce_ttrl import (
-    ReproduceTtrlConfig,
-    TtrlVariant,
-    reproduce_ttrl,
-    row_at,
-)
+from pixelis.eval.reproduce_ttrl import reproduce_ttrl
 from pixelis.eval.ttrl_figures import recent
-from pixelis.eval.ttrl_table import acceptance, after, families, selective
+from pixelis.eval.ttrl_runs import ReproduceTtrlConfig, TtrlVariant, row_at
+from pixelis.eval.ttrl_table import Told, acceptance, after, families, selective, selective_difference
 from pixelis.train.ttrl_config import TtrlConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,6 +88,17 @@ def test_families_are_told_apart():
     assert found["space"]["voted"] == 0.0
 
 
+def test_risk_of_two_variants_is_compared_on_the_same_queries():
+    """Ours is sure of what it knows; the majority's share says nothing, so that its risk is 1/2 at every coverage."""
+    ours = [row(1, margin=0.9), row(2, margin=0.1, score=0.0), row(3, margin=0.8), row(4, margin=0.2, score=0.0)]
+    hard = [row(k, majority=float(k % 2)) for k in range(1, 5)]
+    sides = [[Told(0, rows, 4, None, True, "", None, None, None, {})] for rows in (ours, hard)]
+    found = selective_difference(*sides)
+    assert found["aurc"]["difference"] == pytest.approx((0 + 0 + 1 / 3 + 1 / 2) / 4 - 1 / 2)
+    assert found["aurc"]["low"] <= found["aurc"]["difference"] <= found["aurc"]["high"]
+    assert found["seeds"] == 1
+
+
 def test_accuracy_is_drawn_over_the_last_queries_and_over_fewer_at_first():
     found = recent(np.array([100.0, 0.0, 0.0, 100.0]), width=2)
     assert found.tolist() == [100.0, 50.0, 0.0, 50.0]
@@ -106,10 +116,9 @@ def write_part(folder, rows, scores, budget):
 
 def sign(runs, budget):
     """As the runs would have done."""
-    for part in module.parts_of(runs.config.variants, ()):
+    for part in parts_of(runs.config.variants, ()):
         module.sign_part(runs.stream_of(part), runs.made_of(part))
-        own = runs.made_of(part, budget=budget, held_items=8, voted_items=40, old_items=20, thresholds=None)
-        module.sign_part(module.held(runs, part, budget), own)
+        module.sign_part(module.held(runs, part, budget), module.exam_of(runs, part, budget))
     facts = {"families": ("search",), "shifts": runs.config.shifts, "items": 20, "skip": 4}
     module.sign_part(runs.work / "statistics", {"weights": module.weights_of("nano-sft"), **facts})
 
@@ -124,7 +133,7 @@ def write_greedy(folder, scores):
     (folder / "report.json").write_text("{}")
 
 
-def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_path, monkeypatch):
+def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "adapt", lambda *a, **k: pytest.fail("ran again"))
     monkeypatch.setattr(module, "evaluate_model", lambda *a, **k: pytest.fail("asked again"))
     (tmp_path / "ttrl.yaml").write_text("policy: nano-sft\n")
@@ -134,6 +143,10 @@ def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_pa
             "variants": [
                 {"name": "no-adaptation", "change": {"learn": False}}, {"name": "ours"},
                 {"name": "hard", "change": {"kappa": 0.0}},
+                {"name": "ours-flips-30", "matched": False, "base": "ours"},
+                {"name": "majority-flips-30", "matched": False, "whole": True, "base": "hard"},
+                {"name": "ans-ssc", "asked": False, "change": {"learn": False}},
+                {"name": "not-yet"},
             ],
         }
     )  # fmt: skip
@@ -144,16 +157,33 @@ def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_pa
     write_part(work / "ours-0", [row(k) for k in range(1, 5)], [(k, 1.0) for k in range(8)], "held-2")
     # the one with the fewest: two queries, which is the budget of all
     write_part(work / "hard-0", [row(k, learnt=k < 3) for k in range(1, 5)], [(k, k % 2) for k in range(8)], "held-2")
+    for name, folder, right in (("ours-flips-30", "held-2", 4), ("majority-flips-30", "held-whole", 2)):
+        write_part(work / f"{name}-0", [row(k) for k in range(1, 5)], [(k, float(k < right)) for k in range(8)], folder)
+        shutil.rmtree(work / f"{name}-0" / folder / "voted")  # stress is asked greedily alone
+    write_part(work / "ans-ssc-0", still, [], "held")
     write_greedy(work / "statistics", [1.0, 1.0])
     sign(runs, 2)
-    found = reproduce_ttrl(config, work, tmp_path / "out")
-    assert found["left"] == []
-    none, ours, hard = found["rows"]
+    shutil.rmtree(work / "not-yet-0")
+    names = ["no-adaptation", "ours", "hard", "ours-flips-30", "majority-flips-30", "ans-ssc"]
+    config = config.model_copy(update={"budget": 2})  # the fewest are two queries too, but for one that has not run
+    found = reproduce_ttrl(config, work, tmp_path / "out", only=names, say=print)
+    assert found["left"] == ["not-yet-0"]
+    none, ours, hard, flips, majority, ssc = found["rows"]
+    assert flips["held_out"]["greedy"]["over_none"]["base"] == "ours"
+    assert flips["held_out"]["greedy"]["over_none"]["difference"] == -50.0
+    assert (majority["spent"], ssc["held_out"]) == ([4], None)  # at its end; its policy is that of no adaptation
+    assert [(row["over"], row["key"]) for row in found["pairs"]["plain_voting"]][:2] == [
+        ("no-adaptation", "majority_later"), ("no-adaptation", "voted_later")
+    ]  # fmt: skip
+    assert found["pairs"]["plain_voting"][1]["difference"] == 100.0
+    assert ("ours-flips-30", "majority-flips-30") in [(r["variant"], r["over"]) for r in found["pairs"]["selective"]]
+    print_adapted(found["rows"])
+    assert "as none" in capsys.readouterr().out
     assert (ours["spent"], none["spent"]) == ([2], [0])
     over = ours["held_out"]["greedy"]["over_none"]
     assert (over["difference"], over["p"]) == (100.0, pytest.approx(2 / 2**8))
-    assert ours["per_point"] == pytest.approx(2 / 100)  # two queries for a hundred points
-    (over_none, over_hard) = found["pairs"]["held_out"]
+    assert ours["per_point"]["mean"] == pytest.approx(2 / 100)  # two queries for a hundred points
+    (over_none, over_hard, *_) = found["pairs"]["held_out"]
     assert (over_none["over"], over_hard["over"]) == ("no-adaptation", "hard")
     assert over_hard["voted"]["over"]["difference"] == 50.0
     assert hard["held_out"]["voted"]["mean"] == 50.0
@@ -161,7 +191,8 @@ def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_pa
     assert ours["prequential"]["voted_later"]["mean"] == 100.0
     for name in ("risk_coverage.svg", "kl.svg", "accuracy.svg"):
         assert (tmp_path / "out" / name).stat().st_size > 5_000
-    assert json.loads((tmp_path / "out" / "table.json").read_text())["budget"] == 2
+    written = json.loads((tmp_path / "out" / "table.json").read_text())
+    assert (written["budget"], written["not_run"]) == (2, ["not-yet-0"])
 
 
 def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configuration(tmp_path):
@@ -180,7 +211,7 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     for each in (none, part):
         module.live(runs, each, lambda row, total: None)
     assert [row["family"] for row in runs.rows(part)] == ["search", "choice"]
-    budget = module.matched(runs, [part])
+    budget = top.matched(runs, [part])
     module.examine(runs, part, budget, lambda row, total: None)
     folder = module.held(runs, part, budget)
     assert module.finished(folder, part)
@@ -227,7 +258,7 @@ def test_a_stream_of_another_machine_is_taken_from_its_archive_and_asked_only_wh
     module.keep_part(first.stream_of(part), first.archive("ours-0-stream"), module.OF_STREAM, first.made_of(part))
     module.keep_part(
         first.work / "ours-0" / "held-4", first.archive("ours-0-held-4"), module.OF_HELD_OUT,
-        first.made_of(part, budget=4, held_items=8, voted_items=40, old_items=20, thresholds=None),
+        module.exam_of(first, part, 4),
     )  # fmt: skip
     second = small_runs(tmp_path, tmp_path / "b")
     module.live(second, part, None)
@@ -261,7 +292,7 @@ def test_stress_is_asked_greedily_alone(tmp_path, monkeypatch):
 
 def test_nobody_who_learns_is_asked_before_the_budget_is_known(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "adapt", lambda *a, **k: None)
-    monkeypatch.setattr(module, "examine", lambda *a, **k: pytest.fail("asked too soon"))
+    monkeypatch.setattr(top, "examine", lambda *a, **k: pytest.fail("asked too soon"))
     (tmp_path / "ttrl.yaml").write_text("policy: nano-sft\n")
     config = ReproduceTtrlConfig.model_validate(
         {"ttrl": tmp_path / "ttrl.yaml", "families": ["search"], "stream_items": 4,
@@ -278,8 +309,8 @@ def test_nobody_who_learns_is_asked_before_the_budget_is_known(tmp_path, monkeyp
 
 def test_with_a_budget_that_is_named_each_is_asked_after_its_own_stream(tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr(module, "live", lambda runs, part, show: told.append(f"{part.name} lives"))
-    monkeypatch.setattr(module, "examine", lambda runs, part, budget, show: told.append(f"{part.name} after {budget}"))
+    monkeypatch.setattr(top, "live", lambda runs, part, show: told.append(f"{part.name} lives"))
+    monkeypatch.setattr(top, "examine", lambda runs, part, budget, show: told.append(f"{part.name} after {budget}"))
     (tmp_path / "ttrl.yaml").write_text("policy: nano-sft\n")
     config = ReproduceTtrlConfig.model_validate(
         {"ttrl": tmp_path / "ttrl.yaml", "families": ["search"], "budget": 3,
@@ -321,3 +352,10 @@ def test_the_configuration_that_ships_is_valid_and_has_the_variants_of_the_paper
         "ours-flips-30", "majority-flips-30", "mismatched", "retrieval-shift", "abrupt", "gradual", "returning",
     } <= set(names)  # fmt: skip
     assert names["majority-flips-30"].change["vote"]["weighted"] is False
+    learning = [
+        (TtrlConfig.model_validate(merged(base.model_dump(mode="json"), v.change)).model_dump_json(), v.course)
+        for v in given.variants
+    ]
+    assert len(set(learning)) == len(learning)  # no two are the same thing under two names
+    entropy = [v.name for v in given.variants if v.change.get("objective") == "entropy"]
+    assert all(not names[name].change.get("neighbour_votes") for name in entropy)  # its gradient hears no vote

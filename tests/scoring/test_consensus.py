@@ -80,6 +80,29 @@ def test_the_same_chain_many_times_is_one_vote(rolled):
     assert decide([*same, *other], VoteSettings(weighted=False, behaviour=False, reliability=False)).answer == "red"
 
 
+def test_flips_of_equal_chains_do_not_outvote_them(rolled):
+    """Eight that looked at one place say "blue"; three are heard to say something else. They stay one vote, of most."""
+    group = [rolled("blue", *looks_at("blue", LEFT)) for _ in range(8)]
+    clean = decide(group)
+    for heard in (["red"] * 3 + ["blue"] * 5, ["blue", "red", "blue", "red", "blue", "green", "blue", "blue"]):
+        vote = decide(group, heard=heard)
+        assert vote.answer == "blue"
+        assert vote.consensus.accepted
+        assert [b.fidelity for b in vote.ballots] == [b.fidelity for b in clean.ballots]
+    assert decide(group, heard=["red"] * 5 + ["blue"] * 3).answer == "red"
+    hard = VoteSettings(weighted=False, behaviour=False, reliability=False)
+    assert decide(group, hard, heard=["red"] * 3 + ["blue"] * 5).consensus.margin == pytest.approx(2 / 8)
+
+
+def test_a_chain_that_wandered_before_it_looked_is_less_like_the_exemplar(rolled):
+    """Both decide by PROP of one place; the other first looked for a red square that is of no use to its answer."""
+    group = [rolled("blue", *looks_at("blue", LEFT)), rolled("blue", *looks_at("red"), *looks_at("blue", LEFT))]
+    decision = decide(group)
+    assert decision.exemplar.rollout == 0
+    assert decision.similarity[0] == pytest.approx(1.0)
+    assert decision.similarity[1] < 0.9
+
+
 def test_a_chain_that_nobody_else_made_has_the_lower_fidelity(rolled):
     group = [rolled("blue", *looks_at("blue", LEFT)) for _ in range(3)] + [rolled("blue", *looks_at("red", RIGHT))]
     ballots = decide(group, VoteSettings(duplicate_over=1.1)).ballots  # copies count

@@ -19,13 +19,12 @@ from pixelis.retrieval.keys import Key, KeyMaker
 from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.memory import Memory, MemoryConfig
 from pixelis.retrieval.memory_item import Draft, MemoryItem
-from pixelis.rollout.episode import Rollout
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.trace.running import Plan, run_plan
 from pixelis.train import ttrl
 from pixelis.train.adaptation import LEDGER, read_rows
 from pixelis.train.recollection import Recollection
-from pixelis.train.ttrl import adapt, variety, with_flips
+from pixelis.train.ttrl import adapt, flipped, variety
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.train.worth import worth_of
 
@@ -150,18 +149,14 @@ def test_what_was_remembered_of_the_very_same_picture_is_no_neighbour(items, key
         own.close()
 
 
-def test_flipped_votes_go_to_another_answer_of_the_group(items):
-    trace = _trace(items[0])
-    group = [
-        Rollout("q", k, None, trace.model_copy(update={"answer": answer}), "answered", 0, {})
-        for k, answer in enumerate(["red", "blue", "red", None])
-    ]
-    assert [r.answer for r in with_flips(group, 0.0, np.random.default_rng(0))] == ["red", "blue", "red", None]
-    assert [r.answer for r in with_flips(group, 1.0, np.random.default_rng(0))] == ["blue", "red", "blue", None]
-    assert [r.answer for r in with_flips(group[:1], 1.0, np.random.default_rng(0))] == ["unsure"]
+def test_flipped_votes_go_to_another_answer_of_the_group():
+    said = ["red", "blue", "Red", None]
+    assert flipped(said, 0.0, np.random.default_rng(0)) == said
+    assert flipped(said, 1.0, np.random.default_rng(0)) == ["blue", "Red", "blue", None]  # "Red" is no other than "red"
+    assert flipped(said[:1], 1.0, np.random.default_rng(0)) == ["unsure"]
     # 30 % of 2,000 votes, give or take three standard deviations of a binomial (20.5)
-    many = with_flips(group[:2] * 1000, 0.3, np.random.default_rng(0))
-    assert abs(sum(r.answer != g.answer for r, g in zip(many, group[:2] * 1000, strict=True)) - 600) < 62
+    many = flipped(["red", "blue"] * 1000, 0.3, np.random.default_rng(0))
+    assert abs(sum(a != b for a, b in zip(many, ["red", "blue"] * 1000, strict=True)) - 600) < 62
 
 
 def test_the_variety_of_a_group_is_the_entropy_of_its_tool_sequences():

@@ -74,7 +74,8 @@ def ttrl(
     from pixelis.cli.adapt import board
     from pixelis.cli.index_files import key_maker
     from pixelis.config import load_config
-    from pixelis.eval.reproduce_ttrl import ReproduceTtrlConfig, reproduce_ttrl
+    from pixelis.eval.reproduce_ttrl import reproduce_ttrl
+    from pixelis.eval.ttrl_runs import ReproduceTtrlConfig
 
     with board(None, quiet=as_json) as show:
         found = reproduce_ttrl(
@@ -98,7 +99,8 @@ def print_adapted(rows: list[dict[str, Any]]) -> None:
         held, kl = row["held_out"] or {}, row["kl"]
         own = held.get("greedy", {})
         table.add_row(
-            row["variant"], str(row["seeds"]), f"{own['mean']:.1f}" if own else "not run",
+            row["variant"], str(row["seeds"]),
+            f"{own['mean']:.1f}" if own else "not run" if row["asked"] else "as none",
             f"{own['low']:.1f}–{own['high']:.1f}" if own else "", *over(own, "over_none"),
             *(f"{held[key]['mean']:.1f}" if key in held else "" for key in ("sampled", "voted")),
             f"{row['prequential']['voted']['mean']:.1f}", f"{kl['p95']:.3f}" if kl else "",

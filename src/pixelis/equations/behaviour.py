@@ -59,10 +59,13 @@ def similarities(
     weight_names: float = 0.5,
     gamma: float = 0.20,
     scores: NDArray[np.float64] | None = None,
+    names: Sequence[Sequence[str]] | None = None,
 ) -> tuple[Similarity, ...]:
     """Sim_behav of every chain to the exemplar, by its position (subsec:ttrl).
 
-    `scores` are `step_scores` of all steps, where they are known already. No chains: ().
+    `scores` are `step_scores` of all steps, where they are known already; `names` the tools of all calls, where the
+    chains hold the decisive ones alone: a chain that wandered before it looked where the exemplar did is not like it.
+    No chains: ().
     """
     if not 0.0 <= weight_names <= 1.0:
         raise ValueError(f"the weight of the names lies in [0, 1], got {weight_names}")
@@ -70,16 +73,18 @@ def similarities(
         return ()
     if not 0 <= exemplar < len(chains):
         raise ValueError(f"the exemplar is rollout {exemplar} of {len(chains)}: want 0 to {len(chains) - 1}")
+    called = [[step.tool for step in chain] for chain in chains] if names is None else names
+    if len(called) != len(chains):
+        raise ValueError(f"{len(chains)} chains, but names of {len(called)}: want one each")
     S = step_scores([step for chain in chains for step in chain]) if scores is None else scores
     at = _slices(chains)
     itself = [aligned_overlap(S[rows, rows], gamma=gamma) for rows in at]
-    star = [step.tool for step in chains[exemplar]]
     results = []
-    for j, (chain, rows, own) in enumerate(zip(chains, at, itself, strict=True)):
+    for j, (rows, own) in enumerate(zip(at, itself, strict=True)):
         overlap = own if j == exemplar else aligned_overlap(S[rows, at[exemplar]], gamma=gamma)
         footprints = min(1.0, overlap / sqrt(own * itself[exemplar]))
-        names = name_similarity([step.tool for step in chain], star)
-        results.append(Similarity(weight_names * names + (1.0 - weight_names) * footprints, names, footprints))
+        alike = name_similarity(called[j], called[exemplar])
+        results.append(Similarity(weight_names * alike + (1.0 - weight_names) * footprints, alike, footprints))
     return tuple(results)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pixelis.equations.conformal import prediction_set
 
 Answer = Hashable | None
-"""None is a rollout without an answer: it is kept in the record and casts no vote."""
+"""None is a rollout without an answer: it is kept in the record, and its part of the vote goes to nobody."""
 
 
 class VoteWeights(NamedTuple):
@@ -42,19 +42,24 @@ class Consensus(NamedTuple):
     answer: Answer
     """The heaviest answer; None where nobody voted with weight."""
     margin: float
-    """(best score - second best) / sum of scores, in [0, 1]; 1 where there is one answer, 0 where there is none."""
+    """(best score - second best) / sum of scores, times the share of rollouts that gave an answer, in [0, 1]; 1 where
+    all gave the same, 0 where nobody gave one."""
     accepted: bool
     """m(q) = 1: the margin reaches delta and the conformal set holds this answer alone."""
     scores: dict[Hashable, float]
-    """s(a) over the sum, heaviest first."""
+    """s(a) over the sum, heaviest first; together the share of rollouts that gave an answer."""
     conformal_set: tuple[Hashable, ...] | None
     """Answers that cannot be ruled out; None where no threshold was given."""
     majority: Answer
     """The most frequent answer, weights and near-duplicates aside: the hard majority of tab:risk_coverage."""
     most_frequent: bool
-    """No answer was given by more rollouts than the voted one: it is a plain majority too."""
+    """No answer was given by more rollouts than the voted one, nor did more give none: it is a plain majority too."""
+    agreement: float
+    """Share of all rollouts that gave the voted answer."""
+    agreed: bool
+    """It is as large as is wanted of what teaches."""
     entropy: float
-    """Entropy of the answers' frequencies over log N, in [0, 1], N all rollouts with an answer."""
+    """Entropy of the answers' frequencies over log N, in [0, 1], N all rollouts, silence being one answer more."""
     low_entropy: bool
     """The gate of the successful set: entropy under 0.2."""
     reason: str
@@ -71,7 +76,7 @@ class Consensus(NamedTuple):
 
         The low entropy must be that of the voted answer: seven of eight who say something else are no agreement.
         """
-        return self.accepted and self.low_entropy and self.most_frequent
+        return self.accepted and self.low_entropy and self.most_frequent and self.agreed
 
 
 class Flip(NamedTuple):
@@ -163,17 +168,16 @@ def normalised_margin(scores: ArrayLike) -> float:
 
 
 def answer_entropy(answers: Sequence[Answer]) -> float:
-    """Entropy of the answers' frequencies over log N, N answers given: 0 unanimous, 1 all different (subsec:ttrl).
+    """Entropy of the answers' frequencies over log N, N rollouts: 0 unanimous, 1 all different (subsec:ttrl).
 
     Over log N, 7 of 8 gives 0.18 and passes the paper's 0.2, 6 of 8 gives 0.27 and does not; in nats only unanimity
-    would ever pass. Fewer than two answers: 0.
+    would ever pass. To give no answer counts as one answer more. Fewer than two rollouts: 0.
     """
-    given = [answer for answer in answers if answer is not None]
-    if len(given) < 2:
+    if len(answers) < 2:
         return 0.0
-    counts = np.array(sorted(given.count(answer) for answer in dict.fromkeys(given)), dtype=np.float64)
-    p = counts / len(given)
-    return max(0.0, float(-(p * np.log(p)).sum()) / log(len(given)))
+    counts = np.array(sorted(answers.count(answer) for answer in dict.fromkeys(answers)), dtype=np.float64)
+    p = counts / len(answers)
+    return max(0.0, float(-(p * np.log(p)).sum()) / log(len(answers)))
 
 
 def consensus(
@@ -183,6 +187,7 @@ def consensus(
     delta: float = 0.08,
     conformal_threshold: float | None = None,
     max_entropy: float = 0.2,
+    least_agreement: float = 0.0,
     rollouts: int | None = None,
 ) -> Consensus:
     """The weighted vote with abstention (sec:supp:voting-calib, supp:ttrl_loss_clean; delta from tab:risk_coverage).
@@ -191,15 +196,19 @@ def consensus(
     1 - its vote share is at most `conformal_threshold`. Without a threshold the margin alone decides. Majority and
     entropy are taken over the answers of all rollouts, whatever they weigh: equal chains are one vote where an answer
     is chosen, but seven of eight that came to the same answer do agree. The first `rollouts` answers are those (all,
-    unless told); others vote from outside.
+    unless told); others vote from outside. A rollout without an answer takes its part of the vote with it: one voice
+    among seven that say nothing has a share and a margin of an eighth.
     No rollouts, none with an answer, or all weights 0: no answer, margin 0, not accepted. One rollout with weight:
     its answer, margin 1. All answers different with equal weights: margin 0, not accepted.
     """
+    own = answers[:rollouts]
+    given = [a for a in own if a is not None]
+    spoken = len(given) / len(own) if own else 0.0
     raw = class_scores(answers, weights)
     total = fsum(raw.values())
-    scores = {answer: score / total for answer, score in raw.items()} if total > 0.0 else dict.fromkeys(raw, 0.0)
+    scores = {a: spoken * score / total for a, score in raw.items()} if total > 0.0 else dict.fromkeys(raw, 0.0)
     answer = next(iter(scores), None) if total > 0.0 else None
-    margin = normalised_margin(list(scores.values()))
+    margin = spoken * normalised_margin(list(raw.values()))
     kept = None if conformal_threshold is None else prediction_set(scores, conformal_threshold)
     if answer is None:
         reason = "no rollout voted with weight"
@@ -209,8 +218,7 @@ def consensus(
         reason = f"conformal set of {len(kept)} answers"
     else:
         reason = ""
-    given = [a for a in answers[:rollouts] if a is not None]
-    entropy = answer_entropy(given)
+    entropy, agreement = answer_entropy(own), given.count(answer) / len(own) if own else 0.0
     return Consensus(
         answer=answer,
         margin=margin,
@@ -218,7 +226,9 @@ def consensus(
         scores=scores,
         conformal_set=kept,
         majority=min(given, key=lambda a: (-given.count(a), repr(a)), default=None),
-        most_frequent=answer is not None and all(given.count(answer) >= given.count(a) for a in set(given)),
+        most_frequent=answer is not None and all(given.count(answer) >= own.count(a) for a in set(own)),
+        agreement=agreement,
+        agreed=agreement >= least_agreement - 1e-12,
         entropy=entropy,
         low_entropy=answer is not None and entropy < max_entropy,
         reason=reason,

@@ -136,7 +136,7 @@ def _rows(nano: NanoConfig, queries: int, samples: int, steps: int, python: Path
     update = ours(policy, folder, pictures, samples)
     said = update().tokens // (queries * samples)  # the first update does not count
     files = [str(written(one, folder / f"{k}.png")) for k, one in enumerate(pictures)]
-    asked = {"queries": queries, "samples": samples, "tokens": said, "steps": steps + 1, "beta": BETA}
+    asked: dict[str, Any] = {"queries": queries, "samples": samples, "tokens": said, "steps": steps + 1, "beta": BETA}
     asked |= {"folder": str(folder / "policy"), "prompt": [{"role": "user", "content": QUESTION}]}
     found = [in_turns(python, update, asked | {"pictures": shown}) for shown in (list[str](), files)]
     every = [step for beside in found for step in beside.taken] or [update() for _ in range(steps)]

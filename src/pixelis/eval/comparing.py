@@ -26,7 +26,9 @@ Say = Callable[[str], None]
 PERMUTATIONS = 9999
 COUNTED = ("calls", "decisive")
 """Numbers of steps: of these it is told by what share they are fewer."""
-ANSWERS = ("accuracy", "greedy", "voted", "majority", "greedy_later", "voted_later", "majority_later")
+ANSWERS = tuple(
+    f"{key}{when}" for key in ("accuracy", "greedy", "voted", "majority") for when in ("", "_later", "_last_third")
+)
 """Percentages of right answers: where all are right, or all wrong, their interval is exact."""
 
 
@@ -143,7 +145,7 @@ def compared(found: Found, bases: Mapping[str, str], over: str) -> list[dict[str
             values = np.mean([run.measures[key] for run in runs], axis=0)
             own = interval(values, key)
             spread = float(np.std([run.measures[key].mean() for run in runs], ddof=1)) if len(runs) > 1 else None
-            row[key] = {"mean": own.point, "low": own.low, "high": own.high, "over_seeds": spread}
+            row[key] = {"n": len(values), "mean": own.point, "low": own.low, "high": own.high, "over_seeds": spread}
             if bases.get(name) in found and bases[name] != name:
                 row[key][over] = difference(runs, found[bases[name]], key) | {"base": bases[name]}
         table.append(row)

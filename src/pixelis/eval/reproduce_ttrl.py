@@ -1,10 +1,9 @@
 """The claims of phase 3 on nano: variants adapt to the same shifted stream, and are then asked the same held-out items.
 
-A variant's stream is one part, its held-out questions another. Before the second, the budget is matched: the policy of
-each variant is taken as it was when it had learnt from as many queries as the variant that learnt from fewest
-(supp:budget_fairness); the ledger of an adaptation knows every one of these policies. Where the configuration names a
-budget, nobody waits for the others' streams. Greedy, sampled and voted accuracy are told apart: a gain in sampled
-accuracy alone is sharpening.
+Before they are asked, the budget is matched: the policy of each variant is taken as it was when it had learnt from as
+many queries as the variant that learnt from fewest (supp:budget_fairness); the ledger of an adaptation knows every one
+of these policies. Where the configuration names a budget, nobody waits for the others' streams. Greedy, sampled and
+voted accuracy are told apart: a gain in sampled accuracy alone is sharpening.
 """
 
 from __future__ import annotations
@@ -12,137 +11,31 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from pydantic import Field
-
-from pixelis.config import Config, load_config
-from pixelis.data.record import Split
-from pixelis.equations.embedding import CosineStatistics
+from pixelis.config import load_config
 from pixelis.errors import ConfigError
-from pixelis.eval.comparing import Part, Say, Seeded, merged, parts_of, rows_of
-from pixelis.eval.kept_parts import has_ended, keep_part, restore_part, sign_part
-from pixelis.eval.process import task_statistics
-from pixelis.eval.running import evaluate_model
-from pixelis.eval.streams import Course, Stream, StreamTask, stream_of
+from pixelis.eval.comparing import Part, Say, merged, parts_of
 from pixelis.eval.ttrl_figures import draw_kl, draw_prequential, draw_risk
-from pixelis.eval.ttrl_table import VOTED, Rows, Told, paired_rows, tabulated
-from pixelis.policy.checkpoint import weights_of
+from pixelis.eval.ttrl_runs import (
+    ReproduceTtrlConfig,
+    Runs,
+    TtrlVariant,
+    examine,
+    external_statistics,
+    finished,
+    held,
+    live,
+    restore_exam,
+    restore_stream,
+    taken_at,
+    thresholds,
+)
+from pixelis.eval.ttrl_table import COST, Told, paired_rows, tabulated
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.rundir import provenance, write_json
-from pixelis.trace.artifacts import write_whole
-from pixelis.train.adaptation import LEDGER, MEMORY, UPDATES, read_rows, until_of
 from pixelis.train.calibrating import FILE as CALIBRATION
-from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
-from pixelis.train.ttrl_export import policy_after
-
-WHOLE = {"canary": {"items": 0}}
-"""Canary questions stop a deployment; in a comparison every variant lives its whole stream, a falling one too."""
-OF_STREAM = (LEDGER, CALIBRATION)
-"""Of a stream, beside the table: its rows and thresholds, not its weights and memory."""
-OF_HELD_OUT_GREEDILY = ("greedy/items.jsonl", "greedy/report.json", "old/items.jsonl", "old/report.json")
-OF_HELD_OUT = (*OF_HELD_OUT_GREEDILY, f"{VOTED}/{LEDGER}", f"{VOTED}/done.json")
-OF_STATISTICS = ("items.jsonl", "report.json")
-HOW_IT_RUNS = {
-    "policy", "memory", "snapshot_every", "keep_bytes", "device", "threads", "workers", "cache_path", "batch_tokens"
-}  # fmt: skip
-"""Keys that say where and how quickly, not what."""
-
-
-class TtrlVariant(Seeded):
-    """One way to adapt."""
-
-    course: Course | None = None
-    """Of the shifts in its stream, where that is another than the others'."""
-    matched: bool = True
-    """Off for stress: it has no say in the budget, is taken at its own end where it learnt from less, and is asked
-    greedily alone."""
-    base: str | None = None
-    """The variant that it is held against, where that is another than `none`."""
-
-
-class ReproduceTtrlConfig(Config):
-    """What is compared, and on what."""
-
-    ttrl: Path
-    """The configuration that variants change."""
-    families: tuple[str, ...] = ()
-    """All six where none is named."""
-    shifts: tuple[str, ...] = ("lighting:3", "motion_blur:3")
-    course: Course = "steady"
-    stream_items: int = Field(default=60, ge=1)
-    """Queries of each family in the stream."""
-    held_items: int = Field(default=40, ge=1)
-    """Questions of each family that are asked before and after, of other seeds, greedily."""
-    voted_items: int = Field(default=40, ge=1)
-    """The same by vote, which costs eight times as much: the first of them."""
-    statistics_items: int = Field(default=20, ge=1)
-    """The same for E_ext's statistics."""
-    old_items: int = Field(default=20, ge=0)
-    """Questions of each family without a shift, asked greedily: what was forgotten of the old domain."""
-    memory_items: int = Field(default=20, ge=0)
-    """Questions of each family without a shift that the policy at the start answers by vote: what it accepts is the
-    memory of all variants, and nothing is added to it. 0: each has its own, empty at first, and adds to it."""
-    budget: int | None = Field(default=None, ge=0)
-    """Queries that a policy has learnt from when it is asked, at the most. Not given, it is what the variant with the
-    fewest learnt from, which is known when all streams have ended: then all must end on one machine."""
-    none: str = "no-adaptation"
-    """The variant that the others are held against."""
-    ours: str = "ours"
-    """The variant that is held against every other."""
-    variants: tuple[TtrlVariant, ...]
-
-
-class Runs(NamedTuple):
-    """Where everything lies."""
-
-    config: ReproduceTtrlConfig
-    base: TtrlConfig
-    work: Path
-    results: Path
-    keys: Callable[[], KeyMaker] | None
-    say: Say
-
-    def stream(self, split: Split, items: int, *, course: Course | None = None, skip: int = 0) -> Stream:
-        own = self.config
-        return stream_of(
-            own.families, split=split, limit=items, shifts=own.shifts, course=course or own.course, skip=skip
-        )
-
-    def settings(self, part: Part[TtrlVariant]) -> TtrlConfig:
-        change = {**part.variant.change, "seed": part.seed, "name": part.name, "greedy": True, **WHOLE}
-        own = TtrlConfig.model_validate(merged(self.base.model_dump(mode="json"), change))
-        shared = bool(own.neighbours and self.config.memory_items)
-        return own.model_copy(update={"memory": self.memory, "remember": False}) if shared else own
-
-    @property
-    def memory(self) -> Path:
-        """The one that all variants share."""
-        return self.work / "memory" / MEMORY
-
-    def stream_of(self, part: Part[TtrlVariant]) -> Path:
-        return self.work / part.name / "stream"
-
-    def archive(self, name: str) -> Path:
-        return self.results / "parts" / f"{name}.zip"
-
-    def made_of(self, part: Part[TtrlVariant], **more: Any) -> dict[str, Any]:
-        """What the rows of a part depend on."""
-        own = self.config
-        return {
-            "weights": weights_of(self.base.policy),
-            "settings": self.settings(part).model_dump(mode="json", exclude=HOW_IT_RUNS),
-            "families": own.families, "shifts": own.shifts, "course": part.variant.course or own.course,
-            "stream_items": own.stream_items, "memory_items": own.memory_items, **more,
-        }  # fmt: skip
-
-    def rows(self, part: Part[TtrlVariant]) -> Rows:
-        """Of a stream that has come to its end; none before."""
-        rows = read_rows(self.stream_of(part) / LEDGER)
-        wanted = len(self.stream("dev", self.config.stream_items, course=part.variant.course))
-        return rows if len(rows) >= wanted else []
 
 
 def reproduce_ttrl(
@@ -159,51 +52,49 @@ def reproduce_ttrl(
     """Run what is not yet done, then write the table and the figures from everything that is."""
     base = load_config(TtrlConfig, config.ttrl, [])
     base = TtrlConfig.model_validate(merged(base.model_dump(mode="json"), overrides or {}))
-    runs = Runs(config, base, work, results, keys, say)
-    require_thresholds(runs, only)
-    for part in parts_of(config.variants, only):
+    runs, every = Runs(config, base, work, results, keys, say), parts_of(config.variants, ())
+    wanted = parts_of(config.variants, only)
+    for part in every:
+        if part not in wanted:
+            restore_stream(runs, part)
+    require_thresholds(runs, wanted)
+    for part in wanted:
         live(runs, part, show)
         if config.budget is not None:
             examine(runs, part, config.budget, show)
-    done = [part for part in parts_of(config.variants, ()) if runs.rows(part)]
+    done = [part for part in every if runs.rows(part)]
     budget = matched(runs, done)
-    waiting = [part.name for part in parts_of(config.variants, ()) if counts(runs, part) and part not in done]
-    waiting = waiting if config.budget is None else []
-    if waiting:
+    waiting = [part.name for part in every if counts(runs, part) and part not in done]
+    if waiting and config.budget is None:
         say(f"the budget is known when these streams have ended: {', '.join(waiting)}")
     for part in done:
-        if (not only or part.variant.name in only) and not (waiting and runs.settings(part).learn):
+        if part in wanted and not (waiting and config.budget is None and runs.settings(part).learn):
             examine(runs, part, budget, show)
-    asked = [part for part in done if finished(held(runs, part, budget), part)]
+        else:
+            restore_exam(runs, part, budget)
+    asked = [part for part in done if part.variant.asked and finished(held(runs, part, budget), part)]
     found = told(runs, done, asked, budget)
     table, pairs = tabulated(found, config.none), paired_rows(found, config.ours)
+    left = [part.name for part in every if part not in (asked if part.variant.asked else done)]
     results.mkdir(parents=True, exist_ok=True)
     write_json(
         results / "table.json",
         provenance(config=config.model_dump(mode="json"), settings=base.model_dump(mode="json"), budget=budget,
-                   rows=table, pairs=pairs),
+                   rows=table, pairs=pairs, not_run=left),
     )  # fmt: skip
-    streams = {part.variant.name: runs.rows(part) for part in reversed(done)}
-    streams = dict(reversed(streams.items()))  # the first seed of each, in the order of the file
-    draw_risk(streams, results / "risk_coverage.svg")
-    draw_kl(streams, results / "kl.svg", target=base.kl.target)
-    draw_prequential(streams, table, results / "accuracy.svg")
-    return {
-        "rows": table,
-        "pairs": pairs,
-        "left": [part.name for part in parts_of(config.variants, ()) if part not in asked],
-    }
+    first = {part.variant.name: runs.rows(part) for part in reversed(done)}  # the first seed of each
+    steady = {v.name: first[v.name] for v in config.variants if v.name in first and v.matched and v.course is None}
+    draw_risk(first, results / "risk_coverage.svg", ours=config.ours)
+    draw_kl(steady, results / "kl.svg", target=base.kl.target)
+    draw_prequential(steady, table, results / "accuracy.svg")
+    return {"rows": table, "pairs": pairs, "left": left}
 
 
-# --- the parts
-
-
-def require_thresholds(runs: Runs, only: Sequence[str]) -> None:
+def require_thresholds(runs: Runs, running: Sequence[Part[TtrlVariant]]) -> None:
     """ConfigError where a variant would be examined before the thresholds exist that all share: those of `none`."""
     none = runs.config.none
     if not runs.base.calibration.items:
         return
-    running = parts_of(runs.config.variants, only)
     for part in running:
         shared = f"{none}-{part.seed}"
         if not thresholds(runs, part).exists() and all(other.name != shared for other in running):
@@ -211,52 +102,6 @@ def require_thresholds(runs: Runs, only: Sequence[str]) -> None:
                 f"{part.name} is asked under the thresholds of {shared}, which has not run: add --only {none}, or "
                 "run it first"
             )
-
-
-def thresholds(runs: Runs, part: Part[TtrlVariant]) -> Path:
-    """Of the policy at the start, whoever is asked."""
-    return runs.work / f"{runs.config.none}-{part.seed}" / "stream" / CALIBRATION
-
-
-def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
-    """Answer the stream with one variant, or go on with it."""
-    folder, archive, made_of = runs.stream_of(part), runs.archive(f"{part.name}-stream"), runs.made_of(part)
-    if has_ended(folder, made_of) and runs.rows(part):  # signed at its beginning: another stream is not gone on with
-        return
-    if not folder.exists() and restore_part(folder, archive, OF_STREAM, made_of):
-        return
-    settings = runs.settings(part)
-    if settings.memory == runs.memory:
-        remember(runs, show)
-    runs.say(f"{part.name}: the stream")
-    stream = runs.stream("dev", runs.config.stream_items, course=part.variant.course)
-    sign_part(folder, made_of)
-    adapt(
-        settings, stream.items(), folder, show=show,
-        keys=runs.keys() if runs.keys and settings.neighbours else None,
-        dev_cal=stream_of(runs.config.families, split="dev-cal", limit=settings.calibration.items).items,
-    )  # fmt: skip
-    keep_part(folder, archive, OF_STREAM, made_of)
-
-
-def remember(runs: Runs, show: Any) -> None:
-    """Fill the memory that all variants share, or go on with it: no label is seen, and nothing is learnt."""
-    folder, own = runs.work / "memory", runs.config
-    change = {"learn": False, "name": "memory", "memory": None, **WHOLE}
-    settings = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), change))
-    made_of = {
-        "weights": weights_of(runs.base.policy), "settings": settings.model_dump(mode="json", exclude=HOW_IT_RUNS),
-        "families": own.families, "items": own.memory_items,
-    }  # fmt: skip
-    stream = stream_of(own.families, split="dev", limit=own.memory_items, skip=own.stream_items + own.statistics_items)
-    if has_ended(folder, made_of) and len(read_rows(folder / LEDGER)) >= len(stream):
-        return
-    runs.say("the memory of all variants")
-    sign_part(folder, made_of)
-    adapt(
-        settings, stream.items(), folder, show=show, keys=runs.keys() if runs.keys else None,
-        dev_cal=stream_of(own.families, split="dev-cal", limit=settings.calibration.items).items,
-    )  # fmt: skip
 
 
 def counts(runs: Runs, part: Part[TtrlVariant]) -> bool:
@@ -272,106 +117,6 @@ def matched(runs: Runs, done: Sequence[Part[TtrlVariant]]) -> int:
     return min(learnt, default=0)
 
 
-def row_at(rows: Rows, budget: int) -> int:
-    """The first end of a batch at which as many queries as the budget allows had been learnt from.
-
-    A batch is learnt from as a whole: one that would overshoot is not taken. The last row where the budget was never
-    reached.
-    """
-    learnt = np.cumsum([0, *(row["learnt"] for row in rows)])  # (n + 1,) before the first row, after each
-    if learnt[-1] < budget:
-        return len(rows)
-    ends = [0, *(k for k, row in enumerate(rows, start=1) if until_of(row, k) == k)]
-    most = max(learnt[end] for end in ends if learnt[end] <= budget)
-    return next(end for end in ends if learnt[end] == most)
-
-
-def held(runs: Runs, part: Part[TtrlVariant], budget: int) -> Path:
-    """Another budget is another policy, and has its own folder."""
-    return runs.work / part.name / (f"held-{budget}" if runs.settings(part).learn else "held")
-
-
-def finished(folder: Path, part: Part[TtrlVariant]) -> bool:
-    by_vote = (folder / VOTED / "done.json").exists() or not part.variant.matched
-    return (folder / "greedy" / "report.json").exists() and by_vote
-
-
-def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None:
-    """Ask the held-out questions greedily, and those who are matched also by vote."""
-    folder, settings = held(runs, part, budget), runs.settings(part)
-    archive = runs.archive(f"{part.name}-{folder.name}")
-    shared_calibration = thresholds(runs, part)
-    made_of = runs.made_of(
-        part, budget=budget, held_items=runs.config.held_items, voted_items=runs.config.voted_items,
-        old_items=runs.config.old_items,
-        thresholds=json.loads(shared_calibration.read_text()) if shared_calibration.exists() else None,
-    )  # fmt: skip
-    wanted = OF_HELD_OUT if part.variant.matched else OF_HELD_OUT_GREEDILY
-    if has_ended(folder, made_of) or restore_part(folder, archive, wanted, made_of):
-        return
-    policy = settings.policy
-    if settings.learn and not (runs.stream_of(part) / UPDATES).exists():
-        runs.say(
-            f"{part.name}: its rows came from {runs.archive(f'{part.name}-stream')}, without weights, and nobody has "
-            f"asked it after {budget} queries: delete that file and {runs.work / part.name} to run it again"
-        )
-        return
-    if settings.learn:
-        policy = str(folder / "policy")
-        if not (folder / "policy" / "model.safetensors").exists():
-            policy_after(runs.stream_of(part), row_at(runs.rows(part), budget), folder / "policy")
-    stream = runs.stream("test", runs.config.held_items, course="steady")
-    if not (folder / "greedy" / "report.json").exists():
-        runs.say(f"{part.name}: held-out, greedily")
-        evaluate_model(
-            policy, [StreamTask(stream)], limit=len(stream), seed=part.seed, composite=True, out=folder / "greedy",
-            without_tools=not settings.tools,
-        )  # fmt: skip
-    if runs.config.old_items and not (folder / "old" / "report.json").exists():
-        runs.say(f"{part.name}: without a shift, greedily")
-        old = stream_of(runs.config.families, split="test", limit=runs.config.old_items)
-        evaluate_model(
-            policy, [StreamTask(old)], limit=len(old), seed=part.seed, out=folder / "old",
-            without_tools=not settings.tools,
-        )  # fmt: skip
-    if part.variant.matched:
-        ask_by_vote(runs, part, folder, policy, show)
-    sign_part(folder, made_of)
-    keep_part(folder, archive, wanted, made_of)
-
-
-def ask_by_vote(runs: Runs, part: Part[TtrlVariant], folder: Path, policy: str, show: Any) -> None:
-    """The held-out questions with N rollouts each, under the vote and the thresholds that all variants share."""
-    settings, shared_calibration = runs.settings(part), thresholds(runs, part)
-    runs.say(f"{part.name}: held-out, by vote")
-    shared = {
-        "policy": policy, "learn": False, "seed": part.seed, "neighbours": 0, "tools": settings.tools,
-        "name": part.name, **WHOLE,
-    }  # fmt: skip
-    voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), shared))
-    if shared_calibration.exists():
-        write_whole(folder / VOTED / CALIBRATION, shared_calibration.read_bytes())
-    stream = runs.stream("test", runs.config.voted_items, course="steady")
-    report = adapt(voting, stream.items(), folder / VOTED, show=show)
-    write_json(folder / VOTED / "done.json", {"queries": report.queries})
-
-
-def external_statistics(runs: Runs) -> dict[str, CosineStatistics]:
-    """E_ext's statistics, from chains of the policy at the start on dev items that no stream has."""
-    folder, archive, own = runs.work / "statistics", runs.archive("statistics"), runs.config
-    made_of = {
-        "weights": weights_of(runs.base.policy), "families": own.families, "shifts": own.shifts,
-        "items": own.statistics_items, "skip": own.stream_items,
-    }  # fmt: skip
-    if not has_ended(folder, made_of) and not restore_part(folder, archive, OF_STATISTICS, made_of):
-        runs.say("statistics of E_ext")
-        stream = runs.stream("dev", own.statistics_items, course="steady", skip=own.stream_items)
-        evaluate_model(runs.base.policy, [StreamTask(stream)], limit=len(stream), composite=True, out=folder)
-        sign_part(folder, made_of)
-        keep_part(folder, archive, OF_STATISTICS, made_of)
-    return task_statistics(rows_of(folder))
-
-
 def told(
     runs: Runs, done: Sequence[Part[TtrlVariant]], asked: Sequence[Part[TtrlVariant]], budget: int
 ) -> dict[str, list[Told]]:
@@ -379,12 +124,17 @@ def told(
     statistics = external_statistics(runs) if asked else {}
     found: dict[str, list[Told]] = {}
     for part in done:
-        rows, path = runs.rows(part), runs.stream_of(part) / CALIBRATION
-        found.setdefault(part.variant.name, []).append(
+        stream, variant = runs.stream_of(part), part.variant
+        calibration, cost = (
+            json.loads(path.read_text()) if path.exists() else None for path in (stream / CALIBRATION, stream / COST)
+        )
+        found.setdefault(variant.name, []).append(
             Told(
-                part.seed, rows, row_at(rows, budget), held(runs, part, budget) if part in asked else None,
-                base=part.variant.base or runs.config.none, apart=part.variant.course is not None,
-                calibration=json.loads(path.read_text()) if path.exists() else None, statistics=statistics,
+                part.seed, runs.rows(part), taken_at(runs, part, budget),
+                held(runs, part, budget) if part in asked else None, asked=variant.asked,
+                base=variant.base or runs.config.none,
+                budget=budget if counts(runs, part) else None, calibration=calibration,
+                cpu_seconds=cost["cpu_seconds"] if cost else None, statistics=statistics,
             )
         )  # fmt: skip
     return found

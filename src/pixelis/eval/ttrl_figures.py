@@ -9,23 +9,49 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pixelis.equations.pid import corridor
+from pixelis.eval.ttrl_table import majority_share
 from pixelis.metrics.selective import risk_coverage
 
 Rows = list[dict[str, Any]]
 WINDOW = 100
 """Queries over which accuracy is drawn."""
+BAND_RESAMPLES = 200
 KINDS = (("score", "voted"), ("greedy", "greedy"), ("sampled", "sampled"))
 
 
-def draw_risk(streams: Mapping[str, Rows], path: Path) -> None:
-    """Error among the answers that are given, over the share that is (fig:risk_coverage_supp)."""
-    figure, (axis,) = panels(1)
-    for name, rows in streams.items():
-        curve = risk_coverage([row["vote"]["margin"] for row in rows], [1.0 - row["score"] for row in rows])
-        axis.plot(100.0 * curve.coverage, 100.0 * curve.risk, label=name, linewidth=1.2)
-    axis.set_xlabel("coverage, %")
-    axis.set_title("error among the given answers, %", fontsize=10, loc="left")
-    finish(figure, axis, path)
+def draw_risk(streams: Mapping[str, Rows], path: Path, *, ours: str) -> None:
+    """Error among the answers that are given, over the share that is (fig:risk_coverage_supp): clean, under flips and
+    under retrieval shift, by the margin of our vote and by the share of a hard majority, with 95 % bands over items."""
+    figure, axes = panels(4)
+    shown = (("clean", ours, "hard-majority"), ("20 % of votes flipped", f"{ours}-flips-20", "majority-flips-20"),
+             ("30 % of votes flipped", f"{ours}-flips-30", "majority-flips-30"),
+             ("search keys after JPEG 20 and ±2 %", "retrieval-shift", ours))  # fmt: skip
+    for axis, (title, name, other) in zip(axes, shown, strict=True):
+        if name in streams:
+            rows = streams[name]
+            draw_band(axis, [row["vote"]["margin"] for row in rows], [1.0 - row["score"] for row in rows], name)
+        if other in streams:
+            rows, by_vote = streams[other], other == ours
+            sure = [row["vote"]["margin"] if by_vote else majority_share(row) for row in rows]
+            draw_band(axis, sure, [1.0 - row["score" if by_vote else "majority"] for row in rows], other)
+        axis.set_xlabel("coverage, %", fontsize=8)
+        axis.set_title(f"error among the given answers, %: {title}", fontsize=10, loc="left")
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize=7, frameon=False)
+    finish(figure, axes[0], path)
+
+
+def draw_band(axis: Any, sure: Sequence[float], wrong: Sequence[float], label: str) -> None:
+    """A risk-coverage curve and where it lies when items are drawn anew."""
+    p, loss = np.array(sure), np.array(wrong)
+    curve = risk_coverage(p, loss)
+    (line,) = axis.plot(100.0 * curve.coverage, 100.0 * curve.risk, label=label, linewidth=1.2)
+    rng = np.random.default_rng(0)
+    drawn = (rng.integers(0, len(p), len(p)) for _ in range(BAND_RESAMPLES))
+    risks = np.array([risk_coverage(p[own], loss[own]).risk for own in drawn])  # (resamples, n)
+    low, high = 100.0 * np.quantile(risks, [0.025, 0.975], axis=0)
+    axis.fill_between(100.0 * curve.coverage, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
 
 
 def draw_kl(streams: Mapping[str, Rows], path: Path, *, target: float) -> None:
@@ -38,7 +64,7 @@ def draw_kl(streams: Mapping[str, Rows], path: Path, *, target: float) -> None:
                 axis.plot(range(1, len(rows) + 1), values, label=name, linewidth=1.0)
         axis.set_title(title, fontsize=10, loc="left")
         axis.set_xlabel("query", fontsize=8)
-    axes[0].axhspan(target - 0.05, target + 0.05, color="tab:green", alpha=0.12)
+    axes[0].axhspan(*corridor(target), color="tab:green", alpha=0.12)
     finish(figure, axes[0], path)
 
 
@@ -52,7 +78,7 @@ def draw_prequential(streams: Mapping[str, Rows], table: Sequence[Mapping[str, A
                 axis.plot(range(1, len(rows) + 1), recent(values), label=name, linewidth=1.2)
         axis.set_title(f"{title}, the last {WINDOW} queries of the stream, %", fontsize=10, loc="left")
         axis.set_xlabel("query", fontsize=8)
-    held = [row for row in table if row["held_out"] is not None]
+    held = [row for row in table if row["held_out"] is not None and "voted" in row["held_out"]]  # not stress
     width = 0.8 / len(KINDS)
     for k, (_, title) in enumerate(KINDS):
         middle = [row["held_out"][title]["mean"] for row in held]

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.equations.embedding import CosineStatistics
-from pixelis.eval.comparing import Found, Run, compared, paired, rows_of
+from pixelis.eval.comparing import Found, Run, compared, difference, paired, rows_of
 from pixelis.eval.process import process_scores
 from pixelis.metrics.bootstrap import clustered_interval
 from pixelis.metrics.selective import aurc, error_at_coverage, error_at_margin
 from pixelis.train.adaptation import LEDGER, read_rows
 
 Rows = list[dict[str, Any]]
+COST = "cost.json"
+"""The CPU seconds of a stream."""
 VOTED = "voted"
 """Where the answers by vote lie, of those who were asked so."""
 COVERAGE = 0.889
@@ -32,11 +34,14 @@ class Told(NamedTuple):
     spent: int
     """The row at which the budget was spent."""
     held: Path | None
-    """None where it was not asked yet."""
+    """None where it was not asked, or not yet."""
+    asked: bool
+    """Off where the held-out questions would get the answers of `none`."""
     base: str
-    apart: bool
-    """Its queries are other ones than those of most streams."""
+    budget: int | None
+    """Queries that it may have learnt from; None where it is not matched."""
     calibration: Any
+    cpu_seconds: float | None
     statistics: Mapping[str, CosineStatistics]
 
     @property
@@ -48,7 +53,8 @@ class Told(NamedTuple):
 def tabulated(found: Mapping[str, Sequence[Told]], none: str) -> list[dict[str, Any]]:
     """One row a variant: held-out accuracy against its base, prequential accuracy, acceptance, drift, risk."""
     bases = {name: streams[0].base for name, streams in found.items()}
-    held_out = {row["variant"]: row for row in compared(answers_after(found), bases, "over_none")}
+    after = answers_after(found)
+    held_out = {row["variant"]: row for row in compared(after, bases, "over_none")}
     answered = {row["variant"]: row for row in compared(answers_before(found), same_stream(found, bases), "over_none")}
     table = []
     for name, streams in found.items():
@@ -56,9 +62,12 @@ def tabulated(found: Mapping[str, Sequence[Told]], none: str) -> list[dict[str, 
         spent = [stream.learnt for stream in streams]
         table.append({
             "variant": name, "seeds": len(streams), "queries": len(rows[0]), "spent": spent,
+            "under_budget": any(s.budget is not None and s.learnt < s.budget for s in streams),
+            "cpu_seconds_a_query": cost(streams), "base": bases[name], "asked": streams[0].asked,
             "held_out": held_out.get(name), "prequential": answered[name], **acceptance(rows),
             "per_point": per_point(held_out.get(name), spent) if name != none else None,
-            "selective": selective(rows), "families": families(rows), "calibration": streams[0].calibration,
+            "selective": selective(rows), "families": families(rows, after.get(name), after.get(bases[name])),
+            "calibration": streams[0].calibration,
         })  # fmt: skip
     return table
 
@@ -69,19 +78,63 @@ def same_stream(found: Mapping[str, Sequence[Told]], bases: Mapping[str, str]) -
     return {name: base for name, base in bases.items() if items.get(base) == items[name]}
 
 
+def per_point(held_out: Mapping[str, Any] | None, spent: Sequence[int]) -> dict[str, float | None] | None:
+    """Queries learnt from for each point of greedy accuracy that was won, with the ends of the gain's interval (no end
+    where the gain may be nothing); None where nothing was won."""
+    over = (held_out or {}).get("greedy", {}).get("over_none")
+    if not over or over["difference"] <= 0:
+        return None
+    most = float(np.mean(spent))
+    return {
+        "mean": most / over["difference"], "low": most / over["high"],
+        "high": most / over["low"] if over["low"] > 0 else None,
+    }  # fmt: skip
+
+
+def cost(streams: Sequence[Told]) -> float | None:
+    """CPU seconds of a query, tools that nobody had asked before included."""
+    known = [s.cpu_seconds / len(s.rows) for s in streams if s.cpu_seconds is not None]
+    return float(np.mean(known)) if known else None
+
+
 def paired_rows(found: Mapping[str, Sequence[Told]], ours: str) -> dict[str, list[dict[str, Any]]]:
-    """Ours against every other variant, on the held-out questions and on the queries that both answered."""
+    """Ours against every other variant, on the held-out questions and on the queries that both answered.
+
+    `plain_voting`: its votes in the later half of the stream against plain majorities of those who do not learn.
+    `selective`: risk and coverage, every variant by the margin of its vote against another by the share of a majority.
+    """
     streams = answers_before(found)
     alike = {
         name: runs for name, runs in streams.items() if ours in streams and runs[0].items == streams[ours][0].items
     }
-    return {"held_out": paired(answers_after(found), ours), "prequential": paired(alike, ours)}
+    still = [name for name in alike if not any(row["learnt"] for s in found[name] for row in s.rows)]
+    return {
+        "held_out": paired(answers_after(found), ours),
+        "prequential": paired(alike, ours),
+        "plain_voting": [
+            {"variant": ours, "over": name, **difference(only(alike[ours], "voted_later"), only(alike[name], key), "")}
+            | {"key": key}
+            for name in still
+            for key in ("majority_later", "voted_later")
+        ],
+        "selective": [
+            {"variant": name, "over": base, **selective_difference(found[name], found[base])}
+            for name, base in rivals(found, ours)
+        ],
+    }
 
 
-def per_point(held_out: Mapping[str, Any] | None, spent: Sequence[int]) -> float | None:
-    """Queries learnt from for each point of greedy accuracy that was won; None where none was."""
-    over = (held_out or {}).get("greedy", {}).get("over_none")
-    return float(np.mean(spent) / over["difference"]) if over and over["difference"] > 0 else None
+def only(runs: Sequence[Run], key: str) -> list[Run]:
+    """One measure of some runs, without its name, so that it can be held against another."""
+    return [Run(run.seed, run.items, {"": run.measures[key]}) for run in runs]
+
+
+def rivals(found: Mapping[str, Sequence[Told]], ours: str) -> list[tuple[str, str]]:
+    """Variants that answered the same queries under the same stress: ours, and ours under flips, against the others."""
+    items = {name: [row["item"] for row in streams[0].rows] for name, streams in found.items()}
+    pairs = [(ours, name) for name in found if name != ours]
+    pairs += [(name, name.replace(ours, "majority", 1)) for name in found if name.startswith(f"{ours}-")]
+    return [(a, b) for a, b in pairs if a in found and b in found and items[a] == items[b]]
 
 
 def answers_after(found: Mapping[str, Sequence[Told]]) -> Found:
@@ -116,7 +169,8 @@ def after(seed: int, folder: Path, statistics: Mapping[str, CosineStatistics]) -
 
 
 def answers_before(found: Mapping[str, Sequence[Told]]) -> Found:
-    """(n,) of each measure on the stream, every query answered before it was learnt from; and its later half alone."""
+    """(n,) of each measure on the stream, every query answered before it was learnt from; its later half and its last
+    third alone."""
     return {name: [before_learning(stream.seed, stream.rows) for stream in streams] for name, streams in found.items()}
 
 
@@ -126,7 +180,8 @@ def before_learning(seed: int, rows: Rows) -> Run:
         "voted": np.array([row["score"] for row in rows]), "majority": np.array([row["majority"] for row in rows]),
     }  # fmt: skip
     later = {f"{key}_later": values[len(values) // 2 :] for key, values in whole.items()}
-    measures = {key: 100.0 * np.asarray(values, dtype=np.float64) for key, values in {**whole, **later}.items()}
+    last = {f"{key}_last_third": values[2 * len(values) // 3 :] for key, values in whole.items()}
+    measures = {key: 100.0 * np.asarray(values, dtype=np.float64) for key, values in {**whole, **later, **last}.items()}
     return Run(seed, tuple(row["item"] for row in rows), measures)
 
 
@@ -185,14 +240,44 @@ def selective(streams: Sequence[Rows]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def selective_difference(ours: Sequence[Told], theirs: Sequence[Told]) -> dict[str, Any]:
+    """Risk of ours by the margin of its vote less that of others by the share of their majority, on the same queries:
+    AURC, and the error at equal coverage, over the seeds that both have. Whole items are drawn."""
+    seeds = sorted({s.seed for s in ours} & {s.seed for s in theirs}) or [ours[0].seed]
+    mine, other = ([s.rows for s in side if s.seed in seeds] for side in (ours, theirs))
+    mine, other = (side or [first] for side, first in ((mine, ours[0].rows), (other, theirs[0].rows)))
+    columns, items = list[list[float]](), list[int]()
+    for a, b in zip(mine, other, strict=False):
+        for k, (own, their) in enumerate(zip(a, b, strict=True)):
+            columns.append([own["vote"]["margin"], 1.0 - own["score"], majority_share(their), 1.0 - their["majority"]])
+            items.append(k)
+
+    def area(found: NDArray[np.float64]) -> float:
+        return aurc(found[:, 0], found[:, 1]) - aurc(found[:, 2], found[:, 3])
+
+    def error(found: NDArray[np.float64]) -> float:
+        errors = [error_at_coverage(found[:, k], found[:, k + 1], coverage=COVERAGE).error for k in (0, 2)]
+        return 100.0 * (errors[0] - errors[1])
+
+    out: dict[str, Any] = {"seeds": len(mine)}
+    for name, statistic in (("aurc", area), ("error", error)):
+        found = clustered_interval(
+            np.array(columns), np.array(items), statistic, rng=np.random.default_rng(0), resamples=RESAMPLES
+        )
+        out[name] = {"difference": found.point, "low": found.low, "high": found.high}
+    return out
+
+
 def majority_share(row: Mapping[str, Any]) -> float:
     """Share of the rollouts that gave the most frequent answer."""
     ballots = row["vote"]["ballots"]
     return sum(b["answer"] is not None and b["answer"] == row["vote"]["majority"] for b in ballots) / len(ballots)
 
 
-def families(streams: Sequence[Rows]) -> dict[str, dict[str, Any]]:
-    """Acceptance and drift per family (tab:supp_fairness_per_bench)."""
+def families(
+    streams: Sequence[Rows], after: Sequence[Run] | None = None, base: Sequence[Run] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Acceptance and drift per family (tab:supp_fairness_per_bench); held-out scores of its base and of its own."""
     rows = [row for stream in streams for row in stream]
     out = {}
     for family in dict.fromkeys(row["family"] for row in rows):
@@ -202,5 +287,15 @@ def families(streams: Sequence[Rows]) -> dict[str, dict[str, Any]]:
             "queries": len(own), "accepted_per_1k": 1000.0 * float(np.mean([row["learnt"] for row in own])),
             "voted": 100.0 * float(np.mean([row["score"] for row in own])),
             "kl_p95": float(np.percentile(kls, 95)) if kls else None,
+            "pre": of_family(base, family), "post": of_family(after, family),
         }  # fmt: skip
     return out
+
+
+def of_family(runs: Sequence[Run] | None, family: str) -> float | None:
+    """Mean greedy accuracy on the items of a family, whose names begin with it; None where none was asked."""
+    scores = [
+        score for run in runs or () for item, score in zip(run.items, run.measures["greedy"], strict=True)
+        if item.startswith(f"{family}.")
+    ]  # fmt: skip
+    return float(np.mean(scores)) if scores else None

@@ -5,8 +5,9 @@
 H_j is read off the sampled tokens of decisive steps: −log p is an unbiased estimate of a token's entropy. Cal_j is the
 calibrated p_raw. VisFid_j holds a rollout's decisive steps against those of the others, not against neighbours': those
 looked at other media. r_j is Dawid–Skene's mean diagonal for the rollout's tool sequence over a window of queries; a
-sequence that was seen too seldom has its agreement with the others. Near-duplicates are one vote. Nothing here is shown
-to the policy before it has answered.
+sequence that was seen too seldom has its agreement with the others. Near-duplicates, by their decisive steps, are one
+vote. Sim_behav compares the tools of all calls and the footprints of the decisive ones. Nothing here is shown to the
+policy before it has answered.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ class VoteSettings(Config):
     """Least margin (tab:risk_coverage)."""
     max_entropy: float = Field(default=0.2, ge=0.0)
     """The gate of the successful set."""
+    least_agreement: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of all rollouts that must have given the voted answer for it to teach. Ours: entropy under 0.5 lets a tie
+    of four and four pass, and not five against three that all differ."""
     duplicate_over: float = Field(default=0.85, gt=0.0)
     """Frame IoU from which two rollouts are one vote."""
     weighted: bool = True
@@ -191,21 +195,28 @@ def decide(
     outside: Sequence[tuple[str, float]] = (),
     curiosity: Sequence[float] | None = None,
     coherence: Sequence[float] | None = None,
+    heard: Sequence[str | None] | None = None,
 ) -> Decision:
     """Put a group of rollouts to the vote. `threshold` is the conformal one; `window` is read and then told of this.
 
     `outside` are answers of others that vote beside the rollouts, each with its weight; they never become exemplars.
+    `heard` are the answers as they are counted, where that is not what was said (stress): what the rollouts looked at,
+    and who repeats whom, is as it was, and near-duplicates vote for what most of them are heard to say.
     """
     marks = [[d.decisive for d in decisive_steps(rolled.trace)] for rolled in group]
     chains = [evidence(rolled.trace, own) for rolled, own in zip(group, marks, strict=True)]
     spelt = [spoken(rolled) for rolled in group]
     answers = [a.casefold() if a else None for a in spelt]
-    tools = [">".join(step.result.tool for step in rolled.trace.steps) for rolled in group]
+    names = [[step.result.tool for step in rolled.trace.steps] for rolled in group]
+    tools = [">".join(own) for own in names]
     scores = step_scores([step for chain in chains for step in chain])
     fidelity, groups = np.ones(len(group)), list(range(len(group)))
     if settings.behaviour:
         groups = list(duplicate_groups(chains, answers, overlap_over=settings.duplicate_over, scores=scores))
         fidelity = np.maximum(fidelities(chains, answers, groups), settings.least_fidelity)
+    if heard is not None:
+        spelt = one_voice([a or None for a in heard], groups)
+        answers = [a.casefold() if a else None for a in spelt]
     reliability, by = np.ones(len(group)), list[Source](["none"] * len(group))
     if settings.reliability:
         reliability, by = reliabilities(tools, answers, window, least_labels=settings.least_labels)
@@ -221,7 +232,7 @@ def decide(
     weighed = np.append(kept, [weight for _, weight in outside])
     voted = consensus(
         said, weighed, delta=settings.delta, conformal_threshold=threshold, max_entropy=settings.max_entropy,
-        rollouts=len(group),
+        least_agreement=settings.least_agreement, rollouts=len(group),
     )  # fmt: skip
     successful = [a is not None and a == voted.answer for a in answers]
     nothing = np.zeros(len(group))
@@ -233,7 +244,7 @@ def decide(
     )  # fmt: skip
     alike = np.full(len(group), np.nan)
     if star.rollout is not None:
-        alike = np.array([s.similarity for s in similarities(chains, star.rollout, scores=scores)])
+        alike = np.array([s.similarity for s in similarities(chains, star.rollout, scores=scores, names=names)])
     ballots = tuple(
         Ballot(
             answers[j], spelt[j], tuple(tools[j].split(">")) if tools[j] else (), float(entropy[j]), float(raw[j]),
@@ -245,6 +256,14 @@ def decide(
     sources = sorted(set(by)) or ["none"]
     total = fsum(weight for answer, weight in zip(said, weighed.tolist(), strict=True) if answer is not None)
     return Decision(ballots, voted, star, alike, flips, sources[0] if len(sources) == 1 else "mixed", total)
+
+
+def one_voice(answers: Sequence[str | None], groups: Sequence[int]) -> list[str | None]:
+    """What most of each group are heard to say; the first of those who are as many."""
+    said: dict[int, Counter[str | None]] = {}
+    for answer, group in zip(answers, groups, strict=True):
+        said.setdefault(group, Counter())[answer] += 1
+    return [said[group].most_common(1)[0][0] for group in groups]
 
 
 def fidelities(chains: Sequence[Sequence[Step]], answers: Sequence[str | None], groups: Sequence[int]) -> Floats:
@@ -296,6 +315,7 @@ def record_of(decision: Decision) -> dict[str, Any]:
         "reason": vote.reason,
         "majority": vote.majority,
         "entropy": vote.entropy,
+        "agreement": vote.agreement,
         "scores": {str(answer): share for answer, share in vote.scores.items()},
         "conformal_set": None if vote.conformal_set is None else [str(a) for a in vote.conformal_set],
         "exemplar": decision.exemplar.rollout,

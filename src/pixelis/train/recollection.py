@@ -104,13 +104,13 @@ class Recollection:
         return found[: config.neighbours]
 
     def value(self, near: Sequence[Neighbour]) -> float:
-        """v̄ over a neighbourhood (eq:value_pen); 1 where values do not weigh.
+        """v̄ over a neighbourhood (eq:value_pen); a half where values do not weigh.
 
         v(h) is taken from what is remembered now: when the first traces entered there was nothing to z-score them with.
         An item without summaries has the value that it came with.
         """
         if not self.config.value_weighting:
-            return 1.0
+            return neighbourhood_value([])  # as large as on average: else beta would weigh half as much
         now, values = self.summaries, list[float]()
         for item in (n.item for n in near):
             if item.curiosity is not None and item.coherence is not None:

@@ -123,6 +123,9 @@ def why_not(config: TtrlConfig, one: Heard) -> str:
     if config.samples == 1:
         return "one rollout is no vote"
     if not vote.teaches:
-        mixed = f"answers too mixed: entropy {vote.entropy:.2f}, want under {config.vote.max_entropy:g}"
-        return vote.reason or (mixed if not vote.low_entropy else f"most rollouts say {vote.majority!r}")
+        if vote.reason or not vote.low_entropy:
+            mixed = f"answers too mixed: entropy {vote.entropy:.2f}, want under {config.vote.max_entropy:g}"
+            return vote.reason or mixed
+        few = f"{100 * vote.agreement:.0f} % of the rollouts agree, want {100 * config.vote.least_agreement:g}"
+        return few if not vote.agreed else f"more rollouts say {vote.majority!r}, or nothing"
     return "" if one.decision.exemplar.rollout is not None else "no rollout gave the answer"

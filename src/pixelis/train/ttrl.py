@@ -35,6 +35,7 @@ from pixelis.media import MediaSet
 from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.retrieval.mask import EvaluationMask
+from pixelis.rollout.answering import spoken
 from pixelis.rollout.episode import Rollout
 from pixelis.scoring.consensus import decide, labelled, record_of
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools
@@ -218,35 +219,33 @@ def put_to_vote(
     numbers = np.arange(len(experience))
     chains = chains_of(known, parts, experience, [media] * len(experience), numbers, config.reward, Crew())
     worth = worth_of(chains, known, config.reward, samples=config.samples, seed=seed)
-    voting = with_flips(group, config.stress.flips, np.random.default_rng([config.seed, number, 7]))
-    near = recollection.near([rolled.trace for rolled in group], made, majority_of(voting))
+    noise = np.random.default_rng([config.seed, number, 7])
+    heard = flipped([spoken(rolled) for rolled in group], config.stress.flips, noise)
+    near = recollection.near([rolled.trace for rolled in group], made, majority_of(heard))
     own = around.calibration
     curiosity, coherence = standardised(worth.curiosity, worth.coherence, recollection.summaries)
     decision = decide(
-        voting, config.vote if own.delta is None else config.vote.model_copy(update={"delta": own.delta}),
+        group, config.vote if own.delta is None else config.vote.model_copy(update={"delta": own.delta}),
         calibration=own.calibrator, threshold=own.threshold, window=state.window,
         outside=[(n.item.answer, max(n.similarity, 0.0) / len(near)) for n in near] if config.neighbour_votes else (),
-        curiosity=curiosity.tolist(), coherence=coherence.tolist(),
+        curiosity=curiosity.tolist(), coherence=coherence.tolist(), heard=heard if config.stress.flips else None,
     )  # fmt: skip
     pens = np.array([chain_penalty(one, known, config.reward) for one in experience])
     return Heard(made, experience, worth, pens, near, decision, greedy, recollection.leak(made))
 
 
-def majority_of(group: Sequence[Rollout]) -> str | None:
-    given = Counter(rolled.answer.casefold() for rolled in group if rolled.answer)
+def majority_of(answers: Sequence[str | None]) -> str | None:
+    given = Counter(answer.casefold() for answer in answers if answer)
     return min(given, key=lambda a: (-given[a], a)) if given else None
 
 
-def with_flips(group: Sequence[Rollout], share: float, rng: np.random.Generator) -> list[Rollout]:
-    """Stress: some rollouts vote for another answer of the group (a wrong one, where the group has but one)."""
-    answers = sorted({rolled.answer for rolled in group if rolled.answer})
-    out = []
-    for rolled in group:
-        others = [a for a in answers if a != rolled.answer] or ["unsure"]
-        if share and rolled.answer and rng.random() < share:
-            trace = rolled.trace.model_copy(update={"answer": str(rng.choice(others))})
-            rolled = rolled._replace(trace=trace)  # noqa: PLW2901
-        out.append(rolled)
+def flipped(answers: Sequence[str | None], share: float, rng: np.random.Generator) -> list[str | None]:
+    """Stress: some are heard to say another answer of the group (a wrong one, where the group has but one)."""
+    known = {answer.casefold(): answer for answer in sorted(answer for answer in answers if answer)}
+    out = list(answers)
+    for k, answer in enumerate(answers):
+        if share and answer and rng.random() < share:
+            out[k] = str(rng.choice([other for key, other in known.items() if key != answer.casefold()] or ["unsure"]))
     return out
 
 

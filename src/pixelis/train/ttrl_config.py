@@ -89,7 +89,7 @@ class TtrlConfig(Config):
     anchored: bool = True
     """Off: KL is taken to the policy at the start instead of to π_EMA."""
     value_weighting: bool = True
-    """Off: v̄ = 1."""
+    """Off: v̄ = 0.5 for every query, what a neighbourhood has on average."""
     kl: KlSettings = KlSettings()
     guard: float | None = Field(default=0.2, gt=0.0)
     """Most KL to the policy at the start; an update beyond it is refused (supp:et_dynamics). None: no guard."""

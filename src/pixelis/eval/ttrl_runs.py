@@ -1,0 +1,348 @@
+"""The parts of phase 3's comparison: a variant's stream, and the held-out questions after it.
+
+Each part lies in a folder of its own and is gone on with where it was stopped; what has ended is kept as a small
+archive too, so that another machine takes it from there. A stream's archive has its rows and not its weights: where a
+budget is named it is written after the questions were asked, so that none is left without them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from pixelis.config import Config
+from pixelis.data.record import Split
+from pixelis.equations.embedding import CosineStatistics
+from pixelis.eval.comparing import Part, Say, Seeded, merged, rows_of
+from pixelis.eval.kept_parts import has_ended, keep_part, restore_part, sign_part
+from pixelis.eval.process import task_statistics
+from pixelis.eval.running import cpu_seconds, evaluate_model
+from pixelis.eval.streams import Course, Stream, StreamTask, stream_of
+from pixelis.eval.ttrl_table import COST, VOTED, Rows
+from pixelis.policy.checkpoint import weights_of
+from pixelis.retrieval.keys import KeyMaker
+from pixelis.retrieval.memory_files import DELETED, ITEMS, KEYS, ROWS
+from pixelis.retrieval.memory_head import HEAD
+from pixelis.rundir import write_json
+from pixelis.trace.artifacts import write_whole
+from pixelis.train.adaptation import LEDGER, MEMORY, UPDATES, read_rows, until_of
+from pixelis.train.calibrating import FILE as CALIBRATION
+from pixelis.train.ttrl import adapt
+from pixelis.train.ttrl_config import TtrlConfig
+from pixelis.train.ttrl_export import policy_after
+
+WHOLE = {"canary": {"items": 0}}
+"""Canary questions stop a deployment; in a comparison every variant lives its whole stream, a falling one too."""
+OF_STREAM = (LEDGER, CALIBRATION, COST)
+"""Of a stream, beside the table: its rows and thresholds, not its weights and memory."""
+OF_MEMORY = (LEDGER, CALIBRATION, *(f"{MEMORY}/{name}" for name in (HEAD, ROWS, ITEMS, KEYS, DELETED)))
+OF_HELD_OUT_GREEDILY = ("greedy/items.jsonl", "greedy/report.json", "old/items.jsonl", "old/report.json")
+OF_HELD_OUT = (*OF_HELD_OUT_GREEDILY, f"{VOTED}/{LEDGER}", f"{VOTED}/done.json")
+OF_STATISTICS = ("items.jsonl", "report.json")
+HOW_IT_RUNS = {
+    "policy", "memory", "snapshot_every", "keep_bytes", "device", "threads", "workers", "cache_path", "batch_tokens"
+}  # fmt: skip
+"""Keys that say where and how quickly, not what."""
+
+
+class TtrlVariant(Seeded):
+    """One way to adapt."""
+
+    course: Course | None = None
+    """Of the shifts in its stream, where that is another than the others'."""
+    matched: bool = True
+    """Off for stress: it has no say in the budget, is taken at its own end where it learnt from less, and is asked
+    greedily alone."""
+    whole: bool = False
+    """Taken at the end of its stream, whatever it has learnt from."""
+    asked: bool = True
+    """Off where the policy is that of `none`: the held-out questions would get the same answers. Its stream is told."""
+    base: str | None = None
+    """The variant that it is held against, where that is another than `none`."""
+
+
+class ReproduceTtrlConfig(Config):
+    """What is compared, and on what."""
+
+    ttrl: Path
+    """The configuration that variants change."""
+    families: tuple[str, ...] = ()
+    """All six where none is named."""
+    shifts: tuple[str, ...] = ("lighting:3", "motion_blur:3")
+    course: Course = "steady"
+    skip: int = Field(default=0, ge=0)
+    """Items of each family, of dev and of test, before the first one here: settings were chosen with them in view."""
+    stream_items: int = Field(default=60, ge=1)
+    """Queries of each family in the stream."""
+    held_items: int = Field(default=40, ge=1)
+    """Questions of each family that are asked before and after, of other seeds, greedily."""
+    voted_items: int = Field(default=40, ge=1)
+    """The same by vote, which costs eight times as much: the first of them."""
+    statistics_items: int = Field(default=20, ge=1)
+    """The same for E_ext's statistics."""
+    old_items: int = Field(default=20, ge=0)
+    """Questions of each family without a shift, asked greedily: what was forgotten of the old domain."""
+    memory_items: int = Field(default=20, ge=0)
+    """Questions of each family without a shift that the policy at the start answers by vote: what it accepts is the
+    memory of all variants, and nothing is added to it. 0: each has its own, empty at first, and adds to it."""
+    budget: int | None = Field(default=None, ge=0)
+    """Queries that a policy has learnt from when it is asked, at the most. Not given, it is what the variant with the
+    fewest learnt from, which is known when all streams have ended: then all must end on one machine."""
+    none: str = "no-adaptation"
+    """The variant that the others are held against."""
+    ours: str = "ours"
+    """The variant that is held against every other."""
+    variants: tuple[TtrlVariant, ...]
+
+
+class Runs(NamedTuple):
+    """Where everything lies."""
+
+    config: ReproduceTtrlConfig
+    base: TtrlConfig
+    work: Path
+    results: Path
+    keys: Callable[[], KeyMaker] | None
+    say: Say
+
+    def stream(self, split: Split, items: int, *, course: Course | None = None, skip: int = 0) -> Stream:
+        own = self.config
+        return stream_of(
+            own.families, split=split, limit=items, shifts=own.shifts, course=course or own.course, skip=own.skip + skip
+        )
+
+    def settings(self, part: Part[TtrlVariant]) -> TtrlConfig:
+        change = {**part.variant.change, "seed": part.seed, "name": part.name, "greedy": True, **WHOLE}
+        own = TtrlConfig.model_validate(merged(self.base.model_dump(mode="json"), change))
+        shared = bool(own.neighbours and self.config.memory_items)
+        return own.model_copy(update={"memory": self.memory, "remember": False}) if shared else own
+
+    @property
+    def memory(self) -> Path:
+        """The one that all variants share."""
+        return self.work / "memory" / MEMORY
+
+    def stream_of(self, part: Part[TtrlVariant]) -> Path:
+        return self.work / part.name / "stream"
+
+    def archive(self, name: str) -> Path:
+        return self.results / "parts" / f"{name}.zip"
+
+    def made_of(self, part: Part[TtrlVariant], **more: Any) -> dict[str, Any]:
+        """What the rows of a part depend on."""
+        own = self.config
+        return {
+            "weights": weights_of(self.base.policy),
+            "settings": self.settings(part).model_dump(mode="json", exclude=HOW_IT_RUNS),
+            "families": own.families, "shifts": own.shifts, "course": part.variant.course or own.course,
+            "stream_items": own.stream_items, "memory_items": own.memory_items, "skip": own.skip, **more,
+        }  # fmt: skip
+
+    def rows(self, part: Part[TtrlVariant]) -> Rows:
+        """Of a stream that has come to its end; none before."""
+        rows = read_rows(self.stream_of(part) / LEDGER)
+        wanted = len(self.stream("dev", self.config.stream_items, course=part.variant.course))
+        return rows if len(rows) >= wanted else []
+
+
+# --- a stream
+
+
+def thresholds(runs: Runs, part: Part[TtrlVariant]) -> Path:
+    """Of the policy at the start, whoever is asked."""
+    return runs.work / f"{runs.config.none}-{part.seed}" / "stream" / CALIBRATION
+
+
+def restore_stream(runs: Runs, part: Part[TtrlVariant]) -> bool:
+    """Whether the rows of a stream that has ended are here, or could be taken from their archive."""
+    folder, made_of = runs.stream_of(part), runs.made_of(part)
+    if has_ended(folder, made_of) and runs.rows(part):  # signed at its beginning: another stream is not gone on with
+        return True
+    return not folder.exists() and restore_part(folder, runs.archive(f"{part.name}-stream"), OF_STREAM, made_of)
+
+
+def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
+    """Answer the stream with one variant, or go on with it."""
+    if restore_stream(runs, part):
+        return
+    folder, settings = runs.stream_of(part), runs.settings(part)
+    if settings.memory == runs.memory:
+        remember(runs, show)
+    runs.say(f"{part.name}: the stream")
+    stream = runs.stream("dev", runs.config.stream_items, course=part.variant.course)
+    sign_part(folder, runs.made_of(part))
+    adapt(
+        settings, stream.items(), folder, show=counting(folder / COST, show),
+        keys=runs.keys() if runs.keys and settings.neighbours else None,
+        dev_cal=stream_of(runs.config.families, split="dev-cal", limit=settings.calibration.items).items,
+    )  # fmt: skip
+    if runs.config.budget is None or not settings.learn:
+        keep_stream(runs, part)
+
+
+def keep_stream(runs: Runs, part: Part[TtrlVariant]) -> None:
+    keep_part(runs.stream_of(part), runs.archive(f"{part.name}-stream"), OF_STREAM, runs.made_of(part))
+
+
+def counting(path: Path, show: Any) -> Any:
+    """`show`, and the CPU seconds from the first row on into a file, added to those that it has."""
+    before = json.loads(path.read_text())["cpu_seconds"] if path.exists() else 0.0
+    start = cpu_seconds()
+
+    def counted(row: dict[str, Any], total: int) -> None:
+        write_json(path, {"cpu_seconds": before + cpu_seconds() - start})
+        show(row, total)
+
+    return counted
+
+
+def remember(runs: Runs, show: Any) -> None:
+    """Fill the memory that all variants share, or go on with it: no label is seen, and nothing is learnt."""
+    folder, own = runs.work / "memory", runs.config
+    change = {"learn": False, "name": "memory", "memory": None, **WHOLE}
+    settings = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), change))
+    made_of = {
+        "weights": weights_of(runs.base.policy), "settings": settings.model_dump(mode="json", exclude=HOW_IT_RUNS),
+        "families": own.families, "items": own.memory_items, "skip": own.skip,
+    }  # fmt: skip
+    first = own.skip + own.stream_items + own.statistics_items
+    stream = stream_of(own.families, split="dev", limit=own.memory_items, skip=first)
+    if has_ended(folder, made_of) and len(read_rows(folder / LEDGER)) >= len(stream):
+        return
+    if not folder.exists() and restore_part(folder, runs.archive("memory"), OF_MEMORY, made_of):
+        return
+    runs.say("the memory of all variants")
+    sign_part(folder, made_of)
+    adapt(
+        settings, stream.items(), folder, show=show, keys=runs.keys() if runs.keys else None,
+        dev_cal=stream_of(own.families, split="dev-cal", limit=settings.calibration.items).items,
+    )  # fmt: skip
+    keep_part(folder, runs.archive("memory"), OF_MEMORY, made_of)
+
+
+# --- the held-out questions
+
+
+def row_at(rows: Rows, budget: int) -> int:
+    """The first end of a batch at which as many queries as the budget allows had been learnt from.
+
+    A batch is learnt from as a whole: one that would overshoot is not taken. The last row where the budget was never
+    reached.
+    """
+    learnt = np.cumsum([0, *(row["learnt"] for row in rows)])  # (n + 1,) before the first row, after each
+    if learnt[-1] < budget:
+        return len(rows)
+    ends = [0, *(k for k, row in enumerate(rows, start=1) if until_of(row, k) == k)]
+    most = max(learnt[end] for end in ends if learnt[end] <= budget)
+    return next(end for end in ends if learnt[end] == most)
+
+
+def taken_at(runs: Runs, part: Part[TtrlVariant], budget: int) -> int:
+    """The row after which a variant is asked."""
+    rows = runs.rows(part)
+    return len(rows) if part.variant.whole or not runs.settings(part).learn else row_at(rows, budget)
+
+
+def held(runs: Runs, part: Part[TtrlVariant], budget: int) -> Path:
+    """Another budget is another policy, and has its own folder; who learns nothing, or all, has one."""
+    name = "held" if not runs.settings(part).learn else "held-whole" if part.variant.whole else f"held-{budget}"
+    return runs.work / part.name / name
+
+
+def finished(folder: Path, part: Part[TtrlVariant]) -> bool:
+    by_vote = (folder / VOTED / "done.json").exists() or not part.variant.matched
+    return (folder / "greedy" / "report.json").exists() and by_vote
+
+
+def exam_of(runs: Runs, part: Part[TtrlVariant], budget: int) -> dict[str, Any]:
+    """What the answers to the held-out questions depend on."""
+    shared, own = thresholds(runs, part), runs.config
+    counts = runs.settings(part).learn and not part.variant.whole
+    return runs.made_of(
+        part, budget=budget if counts else None, held_items=own.held_items, voted_items=own.voted_items,
+        old_items=own.old_items, thresholds=json.loads(shared.read_text()) if shared.exists() else None,
+    )  # fmt: skip
+
+
+def restore_exam(runs: Runs, part: Part[TtrlVariant], budget: int) -> bool:
+    """Whether the held-out answers are here, or could be taken from their archive."""
+    folder, made_of = held(runs, part, budget), exam_of(runs, part, budget)
+    wanted = OF_HELD_OUT if part.variant.matched else OF_HELD_OUT_GREEDILY
+    archive = runs.archive(f"{part.name}-{folder.name}")
+    return has_ended(folder, made_of) or restore_part(folder, archive, wanted, made_of)
+
+
+def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None:
+    """Ask the held-out questions greedily, and those who are matched also by vote."""
+    folder, settings = held(runs, part, budget), runs.settings(part)
+    if not part.variant.asked or restore_exam(runs, part, budget):
+        return
+    policy = settings.policy
+    if settings.learn and not (runs.stream_of(part) / UPDATES).exists():
+        runs.say(
+            f"{part.name}: its rows came from {runs.archive(f'{part.name}-stream')}, without weights, and nobody has "
+            f"asked it after {budget} queries: delete that file and {runs.work / part.name} to run it again"
+        )
+        return
+    if settings.learn:
+        policy = str(folder / "policy")
+        if not (folder / "policy" / "model.safetensors").exists():
+            policy_after(runs.stream_of(part), taken_at(runs, part, budget), folder / "policy")
+    stream = runs.stream("test", runs.config.held_items, course="steady")
+    if not (folder / "greedy" / "report.json").exists():
+        runs.say(f"{part.name}: held-out, greedily")
+        evaluate_model(
+            policy, [StreamTask(stream)], limit=len(stream), seed=part.seed, composite=True, out=folder / "greedy",
+            without_tools=not settings.tools,
+        )  # fmt: skip
+    if runs.config.old_items and not (folder / "old" / "report.json").exists():
+        runs.say(f"{part.name}: without a shift, greedily")
+        old = stream_of(runs.config.families, split="test", limit=runs.config.old_items, skip=runs.config.skip)
+        evaluate_model(
+            policy, [StreamTask(old)], limit=len(old), seed=part.seed, out=folder / "old",
+            without_tools=not settings.tools,
+        )  # fmt: skip
+    if part.variant.matched:
+        ask_by_vote(runs, part, folder, policy, show)
+    made_of = exam_of(runs, part, budget)
+    sign_part(folder, made_of)
+    wanted = OF_HELD_OUT if part.variant.matched else OF_HELD_OUT_GREEDILY
+    keep_part(folder, runs.archive(f"{part.name}-{folder.name}"), wanted, made_of)
+    keep_stream(runs, part)
+
+
+def ask_by_vote(runs: Runs, part: Part[TtrlVariant], folder: Path, policy: str, show: Any) -> None:
+    """The held-out questions with N rollouts each, under the vote and the thresholds that all variants share."""
+    settings, shared_calibration = runs.settings(part), thresholds(runs, part)
+    runs.say(f"{part.name}: held-out, by vote")
+    shared = {
+        "policy": policy, "learn": False, "seed": part.seed, "neighbours": 0, "tools": settings.tools,
+        "name": part.name, **WHOLE,
+    }  # fmt: skip
+    voting = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), shared))
+    if shared_calibration.exists():
+        write_whole(folder / VOTED / CALIBRATION, shared_calibration.read_bytes())
+    stream = runs.stream("test", runs.config.voted_items, course="steady")
+    report = adapt(voting, stream.items(), folder / VOTED, show=show)
+    write_json(folder / VOTED / "done.json", {"queries": report.queries})
+
+
+def external_statistics(runs: Runs) -> dict[str, CosineStatistics]:
+    """E_ext's statistics, from chains of the policy at the start on dev items that no stream has."""
+    folder, archive, own = runs.work / "statistics", runs.archive("statistics"), runs.config
+    made_of = {
+        "weights": weights_of(runs.base.policy), "families": own.families, "shifts": own.shifts,
+        "items": own.statistics_items, "skip": own.skip + own.stream_items,
+    }  # fmt: skip
+    if not has_ended(folder, made_of) and not restore_part(folder, archive, OF_STATISTICS, made_of):
+        runs.say("statistics of E_ext")
+        stream = runs.stream("dev", own.statistics_items, course="steady", skip=own.stream_items)
+        evaluate_model(runs.base.policy, [StreamTask(stream)], limit=len(stream), composite=True, out=folder)
+        sign_part(folder, made_of)
+        keep_part(folder, archive, OF_STATISTICS, made_of)
+    return task_statistics(rows_of(folder))
