@@ -74,7 +74,7 @@ def test_a_policy_that_its_updates_destroy_is_stopped_and_taken_back(tmp_path):
     """A learning rate of 1 and no guard: one update, and no greedy answer is right any more."""
     settings = TtrlConfig.model_validate(
         {
-            "samples": 2, "lr": 1.0, "guard": None, "neighbours": 0, "workers": 1, "batch": 1,
+            "policy": "nano-sft", "samples": 2, "lr": 1.0, "guard": None, "neighbours": 0, "workers": 1, "batch": 1,
             "vote": {"delta": 0.0, "max_entropy": 1.1}, "limits": {"steps": 4, "total_tokens": 600},
             "canary": {"items": 8, "every": 2, "level": 0.2},
         }

@@ -92,9 +92,14 @@ def test_each_query_has_the_kl_of_its_own_tokens():
 
 
 def test_a_vote_that_most_rollouts_contradict_teaches_nothing():
-    vote = SimpleNamespace(teaches=False, reason="", low_entropy=True, entropy=0.18, majority="b")
+    vote = SimpleNamespace(
+        teaches=False, reason="", low_entropy=True, entropy=0.18, majority="b", agreement=0.5, agreed=True
+    )
     one = SimpleNamespace(decision=SimpleNamespace(consensus=vote), leak="")
-    assert why_not(CONFIG, one) == "most rollouts say 'b'"
+    assert why_not(CONFIG, one) == "more rollouts say 'b', or nothing"
+    vote.agreed = False
+    five = CONFIG.model_copy(update={"vote": CONFIG.vote.model_copy(update={"least_agreement": 0.625})})
+    assert why_not(five, one) == "50 % of the rollouts agree, want 62.5"
     vote.low_entropy = False
     assert why_not(CONFIG, one) == "answers too mixed: entropy 0.18, want under 0.2"
 

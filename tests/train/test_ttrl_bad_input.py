@@ -41,7 +41,7 @@ def items():
 
 def settings(**changes):
     given = {
-        "samples": 2, "lr": 1e-3, "eps": 1e-5, "vote": {"delta": 0.0, "max_entropy": 1.1},
+        "policy": "nano-sft", "samples": 2, "lr": 1e-3, "eps": 1e-5, "vote": {"delta": 0.0, "max_entropy": 1.1},
         "limits": {"steps": 3, "total_tokens": 500}, "guard": 5.0, "workers": 1, "batch": 1,
     }  # fmt: skip
     return TtrlConfig.model_validate(given | changes)
@@ -152,7 +152,7 @@ def test_what_was_remembered_of_the_very_same_picture_is_no_neighbour(items, key
 def test_flipped_votes_go_to_another_answer_of_the_group():
     said = ["red", "blue", "Red", None]
     assert flipped(said, 0.0, np.random.default_rng(0)) == said
-    assert flipped(said, 1.0, np.random.default_rng(0)) == ["blue", "Red", "blue", None]  # "Red" is no other than "red"
+    assert flipped(said, 1.0, np.random.default_rng(0)) == ["blue", "red", "blue", None]  # "Red" is "red"
     assert flipped(said[:1], 1.0, np.random.default_rng(0)) == ["unsure"]
     # 30 % of 2,000 votes, give or take three standard deviations of a binomial (20.5)
     many = flipped(["red", "blue"] * 1000, 0.3, np.random.default_rng(0))
