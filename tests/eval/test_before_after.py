@@ -23,4 +23,4 @@ def test_a_policy_that_may_not_learn_answers_as_before_and_one_that_learns_leave
     # something is taught, and the policy that is asked afterwards is another one
     assert any(row["learnt"] and abs(row["positive"] - 0.5) < 0.5 for row in rows)
     assert found.report.drift > 0.0
-    assert 0.0 < found.report.start_kl < 0.1  # nano-rft has gone some way from π_SFT
+    assert found.report.start_kl == 0.0  # nano-sft is π_SFT
