@@ -26,7 +26,8 @@ def rft(
         "runs/reproduce/rft"
     ),
     results: Annotated[
-        Path, typer.Option(help="Folder for table.json, rescored.json (layers and gates) and dynamics.svg.")
+        Path,
+        typer.Option(help="Folder for table.json, rescored.json (layers and gates), dynamics.svg and process.svg."),
     ] = Path("docs/results/rft"),
     only: Annotated[list[str] | None, typer.Option(help="Only this variant; may be given several times.")] = None,
     policy: Annotated[str | None, typer.Option(help="π_SFT, in place of the configuration's.")] = None,

@@ -357,7 +357,11 @@ def drift(parts: Sequence[Part[Variant]], work: Path) -> dict[str, Any]:
         return out
     low, median, high = np.percentile(kls, [5, 50, 95]).tolist()
     means = {
-        kind: {key[len(kind) + 1 :]: float(np.mean([row[key] for row in later])) for key in later[0] if kind in key}
+        kind: {
+            key[len(kind) + 1 :]: float(np.mean([row[key] for row in later]))
+            for key in later[0]
+            if key.startswith(f"{kind}_")
+        }
         for kind in ("share", "mix")
     }
     out |= {"shares": means["share"], "action_entropy": share_entropy(means["mix"].values())}

@@ -243,12 +243,11 @@ def selective(streams: Sequence[Rows]) -> dict[str, Any]:
 def selective_difference(ours: Sequence[Told], theirs: Sequence[Told]) -> dict[str, Any]:
     """Risk of ours by the margin of its vote less that of others by the share of their majority, on the same queries:
     AURC, and the error at equal coverage, over the seeds that both have. Whole items are drawn."""
-    seeds = sorted({s.seed for s in ours} & {s.seed for s in theirs}) or [ours[0].seed]
-    mine, other = ([s.rows for s in side if s.seed in seeds] for side in (ours, theirs))
-    mine, other = (side or [first] for side, first in ((mine, ours[0].rows), (other, theirs[0].rows)))
+    mine, other = ({s.seed: s.rows for s in side} for side in (ours, theirs))
+    seeds = sorted(mine.keys() & other.keys())  # every variant has the seed 0
     columns, items = list[list[float]](), list[int]()
-    for a, b in zip(mine, other, strict=False):
-        for k, (own, their) in enumerate(zip(a, b, strict=True)):
+    for seed in seeds:
+        for k, (own, their) in enumerate(zip(mine[seed], other[seed], strict=True)):
             columns.append([own["vote"]["margin"], 1.0 - own["score"], majority_share(their), 1.0 - their["majority"]])
             items.append(k)
 
@@ -259,7 +258,7 @@ def selective_difference(ours: Sequence[Told], theirs: Sequence[Told]) -> dict[s
         errors = [error_at_coverage(found[:, k], found[:, k + 1], coverage=COVERAGE).error for k in (0, 2)]
         return 100.0 * (errors[0] - errors[1])
 
-    out: dict[str, Any] = {"seeds": len(mine)}
+    out: dict[str, Any] = {"seeds": len(seeds)}
     for name, statistic in (("aurc", area), ("error", error)):
         found = clustered_interval(
             np.array(columns), np.array(items), statistic, rng=np.random.default_rng(0), resamples=RESAMPLES
