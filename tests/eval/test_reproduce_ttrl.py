@@ -208,8 +208,12 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     runs = module.Runs(config, base, tmp_path, tmp_path / "results", None, lambda words: None)
     part = Part(next(variant for variant in config.variants if variant.name == "ours"), 0)
     none = Part(next(variant for variant in config.variants if variant.name == config.none), 0)
-    for each in (none, part):
-        module.live(runs, each, lambda row, total: None)
+    module.live(runs, none, lambda row, total: None)
+    shared = tmp_path / none.name / "stream" / "calibration.json"
+    facts = json.loads(shared.read_text())
+    shared.write_text(json.dumps(facts | {"questions": 99}))
+    module.live(runs, part, lambda row, total: None)
+    assert json.loads((tmp_path / part.name / "stream" / "calibration.json").read_text())["questions"] == 99
     assert [row["family"] for row in runs.rows(part)] == ["search", "choice"]
     budget = top.matched(runs, [part])
     module.examine(runs, part, budget, lambda row, total: None)
@@ -238,6 +242,14 @@ def test_all_variants_search_the_same_memory_and_leave_it_as_it_is(tmp_path):
     assert marks[1] == marks[2] == [marks[0][-1]] * 2
     shown = {row["item"] for row in module.read_rows(tmp_path / "memory" / "ledger.jsonl")}
     assert not shown & {row["item"] for row in module.read_rows(tmp_path / "ours-0/stream/ledger.jsonl")}
+
+
+def test_thresholds_are_shared_by_those_who_would_fit_the_same():
+    given = load_config(ReproduceTtrlConfig, ROOT / "configs" / "nano" / "reproduce_ttrl.yaml", [])
+    runs = module.Runs(given, load_config(TtrlConfig, ROOT / given.ttrl, []), ROOT, ROOT, None, print)
+    alike = {v.name for v in given.variants if module.calibrates_as_none(runs, Part(v, 0))}
+    assert {"ours", "ours-flips-30", "no-control", "no-ema", "abrupt"} <= alike
+    assert not alike & {"hard-majority", "majority-flips-30", "voting-16", "answer-voting", "tta-without-tools"}
 
 
 def small_runs(tmp_path, work, **changes):

@@ -82,6 +82,19 @@ def test_who_abstained_is_masked_and_evaluation_media_are_no_part_of_the_lesson(
     assert taught([queries[1]], ["evaluation"])[0].lesson is None
 
 
+def test_of_a_query_that_teaches_nothing_two_rollouts_are_read_and_all_are_counted():
+    queries = [heard([1, 0, 0], value=0.5, ledgers=list(names)) for names in ("xyz", "pqr")]
+    few = TtrlConfig(kl_samples=2)
+    found, _ = taught(queries, ["margin", ""], config=few)
+    assert found.lesson.ledgers == ("x", "y", "p", "q", "r")
+    assert found.owners.tolist() == [0, 0, 1, 1, 1]
+    assert found.lesson.masks.tolist() == [False, False, True, True, True]
+    assert found.lesson.asked == 6
+    whole, _ = taught(queries, ["margin", ""])
+    assert whole.lesson.ledgers == ("x", "y", "z", "p", "q", "r")
+    assert found.lesson.advantages[2:] == pytest.approx(whole.lesson.advantages[3:])
+
+
 def test_each_query_has_the_kl_of_its_own_tokens():
     done = SimpleNamespace(kls=np.array([0.2, 0.4, 3.0, 1.0]), tokens=np.array([2, 1, 10, 10]))
     owners = np.array([0, 0, 2, 2])

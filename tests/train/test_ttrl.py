@@ -26,10 +26,11 @@ from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train import adaptation
 from pixelis.train.adaptation import LEDGER, UNDONE, Adaptation, append, mended_rows, read_rows
 from pixelis.train.crew import trained
+from pixelis.train.experience import parts_of
 from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.train.ttrl_export import go_back, policy_after
-from pixelis.train.ttrl_update import Lesson, begin, read_lesson, tensors_of, update, write_lesson
+from pixelis.train.ttrl_update import Lesson, begin, gradients, read_lesson, tensors_of, update, write_lesson
 
 RUNNER = Path(__file__).with_name("run_ttrl.py")
 SHORT = {"steps": 4, "total_tokens": 700}
@@ -66,7 +67,7 @@ def lessons():
     with Toolbox(ToolboxConfig(seg="classical", isolate=False)) as toolbox:
         groups = rollout(loaded.policy, toolbox, queries, n=3, seed=1, limits=Limits(**SHORT))
     return [
-        Lesson(tuple(r.ledger for r in group), np.array([1.0, -0.5, 0.2]), np.array([True, True, True]))
+        Lesson(tuple(r.ledger for r in group), np.array([1.0, -0.5, 0.2]), np.array([True, True, True]), 3)
         for group in groups
     ]
 
@@ -116,6 +117,18 @@ def test_where_all_abstain_only_the_average_moves(lessons):
     # AdamW's first step is lr = 1e-3 where there is a gradient; rounding, 1e-7, is 1 % of ε + itself
     assert moved[0] < 3e-5
     assert moved[1] > 5e-4
+
+
+def test_rollouts_that_are_not_read_count_in_the_mean(lessons):
+    """The objective is a mean over all: with three more that say nothing its gradient is half. KL is 0 at the start."""
+    found = []
+    for asked in (3, 6):
+        learner = begin(settings(), load_checkpoint("nano-sft"))
+        parts = parts_of(lessons[0].ledgers, learner.policy, 4096)
+        gradients(settings(), learner, lessons[0]._replace(asked=asked), parts)
+        found.append(next(v.grad for k, v in learner.policy.named_parameters() if k.endswith("up_proj.weight")))
+    assert float(found[0].abs().max()) > 1e-4
+    assert torch.allclose(found[1], found[0] / 2, atol=1e-6)
 
 
 def test_abstention_after_learning_leaves_the_moments_alone(lessons):
@@ -169,7 +182,7 @@ def test_the_kl_is_told_rollout_by_rollout(lessons):
     """Two queries in one update: the second has the KL that it has alone."""
     found = []
     first, second = (lesson._replace(masks=np.zeros(3, dtype=bool), advantages=np.zeros(3)) for lesson in lessons)
-    both = Lesson(first.ledgers + second.ledgers, np.zeros(6), np.zeros(6, dtype=bool))
+    both = Lesson(first.ledgers + second.ledgers, np.zeros(6), np.zeros(6, dtype=bool), 6)
     for lesson in (both, second):
         learner = begin(loose(), load_checkpoint("nano-sft"))
         update(loose(), learner, lessons[0])

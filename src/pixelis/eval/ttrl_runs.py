@@ -56,14 +56,19 @@ class TtrlVariant(Seeded):
     course: Course | None = None
     """Of the shifts in its stream, where that is another than the others'."""
     matched: bool = True
-    """Off for stress: it has no say in the budget, is taken at its own end where it learnt from less, and is asked
-    greedily alone."""
+    """Off for stress: it has no say in the budget, and is taken at its own end where it learnt from less."""
+    voted: bool = True
+    """Off: the held-out questions are asked greedily alone. Stress is never asked by vote."""
     whole: bool = False
     """Taken at the end of its stream, whatever it has learnt from."""
     asked: bool = True
     """Off where the policy is that of `none`: the held-out questions would get the same answers. Its stream is told."""
     base: str | None = None
     """The variant that it is held against, where that is another than `none`."""
+
+    @property
+    def by_vote(self) -> bool:
+        return self.voted and self.matched
 
 
 class ReproduceTtrlConfig(Config):
@@ -158,6 +163,21 @@ def thresholds(runs: Runs, part: Part[TtrlVariant]) -> Path:
     return runs.work / f"{runs.config.none}-{part.seed}" / "stream" / CALIBRATION
 
 
+def calibrates_as_none(runs: Runs, part: Part[TtrlVariant]) -> bool:
+    """Whether the same policy would be asked the same dev-cal questions in the same way as by `none`."""
+    none = next((v for v in runs.config.variants if v.name == runs.config.none), None)
+    if none is None:
+        return False
+    own, other = (asking_of(runs.settings(each)) for each in (part, Part(none, part.seed)))
+    return own == other
+
+
+def asking_of(settings: TtrlConfig) -> tuple[object, ...]:
+    """What thresholds depend on besides the policy; δ is not looked at while they are fitted."""
+    vote = settings.vote.model_copy(update={"delta": 0.0})
+    return settings.calibration, vote, settings.samples, settings.tools, settings.limits, settings.seed
+
+
 def restore_stream(runs: Runs, part: Part[TtrlVariant]) -> bool:
     """Whether the rows of a stream that has ended are here, or could be taken from their archive."""
     folder, made_of = runs.stream_of(part), runs.made_of(part)
@@ -176,6 +196,8 @@ def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
     runs.say(f"{part.name}: the stream")
     stream = runs.stream("dev", runs.config.stream_items, course=part.variant.course)
     sign_part(folder, runs.made_of(part))
+    if (shared := thresholds(runs, part)).exists() and calibrates_as_none(runs, part):
+        write_whole(folder / CALIBRATION, shared.read_bytes())
     adapt(
         settings, stream.items(), folder, show=counting(folder / COST, show),
         keys=runs.keys() if runs.keys and settings.neighbours else None,
@@ -255,7 +277,7 @@ def held(runs: Runs, part: Part[TtrlVariant], budget: int) -> Path:
 
 
 def finished(folder: Path, part: Part[TtrlVariant]) -> bool:
-    by_vote = (folder / VOTED / "done.json").exists() or not part.variant.matched
+    by_vote = (folder / VOTED / "done.json").exists() or not part.variant.by_vote
     return (folder / "greedy" / "report.json").exists() and by_vote
 
 
@@ -272,13 +294,13 @@ def exam_of(runs: Runs, part: Part[TtrlVariant], budget: int) -> dict[str, Any]:
 def restore_exam(runs: Runs, part: Part[TtrlVariant], budget: int) -> bool:
     """Whether the held-out answers are here, or could be taken from their archive."""
     folder, made_of = held(runs, part, budget), exam_of(runs, part, budget)
-    wanted = OF_HELD_OUT if part.variant.matched else OF_HELD_OUT_GREEDILY
+    wanted = OF_HELD_OUT if part.variant.by_vote else OF_HELD_OUT_GREEDILY
     archive = runs.archive(f"{part.name}-{folder.name}")
     return has_ended(folder, made_of) or restore_part(folder, archive, wanted, made_of)
 
 
 def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None:
-    """Ask the held-out questions greedily, and those who are matched also by vote."""
+    """Ask the held-out questions greedily, and some also by vote."""
     folder, settings = held(runs, part, budget), runs.settings(part)
     if not part.variant.asked or restore_exam(runs, part, budget):
         return
@@ -307,11 +329,11 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
             policy, [StreamTask(old)], limit=len(old), seed=part.seed, out=folder / "old",
             without_tools=not settings.tools,
         )  # fmt: skip
-    if part.variant.matched:
+    if part.variant.by_vote:
         ask_by_vote(runs, part, folder, policy, show)
     made_of = exam_of(runs, part, budget)
     sign_part(folder, made_of)
-    wanted = OF_HELD_OUT if part.variant.matched else OF_HELD_OUT_GREEDILY
+    wanted = OF_HELD_OUT if part.variant.by_vote else OF_HELD_OUT_GREEDILY
     keep_part(folder, runs.archive(f"{part.name}-{folder.name}"), wanted, made_of)
     keep_stream(runs, part)
 

@@ -70,9 +70,10 @@ def lesson_of(
         if not why and config.objective == "reinforce":
             off = over_baseline(config, state, one, float(values[k]))
         if not one.leak:
-            centred.append(off)
-            ledgers += [each.ledger for each in one.experience]
-            owners += [k] * len(off)
+            heeded = len(off) if not why else config.kl_samples or len(off)
+            centred.append(off[:heeded])
+            ledgers += [each.ledger for each in one.experience[:heeded]]
+            owners += [k] * len(centred[-1])
         baselines.append(state.baseline.value)
     whose = np.array(owners, dtype=np.int64)
     mask = np.array([not reasons[k] for k in owners], dtype=bool)
@@ -87,7 +88,8 @@ def lesson_of(
             "advantage": float(own.mean()) if taught else None,
             "positive": float((own > 0.0).mean()) if taught else None,
         })  # fmt: skip
-    return Taught(Lesson(tuple(ledgers), advantages, mask) if ledgers else None, whose, told)
+    asked = sum(len(one.experience) for one in heard if not one.leak)
+    return Taught(Lesson(tuple(ledgers), advantages, mask, asked) if ledgers else None, whose, told)
 
 
 def over_baseline(config: TtrlConfig, state: Standing, one: Heard, value: float) -> np.ndarray:

@@ -91,6 +91,9 @@ class TtrlConfig(Config):
     value_weighting: bool = True
     """Off: v̄ = 0.5 for every query, what a neighbourhood has on average."""
     kl: KlSettings = KlSettings()
+    kl_samples: int | None = Field(default=None, ge=1)
+    """So many rollouts of a query that teaches nothing are read for KL and drift, the first of them; all where none is
+    given. Two thirds of the queries of a hard stream teach nothing, and reading is half of what a query costs."""
     guard: float | None = Field(default=0.2, gt=0.0)
     """Most KL to the policy at the start; an update beyond it is refused (supp:et_dynamics). None: no guard."""
     reward: RewardSettings = RewardSettings()

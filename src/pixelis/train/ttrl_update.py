@@ -44,6 +44,8 @@ class Lesson(NamedTuple):
     """(n,) normalised; 0 where nothing is learnt."""
     masks: np.ndarray
     """(n,) m(q) of each rollout's query."""
+    asked: int
+    """Rollouts that the objective is a mean over: those of abstained queries that are not read count too."""
 
 
 @dataclass
@@ -204,7 +206,7 @@ def gradients(config: TtrlConfig, learner: Learner, lesson: Lesson, parts: Seque
             nothing = own.new_zeros(())  # the KL is over all tokens of the batch, and not of a part
             said = rows_of(own, part.counts)
             loss = ttrl_loss(said, mask, weights, masks, nothing, beta=0.0, over_tokens=config.over_tokens)
-            loss = loss * len(numbers) / len(lesson.ledgers)
+            loss = loss * len(numbers) / lesson.asked
         (loss + learner.pid.beta * kl.sum() / tokens).backward()
         entropy += float(nats.detach().sum())
         kls[numbers] = [float(each.sum()) for each in kl.detach().split(list(part.counts))]
@@ -295,6 +297,7 @@ def write_lesson(path: Path, lesson: Lesson) -> None:
         "grids": np.array([(p.rows, p.columns) for p in pictures], dtype=np.int32).reshape(-1, 2),
         "advantages": lesson.advantages.astype(np.float64),
         "masks": lesson.masks.astype(np.uint8),
+        "asked": np.array(lesson.asked, dtype=np.int64),
     }
     tensors |= {f"picture.{k}": np.ascontiguousarray(p.pixels) for k, p in enumerate(pictures)}
     with replacing(path) as file:
@@ -318,4 +321,4 @@ def read_lesson(path: Path) -> Lesson:
         shown = [Place(int(start), pictures[k]) for r, start, k in tensors["places"] if r == row]
         count = own.stop - own.start
         ledgers.append(Ledger(tensors["ids"][own].tolist(), ["thought"] * count, [0] * count, logprobs, shown))
-    return Lesson(tuple(ledgers), tensors["advantages"], tensors["masks"].astype(bool))
+    return Lesson(tuple(ledgers), tensors["advantages"], tensors["masks"].astype(bool), int(tensors["asked"]))
