@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pixelis.errors import ConfigError
-from pixelis.eval.kept_parts import MADE_OF, UNKNOWN, has_ended, keep_part, restore_part, sign_part
+from pixelis.eval.kept_parts import MADE_OF, UNKNOWN, has_ended, keep_part, place_of_table, restore_part, sign_part
 
 
 def test_an_archive_serves_where_its_questions_are_not_and_tells_which_they_were(tmp_path):
@@ -38,3 +38,20 @@ def test_what_is_signed_as_unknown_is_not_taken_for_something_known(tmp_path):
     sign_part(tmp_path, {"questions": UNKNOWN})
     with pytest.raises(ConfigError):
         has_ended(tmp_path, {"questions": "abc"})
+
+
+def test_a_table_with_fewer_variants_does_not_take_the_place_of_the_published_one(tmp_path, capsys):
+    results, work = tmp_path / "results", tmp_path / "work"
+    rows = [{"variant": "sft", "seeds": 1, "mean": 0.1 + 0.2}, {"variant": "ours", "seeds": 3, "mean": 2.0}]
+    table = {"config": {"items": (1, 2)}, "rows": rows, "pairs": []}
+    assert place_of_table(results, work, table, print) == results
+    results.mkdir()
+    (results / "table.json").write_text(json.dumps({"commit": "abc", **table}))
+    assert place_of_table(results, work, table, print) is None
+    assert place_of_table(results, work, {**table, "rows": rows[:1]}, print) == work
+    assert place_of_table(results, work, {**table, "rows": [rows[0], {**rows[1], "seeds": 2}]}, print) == work
+    assert capsys.readouterr().out.count("more of ours than is here") == 2
+    assert place_of_table(results, work, {**table, "rows": [*rows, {"variant": "l2", "seeds": 1}]}, print) == results
+    assert place_of_table(results, work, {**table, "config": {"items": (1, 3)}}, print) == results
+    (results / "table.json").write_text("[]")
+    assert place_of_table(results, work, table, print) == results

@@ -85,6 +85,12 @@ def test_the_smallest_size_of_pictures_is_the_models_own(folder: Path):
     assert load_checkpoint(str(folder)).policy.optics.least_pixels == 65536
 
 
+def test_a_gpu_that_is_not_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="no GPU that torch can use here"):
+        load_checkpoint("nano-sft", device="cuda")
+
+
 def test_an_unknown_name_lists_what_there_is():
     with pytest.raises(ConfigError, match="no model 'nanoo'"):
         load_checkpoint("nanoo")

@@ -1,10 +1,13 @@
-"""The clock of a run."""
+"""The clock of a run, and its folder."""
 
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
-from pixelis.train.run import Watch
+from pixelis.errors import ConfigError
+from pixelis.train.rft_config import RftConfig
+from pixelis.train.run import Watch, write_config
 from pixelis.train.state import State
 
 
@@ -24,3 +27,14 @@ def test_time_left_goes_by_the_pace_of_examples_without_the_drills_before_them(m
     monkeypatch.setattr("pixelis.train.run.time", SimpleNamespace(monotonic=lambda: 0.0))
     state = State(np.random.default_rng(0), np.zeros(20), seconds=400.0, drilled_s=300.0, visited=10, epochs=2.0)
     assert Watch(state).now(1.0, 20).seconds_left == 300.0  # 10 s an example, 30 to come
+
+
+def test_a_run_that_failed_before_its_first_row_leaves_its_folder_to_another(tmp_path):
+    one, other = (RftConfig.model_validate({"policy": name, "corpus": "c"}) for name in ("nano-foo", "nano-sft"))
+    (tmp_path / ".lock").touch()
+    write_config(one, tmp_path / "config.yaml")
+    write_config(other, tmp_path / "config.yaml")
+    assert "policy: nano-sft" in (tmp_path / "config.yaml").read_text()
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError, match="holds a run with another policy"):
+        write_config(one, tmp_path / "config.yaml")

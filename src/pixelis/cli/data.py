@@ -35,9 +35,7 @@ def build(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE", help="Keys of the file, changed for this corpus: n=500 teacher.detours=false."
-        ),
+        typer.Argument(metavar="KEY=VALUE", help="Keys of the file, changed for this corpus: n=500 teacher.detours=0."),
     ] = None,
     out: Annotated[
         Path, typer.Option("-o", "--out", help="The folder to make; an unfinished one is gone on with.")

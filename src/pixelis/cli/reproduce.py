@@ -29,12 +29,16 @@ def rft(
         Path,
         typer.Option(help="Folder for table.json, rescored.json (layers and gates), dynamics.svg and process.svg."),
     ] = Path("docs/results/rft"),
-    only: Annotated[list[str] | None, typer.Option(help="Only this variant; may be given several times.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Run only this variant (may be given several times).")] = None,
     policy: Annotated[str | None, typer.Option(help="π_SFT, in place of the configuration's.")] = None,
     corpus: Annotated[Path | None, typer.Option(help="The corpus, in place of the configuration's.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Phase 2: variants of the reward, trained alike and asked the same held-out questions."""
+    """Phase 2: variants of the reward, trained alike and asked the same held-out questions.
+
+    Variants, each with its seeds, are listed in CONFIG. A part of nano takes 15 to 30 minutes of one core; parts that
+    were kept beside the table (RESULTS/parts) are taken from there, and all that have ended are in the table.
+    """
     from pixelis.cli.train import board
     from pixelis.config import load_config
     from pixelis.eval.reproduce_rft import ReproduceConfig, reproduce_rft
@@ -49,9 +53,7 @@ def rft(
         print_json(found)
         return
     print_table(found["rows"])
-    for name in found["left"]:
-        typer.echo(f"not run yet: {printable(name)}")
-    typer.echo(f"wrote {printable(str(results))}")
+    print_written(found)
 
 
 @app.command()
@@ -63,13 +65,17 @@ def ttrl(
         "runs/reproduce/ttrl"
     ),
     results: Annotated[Path, typer.Option(help="Folder for table.json and the figures.")] = Path("docs/results/ttrl"),
-    only: Annotated[list[str] | None, typer.Option(help="Only this variant; may be given several times.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Run only this variant (may be given several times).")] = None,
     policy: Annotated[
         str | None, typer.Option(help="Where adaptation starts, in place of the configuration's.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Phase 3: variants adapt to the same shifted stream and are asked the same held-out questions."""
+    """Phase 3: variants adapt to the same shifted stream and are asked the same held-out questions.
+
+    Variants, each with its seeds, are listed in CONFIG. A part of nano takes about half an hour of one core; parts that
+    were kept beside the table (RESULTS/parts) are taken from there, and all that have ended are in the table.
+    """
     from functools import cache
 
     from pixelis.cli.adapt import board
@@ -87,9 +93,15 @@ def ttrl(
         print_json(found)
         return
     print_adapted(found["rows"])
-    for name in found["left"]:
-        typer.echo(f"not run yet: {printable(name)}")
-    typer.echo(f"wrote {printable(str(results))}")
+    print_written(found)
+
+
+def print_written(found: dict[str, Any]) -> None:
+    """What is left to run, and where the table went."""
+    if found["left"]:
+        typer.echo(f"not run yet: {printable(', '.join(found['left']))}")
+    if found["written"]:
+        typer.echo(f"wrote {printable(found['written'])}")
 
 
 def print_adapted(rows: list[dict[str, Any]]) -> None:

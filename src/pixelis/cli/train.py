@@ -137,6 +137,8 @@ def board(*, quiet: bool, target: float = 0.15) -> Iterator[Callable[[dict[str, 
                 return
             if began and step <= began[-1][1]:
                 began.clear()  # another run, as the parts of `reproduce` are
+            if not began and step > 1:
+                console.print(f"going on after update {step - 1}", style="dim")
             began.append((time.monotonic(), step))
             past = step - began[0][1]
             left = (began[-1][0] - began[0][0]) * (total - step) / past if past else math.nan
@@ -147,7 +149,8 @@ def board(*, quiet: bool, target: float = 0.15) -> Iterator[Callable[[dict[str, 
                 return
             table = Table.grid(padding=(0, 3))
             inside = in_corridor(now["kl"], low=low, high=high)
-            where = "in the corridor" if inside else f"outside {low:.2f} to {high:.2f}"
+            side = "under" if now["kl"] < low else "over"
+            where = "in the corridor" if inside else f"{side} the corridor of {low:.2f} to {high:.2f}"
             mix = "  ".join(f"{key[4:]} {100 * value:.0f}" for key, value in now.items() if key.startswith("mix_"))
             shares = "  ".join(f"{key[6:]} {100 * v:.0f}" for key, v in now.items() if key.startswith("share_") and v)
             time_left = "" if math.isnan(left) else f", {duration(left)} left"
@@ -180,9 +183,12 @@ def told_briefly(now: dict[str, float], step: int, total: int, left: float) -> s
 
 
 def print_rft(report: RftReport) -> None:
+    from pixelis.train.rft_export import LAST
+
     went_on = ", gone on with" if report.resumed else ""
+    few = min(LAST, report.updates)
     typer.echo(
-        f"{report.updates} updates, {report.rollouts:,} rollouts in {duration(report.seconds)}{went_on}; last: "
+        f"{report.updates} updates, {report.rollouts:,} rollouts in {duration(report.seconds)}{went_on}; last {few}: "
         f"{report.accuracy:.1f} % right, {report.calls:.2f} calls, token KL {report.kl:.3f}, β {report.beta:.3f}"
     )
     if report.skipped:

@@ -118,7 +118,8 @@ def file_hash(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror})") from error
+        made = "; `pixelis data photographs -o photographs` makes it" if path.parent.name == "photographs" else ""
+        raise ConfigError(f"{path} cannot be read ({error.strerror}){made}") from error
 
 
 # --- splits

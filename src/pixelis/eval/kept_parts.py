@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pixelis.errors import ConfigError
 from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member, write_whole
 
 MADE_OF = "made_of.json"
+TABLE = "table.json"
 UNKNOWN = "unknown here"
 """In place of what cannot be told, such as the questions of a corpus that is not here: whatever a part has is right."""
 MOST_BYTES = 2**26
@@ -51,6 +52,26 @@ def restore_part(folder: Path, archive: Path, files: Sequence[str], made_of: Map
         write_whole(folder / name, content)
     write_whole(folder / MADE_OF, signature)
     return True
+
+
+def place_of_table(results: Path, work: Path, table: Mapping[str, Any], say: Callable[[str], None]) -> Path | None:
+    """Where a table and its figures go: `results`, None where it says what is there already, and the folder of the runs
+    where it would take the place of one with more variants or seeds."""
+    try:
+        old = json.loads((results / TABLE).read_bytes())
+        seeds = {row["variant"]: row["seeds"] for row in old["rows"]}
+        same = all(old[key] == json.loads(json.dumps(table[key])) for key in ("config", "rows", "pairs"))
+    except (OSError, ValueError, KeyError, TypeError):  # none yet, or none of ours
+        return results
+    if same:
+        say(f"{results} says the same already")
+        return None
+    own = {row["variant"]: row["seeds"] for row in table["rows"]}
+    lost = [name for name, count in seeds.items() if own.get(name, 0) < count]
+    if not lost:
+        return results
+    say(f"{results} has more of {', '.join(lost)} than is here: it stays, and this table goes to {work}")
+    return work
 
 
 def sign_part(folder: Path, made_of: Mapping[str, Any]) -> None:

@@ -12,12 +12,21 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
 from pixelis.config import Config, load_config
-from pixelis.data.store import Corpus
+from pixelis.data.store import MANIFEST, Corpus
 from pixelis.equations.embedding import CosineStatistics
 from pixelis.equations.process import share_entropy
 from pixelis.eval.comparing import Floats, Found, Part, Run, Say, Seeded, compared, merged, paired, parts_of, rows_of
 from pixelis.eval.harness import Scored
-from pixelis.eval.kept_parts import MADE_OF, UNKNOWN, has_ended, keep_part, restore_part, sign_part
+from pixelis.eval.kept_parts import (
+    MADE_OF,
+    TABLE,
+    UNKNOWN,
+    has_ended,
+    keep_part,
+    place_of_table,
+    restore_part,
+    sign_part,
+)
 from pixelis.eval.process import process_scores, task_statistics
 from pixelis.eval.rescore_rft import Saved, rescored
 from pixelis.eval.rft_figures import Curve, draw_dynamics, draw_process
@@ -123,20 +132,22 @@ def reproduce_rft(
         done.append(part)
     found = scores(done, work, statistics)
     table, pairs = compare(done, found, work), paired(found, config.ours)
-    results.mkdir(parents=True, exist_ok=True)
-    facts = {"settings": base.model_dump(mode="json"), "questions": questions_of(done, work, base.corpus)}
-    write_json(
-        results / "table.json", provenance(config=config.model_dump(mode="json"), **facts, rows=table, pairs=pairs)
-    )
-    curves: dict[str, list[Curve]] = {}
-    for part in done:
-        if rows := curve(work / part.name / "train"):
-            curves.setdefault(part.variant.name, []).append(rows)
-    draw_dynamics(curves, results / "dynamics.svg", target=base.kl.target)
-    draw_process(table, results / "process.svg")
+    facts = {"config": config.model_dump(mode="json"), "rows": table, "pairs": pairs}
+    place = place_of_table(results, work, facts, say)
+    if place is not None:
+        place.mkdir(parents=True, exist_ok=True)
+        asked = questions_of(done, work, base.corpus)
+        write_json(place / TABLE, provenance(settings=base.model_dump(mode="json"), questions=asked, **facts))
+        curves: dict[str, list[Curve]] = {}
+        for part in done:
+            if rows := curve(work / part.name / "train"):
+                curves.setdefault(part.variant.name, []).append(rows)
+        draw_dynamics(curves, place / "dynamics.svg", target=base.kl.target)
+        draw_process(table, place / "process.svg")
     if not only or config.ours in only:  # minutes, which somebody who asks for another variant does not wait for
         rescore(config, base, work, results, say)
-    return {"rows": table, "pairs": pairs, "left": [p.name for p in parts_of(config.variants, ()) if p not in done]}
+    left = [part.name for part in parts_of(config.variants, ()) if part not in done]
+    return {"rows": table, "pairs": pairs, "left": left, "written": str(place) if place else None}
 
 
 def made_of_what(part: Part[Variant], config: ReproduceConfig, base: RftConfig) -> dict[str, Any]:
@@ -160,21 +171,21 @@ def made_of_what(part: Part[Variant], config: ReproduceConfig, base: RftConfig) 
 
 def questions_hash(folder: Path) -> str:
     """By the training questions in their order; not by the teacher's chains, which phase 2 does not see."""
-    if not folder.exists():
+    if not (folder / MANIFEST).exists():
         return UNKNOWN
     return sha256("\n".join(row.id for row in Corpus(folder).rows(split="train")).encode()).hexdigest()
 
 
 def plan_hash(folder: Path) -> str:
     """By what the teacher was told and the code that it had: what its chains come from."""
-    if not folder.exists():
+    if not (folder / MANIFEST).exists():
         return UNKNOWN
     return sha256(json.dumps(Corpus(folder).manifest.plan, sort_keys=True).encode()).hexdigest()
 
 
 def questions_of(done: Sequence[Part[Variant]], work: Path, folder: Path) -> str:
     """The questions by their hash; where the corpus is not here, as finished parts have signed it."""
-    if folder.exists():
+    if (folder / MANIFEST).exists():
         return questions_hash(folder)
     signed = [json.loads((work / part.name / MADE_OF).read_text()).get("questions") for part in done]
     return next((each for each in signed if each), UNKNOWN)

@@ -16,6 +16,7 @@ from typing import Any
 from pixelis.config import load_config
 from pixelis.errors import ConfigError
 from pixelis.eval.comparing import Part, Say, merged, parts_of
+from pixelis.eval.kept_parts import TABLE, place_of_table
 from pixelis.eval.ttrl_figures import draw_kl, draw_prequential, draw_risk
 from pixelis.eval.ttrl_runs import (
     ReproduceTtrlConfig,
@@ -76,18 +77,18 @@ def reproduce_ttrl(
     found = told(runs, done, asked, budget)
     table, pairs = tabulated(found, config.none), paired_rows(found, config.ours)
     left = [part.name for part in every if part not in (asked if part.variant.asked else done)]
-    results.mkdir(parents=True, exist_ok=True)
-    write_json(
-        results / "table.json",
-        provenance(config=config.model_dump(mode="json"), settings=base.model_dump(mode="json"), budget=budget,
-                   rows=table, pairs=pairs, not_run=left),
-    )  # fmt: skip
-    first = {part.variant.name: runs.rows(part) for part in reversed(done)}  # the first seed of each
-    steady = {v.name: first[v.name] for v in config.variants if v.name in first and v.matched and v.course is None}
-    draw_risk(first, results / "risk_coverage.svg", ours=config.ours)
-    draw_kl(steady, results / "kl.svg", target=base.kl.target)
-    draw_prequential(steady, table, results / "accuracy.svg")
-    return {"rows": table, "pairs": pairs, "left": left}
+    facts = {"config": config.model_dump(mode="json"), "rows": table, "pairs": pairs}
+    place = place_of_table(results, work, facts, say)
+    if place is not None:
+        place.mkdir(parents=True, exist_ok=True)
+        own = {"settings": base.model_dump(mode="json"), "budget": budget, "not_run": left}
+        write_json(place / TABLE, provenance(**own, **facts))
+        first = {part.variant.name: runs.rows(part) for part in reversed(done)}  # the first seed of each
+        steady = {v.name: first[v.name] for v in config.variants if v.name in first and v.matched and v.course is None}
+        draw_risk(first, place / "risk_coverage.svg", ours=config.ours)
+        draw_kl(steady, place / "kl.svg", target=base.kl.target)
+        draw_prequential(steady, table, place / "accuracy.svg")
+    return {"rows": table, "pairs": pairs, "left": left, "written": str(place) if place else None}
 
 
 def require_thresholds(runs: Runs, running: Sequence[Part[TtrlVariant]]) -> None:

@@ -154,6 +154,8 @@ def load_checkpoint(name: str, *, device: str = "cpu", dtype: torch.dtype | Lite
     from transformers import AutoModelForImageTextToText
 
     without_bars()
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("no GPU that torch can use here: want device=cpu, or a build of torch with CUDA")
     where = find_checkpoint(name)
     folder = Path(where)
     card = read_card(folder) if folder.is_dir() else Card(name=name)

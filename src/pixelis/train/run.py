@@ -62,9 +62,12 @@ def run_folder(config: Config, out: Path, us: Crew) -> Iterator[None]:
 
 
 def write_config(config: Config, path: Path) -> None:
-    """Every key with its value; ConfigError where the folder holds a run that learns something else."""
+    """Every key with its value; ConfigError where the folder holds a run that learns something else.
+
+    A run that failed before its first row has left nothing but its values: another takes its place.
+    """
     own = config.model_dump(mode="json")
-    if path.exists():
+    if path.exists() and any(each.name not in (LOCK, RESOLVED) for each in path.parent.iterdir()):
         other = yaml.safe_load(path.read_text()) or {}
         changed = [key for key in own if key not in MAY_CHANGE and own[key] != other.get(key)]
         if changed:
