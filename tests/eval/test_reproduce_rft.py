@@ -40,6 +40,9 @@ def test_parts_are_all_seeds_of_all_variants_and_unknown_names_are_refused(tmp_p
     given = config(tmp_path, {"name": "sft", "learn": "nothing"}, {"name": "cc-rft", "seeds": 2})
     assert [part.name for part in parts_of(given.variants, ())] == ["sft-0", "cc-rft-0", "cc-rft-1"]
     assert [part.name for part in parts_of(given.variants, ["cc-rft"])] == ["cc-rft-0", "cc-rft-1"]
+    assert [part.name for part in parts_of(given.variants, ["cc-rft-1", "sft"])] == ["sft-0", "cc-rft-1"]
+    with pytest.raises(ConfigError, match="no variant 'cc-rft-2'"):
+        parts_of(given.variants, ["cc-rft-2"])
     with pytest.raises(ConfigError, match="no variant 'nope'"):
         parts_of(given.variants, ["nope"])
 

@@ -10,6 +10,10 @@ import typer
 from pixelis.cli.terminal import AsJson, print_json, printable, stdout
 
 app = typer.Typer(no_args_is_help=True)
+Only = Annotated[
+    list[str] | None,
+    typer.Option(help="Run only this variant, or only one seed of it, such as ours-1 (may be given several times)."),
+]
 
 
 @app.callback()
@@ -29,7 +33,7 @@ def rft(
         Path,
         typer.Option(help="Folder for table.json, rescored.json (layers and gates), dynamics.svg and process.svg."),
     ] = Path("docs/results/rft"),
-    only: Annotated[list[str] | None, typer.Option(help="Run only this variant (may be given several times).")] = None,
+    only: Only = None,
     policy: Annotated[str | None, typer.Option(help="π_SFT, in place of the configuration's.")] = None,
     corpus: Annotated[Path | None, typer.Option(help="The corpus, in place of the configuration's.")] = None,
     as_json: AsJson = False,
@@ -65,7 +69,7 @@ def ttrl(
         "runs/reproduce/ttrl"
     ),
     results: Annotated[Path, typer.Option(help="Folder for table.json and the figures.")] = Path("docs/results/ttrl"),
-    only: Annotated[list[str] | None, typer.Option(help="Run only this variant (may be given several times).")] = None,
+    only: Only = None,
     policy: Annotated[
         str | None, typer.Option(help="Where adaptation starts, in place of the configuration's.")
     ] = None,

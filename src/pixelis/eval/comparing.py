@@ -70,11 +70,15 @@ class Part(NamedTuple, Generic[V]):
 
 
 def parts_of(variants: Sequence[V], only: Sequence[str]) -> list[Part[V]]:
-    """All seeds of each variant, in the order of the file; ConfigError for a name that no variant has."""
+    """All seeds of each variant, in the order of the file, or those of `only`: variants (`ours`) and parts (`ours-1`).
+
+    ConfigError for a name that none has.
+    """
+    every = [Part(variant, seed) for variant in variants for seed in range(variant.seeds)]
     known = {variant.name for variant in variants}
-    if unknown := set(only) - known:
+    if unknown := set(only) - known - {part.name for part in every}:
         raise ConfigError(f"no variant {sorted(unknown)[0]!r}: want some of {', '.join(sorted(known))}")
-    return [Part(v, seed) for v in variants if not only or v.name in only for seed in range(v.seeds)]
+    return [part for part in every if not only or part.variant.name in only or part.name in only]
 
 
 def merged(tree: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def reproduce_rft(
     show: Any = None,
 ) -> dict[str, Any]:
     """Run what is not yet done, then write the table and the figures from everything that is."""
-    parts_of(config.variants, only)  # names that no variant has are told before anything runs
+    wanted = parts_of(config.variants, only)
     base = load_config(RftConfig, config.rft, []).model_copy(
         update={"updates": config.updates, "threads": config.threads, **(overrides or {})}
     )
@@ -121,7 +121,7 @@ def reproduce_rft(
             made_of_what(part, config, base),
         )
         if not has_ended(folder, made_of) and not restore_part(folder, archive, KEPT, made_of):
-            if only and part.variant.name not in only:
+            if part not in wanted:
                 continue
             if part.variant.waits and Part(ours, part.seed) not in done:
                 say(f"{part.name} waits for {config.ours}-{part.seed}")
@@ -144,7 +144,7 @@ def reproduce_rft(
                 curves.setdefault(part.variant.name, []).append(rows)
         draw_dynamics(curves, place / "dynamics.svg", target=base.kl.target)
         draw_process(table, place / "process.svg")
-    if not only or config.ours in only:  # minutes, which somebody who asks for another variant does not wait for
+    if any(part.variant == ours for part in wanted):  # takes minutes: not for who asked for another
         rescore(config, base, work, results, say)
     left = [part.name for part in parts_of(config.variants, ()) if part not in done]
     return {"rows": table, "pairs": pairs, "left": left, "written": str(place) if place else None}
