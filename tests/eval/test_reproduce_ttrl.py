@@ -212,6 +212,7 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     shared = tmp_path / none.name / "stream" / "calibration.json"
     facts = json.loads(shared.read_text())
     shared.write_text(json.dumps(facts | {"questions": 99}))
+    module.keep_stream(runs, none)
     module.live(runs, part, lambda row, total: None)
     assert json.loads((tmp_path / part.name / "stream" / "calibration.json").read_text())["questions"] == 99
     assert [row["family"] for row in runs.rows(part)] == ["search", "choice"]
@@ -222,6 +223,16 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     assert len(module.read_rows(folder / "voted" / "ledger.jsonl")) == 2
     assert len(module.rows_of(folder / "greedy")) == 4
     assert not (tmp_path / part.name / "stream" / "canary.jsonl").exists()
+    other = runs._replace(work=tmp_path / "another machine")
+    for each in (none, part):
+        assert module.restore_stream(other, each)
+    assert module.restore_exam(other, part, budget)
+    (kept,) = module.read_rows(other.stream_of(part) / "ledger.jsonl")[:1]
+    assert "fidelity" not in json.dumps(kept)  # the terms of ballots stay with the runs
+    for measured in (acceptance, selective):
+        assert measured([other.rows(part)]) == measured([runs.rows(part)])
+    voted = [after(0, module.held(own, part, budget), {}).measures for own in (runs, other)]
+    assert all(np.array_equal(voted[0][key], voted[1][key], equal_nan=True) for key in voted[0] | voted[1])
 
 
 def test_all_variants_search_the_same_memory_and_leave_it_as_it_is(tmp_path):

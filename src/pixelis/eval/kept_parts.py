@@ -11,6 +11,7 @@ import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pixelis.errors import ConfigError
@@ -24,14 +25,23 @@ MOST_BYTES = 2**26
 """Of one file of an archive."""
 
 
-def keep_part(folder: Path, archive: Path, files: Sequence[str], made_of: Mapping[str, Any]) -> None:
-    """These files of a part's folder, those that it has, in one archive; equal content gives equal bytes."""
+def keep_part(
+    folder: Path,
+    archive: Path,
+    files: Sequence[str],
+    made_of: Mapping[str, Any],
+    *,
+    shorten: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType({}),
+) -> None:
+    """These files of a part's folder, those that it has, some of them shortened, in one archive; equal content gives
+    equal bytes."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as packed:
         add_member(packed, MADE_OF, canonical(made_of), zipfile.ZIP_DEFLATED)
         for name in files:
             if (folder / name).exists():
-                add_member(packed, name, (folder / name).read_bytes(), zipfile.ZIP_DEFLATED)
+                content = (folder / name).read_bytes()
+                add_member(packed, name, shorten[name](content) if name in shorten else content, zipfile.ZIP_DEFLATED)
     write_whole(archive, out.getvalue())
 
 
