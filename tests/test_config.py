@@ -71,6 +71,12 @@ def test_every_bad_key_is_reported_at_once_with_its_path_and_line(tmp_path):
     assert "count (command line): input should be a valid integer" in text
 
 
+def test_the_keys_are_listed_once_however_many_are_unknown(tmp_path):
+    first, second = complaint(written(tmp_path, "zebra: 1\nquagga: 2\n")).splitlines()[1:]
+    assert first.startswith("  zebra (line 1): there is no such key; the keys here are ")
+    assert second == "  quagga (line 2): there is no such key"
+
+
 def test_a_key_that_stands_twice_is_refused(tmp_path):
     assert "line 3: count stands twice" in complaint(written(tmp_path, "count: 1\nfolder: a\ncount: 2\n"))
 

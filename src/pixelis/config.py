@@ -23,6 +23,7 @@ MAX_BYTES = 2**20
 MAX_DEPTH = 32
 MAX_KEYS = 20_000
 """Aliases let a short file stand for a long one."""
+LISTED = "; the keys here are "
 
 
 class Config(BaseModel):
@@ -44,6 +45,7 @@ def load_config(model: type[C], path: Path | None, overrides: Sequence[str] = ()
     except ValidationError as error:
         problems += [describe(model, problem, path, lines, overrides) for problem in error.errors(include_url=False)]
     if problems:
+        problems = [without_list(text, problems[:k]) for k, text in enumerate(problems)]
         shown = problems[:20] + ([f"and {len(problems) - 20} more"] if len(problems) > 20 else [])
         count = "1 key is" if len(problems) == 1 else f"{len(problems)} keys are"
         raise ConfigError(f"{path or 'command line'}: {count} wrong\n  " + "\n  ".join(shown))
@@ -149,11 +151,17 @@ def describe(
     if problem["type"] == "extra_forbidden":
         known = fields_at(model, loc[:-1])
         near = difflib.get_close_matches(str(loc[-1]), known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; the keys here are {', '.join(known)}" if known else ""
+        hint = f"; did you mean {near[0]}?" if near else f"{LISTED}{', '.join(known)}" if known else ""
         return f"{named}{where}: there is no such key{hint}"
     what = problem["msg"].removeprefix("Value error, ")
     came = "" if problem["type"] in ("missing", "value_error") else f", not {str(problem['input'])[:60]!r}"
     return f"{named or 'the whole'}{where}: {what[0].lower()}{what[1:]}{came}"
+
+
+def without_list(text: str, before: Sequence[str]) -> str:
+    """A complaint without the list of keys, where one before it ended with the same."""
+    own, listed, keys = text.partition(LISTED)
+    return own if listed and any(other.endswith(listed + keys) for other in before) else text
 
 
 def fields_at(model: type[BaseModel], loc: Loc) -> list[str]:

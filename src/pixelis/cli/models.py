@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pixelis.weights import Weight
 
 app = typer.Typer(no_args_is_help=True)
+WIDE = 130
+"""Columns that a table with sources wants."""
 
 Names = Annotated[list[str] | None, typer.Argument(help="Names of `models list`; all that need no hub where left out.")]
 
@@ -39,19 +41,26 @@ def list_models(as_json: AsJson = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    console = Console()
+    wide = console.width >= WIDE
     table = Table(box=None, pad_edge=False)
     table.add_column("name", no_wrap=True)
-    for heading in ("role", "source", "licence"):
-        table.add_column(heading, overflow="fold")
+    table.add_column("role", overflow="fold")
+    if wide:
+        table.add_column("source", overflow="fold")
+    table.add_column("licence", overflow="fold")
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     colours = {"ready": "green", "absent": "yellow", "damaged": "red"}
     for weight in CATALOGUE:
         state = state_of(weight)
         shown = f"[{colours[state]}]{state}[/]"
-        table.add_row(weight.name, weight.role, str(weight.source), weight.licence, _size(weight), shown)
-    console = Console()
+        source = [str(weight.source)] if wide else []
+        licence = weight.licence if wide else weight.licence.partition(" (")[0]
+        table.add_row(weight.name, weight.role, *source, licence, _size(weight), shown)
     console.print(table)
+    if not wide:
+        console.print(f"sources are shown in a terminal of {WIDE} columns, and with --json", style="dim")
     console.print(f"kept in {weights_dir()}", soft_wrap=True)
 
 
