@@ -220,6 +220,21 @@ def test_a_policy_without_phase_1_is_refused(rft_settings, policy, tmp_path):
         train_rft(rft_settings(policy=str(tmp_path / "bare")), tmp_path / "run")
 
 
+def test_a_sharper_start_is_its_own_anchor_and_hands_on_the_heads_as_they_read(rft_settings, tmp_path):
+    given = rft_settings(updates=1, lr=1e-12, samples=2, group=2, temperature=0.5)
+    train_rft(given, tmp_path / "run")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[0]["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert rows[0]["gap"] < 1e-4
+    train_rft(given.model_copy(update={"temperature": 1.0}), tmp_path / "plain")
+    before, after = weights(tmp_path / "plain"), weights(tmp_path / "run")
+    norm = "model.language_model.norm.weight"
+    torch.testing.assert_close(after[norm], 2.0 * before[norm])  # no rate to speak of, and logits twice as far apart
+    box = next(name for name in before if name.startswith("heads.arguments.box") and name.endswith("weight"))
+    assert not torch.equal(after[box], before[box])
+    torch.testing.assert_close(2.0 * after[box][:, : len(before[norm])], before[box][:, : len(before[norm])])
+
+
 def test_lora_is_its_own_anchor(rft_settings, tmp_path):
     report = train_rft(rft_settings(lora={"rank": 4, "alpha": 8}, updates=2, lr=1e-3), tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -10,7 +10,7 @@ from pixelis.train.evaluating import readings
 from pixelis.train.heads import ToolHeads
 from pixelis.train.lessons import Student, lessons
 from pixelis.train.starting import Lesson
-from pixelis.train.tempering import GRID, scale_logits, temper
+from pixelis.train.tempering import GRID, divide_logits, temper, undo_division
 
 
 @pytest.fixture
@@ -28,7 +28,8 @@ def test_logits_are_divided_and_nothing_else_moves(student, train, pool):
     given = lessons([train[pool[0].number]], None, student.policy)
     with torch.no_grad():
         before = student(given)
-        scale_logits(student, 0.5)
+        divide_logits(student.policy, 0.5)
+        undo_division(student.heads, 0.5)
         after = student(given)
     torch.testing.assert_close(after.logits, 2.0 * before.logits)
     assert torch.equal(after.top, before.top)
@@ -47,7 +48,7 @@ def test_the_fit_is_the_one_of_the_calibrators(student, train, pool):
                 if value.grad is not None:
                     value.sub_(0.1 * value.grad.sign() * value.abs().mean())
                     value.grad = None
-    scale_logits(student, 0.5)  # or T would be 0.2, out of its range
+    divide_logits(student.policy, 0.5)  # or T would be 0.2, out of its range
     logits, targets = [], []
     for _, given, said in readings(student, train, pool, 4096, Crew()):
         logits.append(said.logits)

@@ -155,7 +155,10 @@ def made_of_what(part: Part[Variant], config: ReproduceConfig, base: RftConfig) 
     what: dict[str, Any] = {}
     if part.variant.learn == "rft":
         how = HOW_IT_RUNS | {"batch_tokens"}  # phase 2 adds its parts up; in phase 1 they are its batches
-        what = {"settings": settings_of(part, base).model_dump(mode="json", exclude=how)}
+        settings = settings_of(part, base)
+        if settings.temperature == 1.0:
+            how |= {"temperature"}  # parts that were kept before there was one
+        what = {"settings": settings.model_dump(mode="json", exclude=how)}
     elif part.variant.learn == "sft":
         what = {"settings": more_of_sft(part, config, base).model_dump(mode="json", exclude=HOW_IT_RUNS)}
         what["teacher"] = plan_hash(base.corpus)

@@ -59,6 +59,7 @@ from pixelis.train.rft_export import SUMMARIES, export, keep_summaries
 from pixelis.train.rft_state import RftState, due, load_rft, save_rft
 from pixelis.train.run import Log, drop_rows_after, run_folder
 from pixelis.train.starting import wrap_lora
+from pixelis.train.tempering import divide_logits
 from pixelis.train.worth import Chains, Worth, chains_of, known_of, learn_dynamics, worth_of
 
 DEAD = 0.01
@@ -183,6 +184,7 @@ def pool_of(config: RftConfig, corpus: Corpus, us: Crew) -> list[tuple[int, str]
 def begin(config: RftConfig, loaded: Loaded) -> tuple[Policy, Policy | None]:
     """The policy that learns, and π_SFT: a frozen copy, or None where LoRA can be taken off instead."""
     policy = loaded.policy
+    divide_logits(policy, config.temperature)
     if config.checkpoint_activations:
         policy.model.gradient_checkpointing_enable()
     if config.lora is not None:

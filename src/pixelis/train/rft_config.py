@@ -72,6 +72,8 @@ class RftConfig(Config):
     """Its training split gives the questions."""
     name: str = "rft"
     """What the exported policy is called."""
+    temperature: float = Field(default=1.0, gt=0.0)
+    """The logits of π_SFT are divided by it first, for good. Under 1, no updates are spent on what that alone does."""
     reward: RewardSettings = RewardSettings()
     kl: KlSettings = KlSettings()
     updates: int = Field(default=150, ge=1)

@@ -20,6 +20,7 @@ from pixelis.train.heads import ToolHeads
 from pixelis.train.precision import computed_in, round_to
 from pixelis.train.rft_config import RftConfig
 from pixelis.train.run import METRICS
+from pixelis.train.tempering import undo_division
 from pixelis.train.worth import Chains, Known, Worth
 
 SUMMARIES = "summaries.jsonl"
@@ -72,7 +73,7 @@ def export(
             "scores": {**loaded.card.scores, "rft": scores},
         }
     )
-    save_checkpoint(out / "policy", policy, card, heads_of(loaded, known))
+    save_checkpoint(out / "policy", policy, card, heads_of(loaded, known, config.temperature))
     draw_curves(rows, out / "curves.svg", target=config.kl.target)
     us.wait()
     return scores
@@ -84,11 +85,13 @@ def summarised(path: Path, step: int) -> Summaries:
     return summary_statistics(*([row.get(name, np.nan) for row in rows] for name in ("curiosity", "coherence")))
 
 
-def heads_of(loaded: Loaded, known: Known) -> dict[str, nn.Module]:
-    """The heads of a checkpoint as phases 2 and 3 hand them on: argument heads as phase 1 left them."""
+def heads_of(loaded: Loaded, known: Known, temperature: float = 1.0) -> dict[str, nn.Module]:
+    """The heads of a checkpoint as phases 2 and 3 hand them on: argument heads as phase 1 left them, whatever the
+    logits were divided by since."""
     arguments = ToolHeads(loaded.policy.width)
     prefix = "arguments."
     arguments.load_state_dict({k.removeprefix(prefix): v for k, v in loaded.heads.items() if k.startswith(prefix)})
+    undo_division(arguments, temperature)
     heads = known.heads
     return {
         "arguments": arguments, "visual": heads.visual, "projector": heads.projector, "g_phi": heads.g_phi,

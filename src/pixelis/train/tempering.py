@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from pixelis.policy.model import Policy
 from pixelis.train.crew import Crew, reshard
 from pixelis.train.evaluating import readings
+from pixelis.train.heads import ToolHeads
 from pixelis.train.lessons import Student
 from pixelis.train.prepared import Prepared
 from pixelis.train.starting import Lesson
@@ -39,15 +41,20 @@ def temper(taught: Any, dev: Prepared, pool: list[Lesson], batch_tokens: int, us
             [nn.functional.cross_entropy(said.logits / t, targets, reduction="sum").double() for t in GRID]
         )
     fitted = GRID[int(us.add(sums).argmin())]
-    scale_logits(student, fitted)
+    reshard(student)
+    divide_logits(policy, fitted)
+    undo_division(student.heads, fitted)
     return fitted
 
 
 @torch.no_grad()
-def scale_logits(student: Student, temperature: float) -> None:
-    """Divide all logits by T; the argument heads, which read the same states, are told the same as before."""
-    policy, heads = student.policy, student.heads
-    reshard(student)
+def divide_logits(policy: Policy, temperature: float) -> None:
+    """Divide all logits by T."""
     policy.language.norm.weight.div_(temperature)
+
+
+@torch.no_grad()
+def undo_division(heads: ToolHeads, temperature: float) -> None:
+    """Tell the argument heads, which read the same states, the same as before the logits were divided by T."""
     for head in (heads.box, heads.text, heads.mask, heads.temp):
         next(head.parameters())[:, : heads.width].mul_(temperature)  # the weight of its first layer
