@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from typing import NamedTuple
 
 import pytest
@@ -235,6 +236,18 @@ def test_layer_and_gate_are_scored_from_every_seed_that_is_done_and_again_only_w
     write(work / "cc-rft-1", [])
     os.utime(work / "cc-rft-1" / "eval" / "report.json", (1, 1))  # copied from elsewhere: old, but not among them yet
     assert rescore() == 3
+    shutil.rmtree(work / "cc-rft-1")  # another machine, which has run fewer
+    assert rescore() == 3
+    assert "it stays" in said[-1]
+
+
+def test_parts_that_were_kept_before_there_was_a_temperature_are_still_those_of_1(tmp_path):
+    given = config(tmp_path, {"name": "cc-rft"})
+    base = RftConfig.model_validate({"policy": "nano-sft", "corpus": "nowhere"})
+    part = parts_of(given.variants, ())[0]
+    assert "temperature" not in reproduce_rft.made_of_what(part, given, base)["settings"]
+    sharper = base.model_copy(update={"temperature": 0.6})
+    assert reproduce_rft.made_of_what(part, given, sharper)["settings"]["temperature"] == 0.6
 
 
 def test_held_out_items_are_those_after_the_ones_that_settings_were_chosen_on(tmp_path):

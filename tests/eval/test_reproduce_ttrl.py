@@ -229,6 +229,8 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     assert module.restore_exam(other, part, budget)
     (kept,) = module.read_rows(other.stream_of(part) / "ledger.jsonl")[:1]
     assert "fidelity" not in json.dumps(kept)  # the terms of ballots stay with the runs
+    module.examine(other, none, budget, lambda row, total: None)  # whose rows are short already
+    assert module.finished(module.held(other, none, budget), none)
     for measured in (acceptance, selective):
         assert measured([other.rows(part)]) == measured([runs.rows(part)])
     voted = [after(0, module.held(own, part, budget), {}).measures for own in (runs, other)]

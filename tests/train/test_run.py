@@ -38,3 +38,15 @@ def test_a_run_that_failed_before_its_first_row_leaves_its_folder_to_another(tmp
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     with pytest.raises(ConfigError, match="holds a run with another policy"):
         write_config(one, tmp_path / "config.yaml")
+
+
+def test_a_run_that_was_begun_before_there_was_a_key_goes_on_where_it_has_its_default(tmp_path):
+    given = RftConfig.model_validate({"policy": "nano-sft", "corpus": "c"})
+    write_config(given, tmp_path / "config.yaml")
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    lines = (tmp_path / "config.yaml").read_text().splitlines(keepends=True)
+    (tmp_path / "config.yaml").write_text("".join(line for line in lines if not line.startswith("temperature")))
+    with pytest.raises(ConfigError, match="holds a run with another temperature"):
+        write_config(given.model_copy(update={"temperature": 0.6}), tmp_path / "config.yaml")
+    write_config(given, tmp_path / "config.yaml")
+    assert "temperature: 1.0" in (tmp_path / "config.yaml").read_text()

@@ -123,3 +123,5 @@ def test_what_is_known_of_the_way_from_phase_1_to_the_start():
     rft = {"beta": 0.2, "before": sft}
     assert start_kl(Card(training=rft, scores={"rft": {"kl": 0.14}})) == 0.14
     assert start_kl(Card(training={"updates": 3, "before": rft}, scores={"rft": {"kl": 0.14}})) is None
+    divided = {"config": {"temperature": 0.6}, **rft}
+    assert start_kl(Card(training=divided, scores={"rft": {"kl": 0.14}})) is None

@@ -60,7 +60,7 @@ def list_models(as_json: AsJson = False) -> None:
         table.add_row(weight.name, weight.role, *source, licence, _size(weight), shown)
     console.print(table)
     if not wide:
-        console.print(f"sources are shown in a terminal of {WIDE} columns, and with --json", style="dim")
+        console.print(f"sources and remarks on licences: in a terminal of {WIDE} columns, or --json", style="dim")
     console.print(f"kept in {weights_dir()}", soft_wrap=True)
 
 

@@ -156,8 +156,7 @@ def made_of_what(part: Part[Variant], config: ReproduceConfig, base: RftConfig) 
     if part.variant.learn == "rft":
         how = HOW_IT_RUNS | {"batch_tokens"}  # phase 2 adds its parts up; in phase 1 they are its batches
         settings = settings_of(part, base)
-        if settings.temperature == 1.0:
-            how |= {"temperature"}  # parts that were kept before there was one
+        how |= {"temperature"} if settings.temperature == 1.0 else set()  # parts were kept before there was one
         what = {"settings": settings.model_dump(mode="json", exclude=how)}
     elif part.variant.learn == "sft":
         what = {"settings": more_of_sft(part, config, base).model_dump(mode="json", exclude=HOW_IT_RUNS)}
@@ -211,7 +210,11 @@ def rescore(config: ReproduceConfig, base: RftConfig, work: Path, results: Path,
     }  # fmt: skip
     evaluated = [work / "statistics", *(work / part.name / "eval" for part in done)]
     newest = max((folder / "report.json").stat().st_mtime for folder in evaluated)
-    if path.exists() and path.stat().st_mtime > newest and json.loads(path.read_text()).get("made_of") == made_of:
+    old = json.loads(path.read_text()).get("made_of", {}) if path.exists() else {}
+    if old == made_of and path.stat().st_mtime > newest:
+        return
+    if len(old.get("chains", ())) > len(done):
+        say(f"{path} was made of more seeds than have saved chains here: it stays")
         return
     say(f"layer and gate, by re-scoring saved chains of {config.ours}: {len(done)} of {len(parts)} seeds")
     own = Saved((evaluated[0],), tasks_of([], split="dev"), config.statistics_items)

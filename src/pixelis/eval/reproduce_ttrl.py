@@ -100,8 +100,8 @@ def require_thresholds(runs: Runs, running: Sequence[Part[TtrlVariant]]) -> None
         shared = f"{none}-{part.seed}"
         if not thresholds(runs, part).exists() and all(other.name != shared for other in running):
             raise ConfigError(
-                f"{part.name} is asked under the thresholds of {shared}, which has not run: add --only {none}, or "
-                "run it first"
+                f"{part.name} is asked under the thresholds of {shared}, which has not run: add --only {shared}, "
+                "or run it first"
             )
 
 

@@ -77,6 +77,11 @@ class ResultCache:
                 warnings.warn(f"result cache {self.path} is out of use: {error}", stacklevel=3)
                 return None
 
+    @property
+    def hit_rate(self) -> float:
+        """Share of what was asked for that was there; 0 before anything was."""
+        return self.hits / max(self.hits + self.misses, 1)
+
     def get(self, key: str) -> bytes | None:
         def read(db: sqlite3.Connection) -> bytes | None:
             row = db.execute("SELECT value, used FROM entries WHERE key = ?", (key,)).fetchone()

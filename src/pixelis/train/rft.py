@@ -7,6 +7,7 @@ token KL stays in its corridor; one pass of h_ψ over the new steps.
 How it departs from the paper:
 - g_φ is frozen (it has no loss that does not collapse it). h_ψ alone goes on learning.
 - v_t, x_t and E_t are read off π_SFT, not off the policy that moves (`worth`).
+- The logits of π_SFT may be divided by a temperature first (`temperature`; 1 by default).
 - SEG is the classical one, which takes milliseconds where SAM 2's encoder takes seconds a picture.
 - Every batch is learnt from once, under the weights that sampled it, hence ρ is 1; the sanitizer holds recomputed
   log-probabilities against sampled ones in every update.
@@ -142,7 +143,8 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
             values = measured(config, state, chains, worth, advantages, done, experience, us)
             values |= {
                 "lr": config.rate(state.step), "dynamics_loss": surprise, "seconds_rollout": rolled - start,
-                "seconds_update": time.monotonic() - rolled, "cache_hits": hit_rate(toolbox),
+                "seconds_update": time.monotonic() - rolled,
+                "cache_hits": toolbox.cache.hit_rate if toolbox.cache else 0.0,
             }  # fmt: skip
             react(config, state, values, done, known.tokens["entropy"].mean)
             state.step += 1
@@ -395,8 +397,3 @@ def known_mean(values: NDArray[np.float64]) -> float:
 
 def wanted(config: RftConfig, term: str) -> bool:
     return bool(getattr(config.reward, term))
-
-
-def hit_rate(toolbox: Toolbox) -> float:
-    cache = toolbox.cache
-    return cache.hits / max(cache.hits + cache.misses, 1) if cache else 0.0

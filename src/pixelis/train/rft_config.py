@@ -73,7 +73,7 @@ class RftConfig(Config):
     name: str = "rft"
     """What the exported policy is called."""
     temperature: float = Field(default=1.0, gt=0.0)
-    """The logits of π_SFT are divided by it first, for good. Under 1, no updates are spent on what that alone does."""
+    """Logits of π_SFT are divided by it before the first update, and stay so; KL is taken to the divided policy."""
     reward: RewardSettings = RewardSettings()
     kl: KlSettings = KlSettings()
     updates: int = Field(default=150, ge=1)

@@ -64,12 +64,14 @@ def run_folder(config: Config, out: Path, us: Crew) -> Iterator[None]:
 def write_config(config: Config, path: Path) -> None:
     """Every key with its value; ConfigError where the folder holds a run that learns something else.
 
-    A run that failed before its first row has left nothing but its values: another takes its place.
+    A run that failed before its first row has left nothing but its values: another takes its place. A key that the run
+    was begun without has its default.
     """
     own = config.model_dump(mode="json")
     if path.exists() and any(each.name not in (LOCK, RESOLVED) for each in path.parent.iterdir()):
         other = yaml.safe_load(path.read_text()) or {}
-        changed = [key for key in own if key not in MAY_CHANGE and own[key] != other.get(key)]
+        usual = type(config).model_construct().model_dump(mode="json")
+        changed = [key for key in own if key not in MAY_CHANGE and own[key] != other.get(key, usual.get(key))]
         if changed:
             listed = ", ".join(sorted(changed))
             raise ConfigError(f"{path.parent} holds a run with another {listed}: give its values, or another folder")
