@@ -138,6 +138,12 @@ def test_of_a_mask_only_its_region_is_looked_at():
     assert pixels.shape == (20, 20, 3)
     assert (pixels[5:, 12:] == GREY).all()
     assert (pixels[:2, 18:] == 200).all()
+    array[8] = array[9, 0] = True  # over the whole width: the cut is made of whole rows of the frame
+    (crop,) = crops_of(Mask.from_array(array, media="Image_0"), media)
+    pixels = crop.pixels()
+    assert pixels.shape == (20, 40, 3)
+    assert (pixels[0, :10] == GREY).all()
+    assert (media.source("Image_0").frame(0) == frame).all()
 
 
 def test_tracks_and_spans_are_looked_at_on_a_few_frames_and_strangers_on_none():

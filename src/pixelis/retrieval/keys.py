@@ -123,7 +123,7 @@ class Crop(NamedTuple):
             return frame
         size = Size(frame.shape[1], frame.shape[0])
         left, top, right, bottom = to_pixels(self.box, size).whole(size)
-        cut = np.ascontiguousarray(frame[top:bottom, left:right])
+        cut = frame[top:bottom, left:right].copy()  # whole rows would be a view of the frame itself
         if self.mask is not None:
             rows = (np.arange(top, bottom) + 0.5) * self.mask.height / size.height
             columns = (np.arange(left, right) + 0.5) * self.mask.width / size.width
