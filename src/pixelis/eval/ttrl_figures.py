@@ -16,6 +16,8 @@ from pixelis.metrics.selective import risk_coverage
 Rows = list[dict[str, Any]]
 WINDOW = 100
 """Queries over which accuracy is drawn."""
+FEWEST = 25
+"""A mean over fewer of them is not drawn, unless the stream has no more."""
 BAND_RESAMPLES = 200
 KINDS = (("score", "voted"), ("greedy", "greedy"), ("sampled", "sampled"))
 
@@ -39,6 +41,8 @@ def draw_risk(streams: Mapping[str, Rows], path: Path, *, ours: str) -> None:
         axis.set_title(f"error among the given answers, %: {title}", fontsize=10, loc="left")
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize=7, frameon=False)
+        else:
+            axis.text(0.5, 0.5, "not run yet", ha="center", fontsize=9, color="0.5", transform=axis.transAxes)
     finish(figure, axes[0], path)
 
 
@@ -75,7 +79,8 @@ def draw_prequential(streams: Mapping[str, Rows], table: Sequence[Mapping[str, A
         for name, rows in streams.items():
             values = 100.0 * np.array([np.nan if row[key] is None else row[key] for row in rows], dtype=float)
             if not np.isnan(values).any():
-                axis.plot(range(1, len(rows) + 1), recent(values), label=name, linewidth=1.2)
+                first = min(FEWEST, len(rows)) - 1
+                axis.plot(range(first + 1, len(rows) + 1), recent(values)[first:], label=name, linewidth=1.2)
         axis.set_title(f"{title}, the last {WINDOW} queries of the stream, %", fontsize=10, loc="left")
         axis.set_xlabel("query", fontsize=8)
     held = [row for row in table if row["held_out"] is not None and "voted" in row["held_out"]]  # not stress
