@@ -20,7 +20,7 @@ from pixelis.eval.process import Process
 from pixelis.eval.reproduce_ttrl import reproduce_ttrl
 from pixelis.eval.ttrl_figures import recent
 from pixelis.eval.ttrl_runs import ReproduceTtrlConfig, TtrlVariant, row_at
-from pixelis.eval.ttrl_table import Told, acceptance, after, families, selective, selective_difference
+from pixelis.eval.ttrl_table import Told, acceptance, after, families, mass_of, selective, selective_difference
 from pixelis.train.ttrl_config import TtrlConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def row(query, *, score=1.0, learnt=True, kl=0.1, margin=1.0, majority=1.0, answ
         "majority": majority, "learnt": learnt, "answered": answered, "kl": kl, "kl_query": kl, "drift": kl,
         "refused": "", "variety": 0.5,
         "updates": query,
-        "vote": {"margin": margin, "majority": "a", "ballots": ballots}, **changes,
+        "vote": {"margin": margin, "majority": "a", "mass": margin / 2, "ballots": ballots}, **changes,
     }  # fmt: skip
 
 
@@ -74,10 +74,22 @@ def test_risk_by_margin_and_by_the_share_of_a_majority():
     rows = [row(1, margin=0.9), row(2, margin=0.5), row(3, margin=0.1, score=0.0, answered=False, majority=0.0)]
     found = selective([rows])
     assert found["vote"]["aurc"]["mean"] == pytest.approx((0 + 0 + 1 / 3) / 3)
+    assert found["mass"]["aurc"]["mean"] == found["vote"]["aurc"]["mean"]  # half the margins: the same order
     assert found["majority"]["aurc"]["mean"] == pytest.approx(1 / 3)  # every share is 2/3: no order
     assert found["coverage"] == pytest.approx(200 / 3)
     assert found["error_given"] == 0.0
     assert found["vote"]["error"] == pytest.approx(100 / 3)  # 88.9 % of three is three
+
+
+def test_the_mass_of_a_vote_counts_near_duplicates_and_those_without_an_answer():
+    terms = {"entropy": 0.0, "calibrated": 0.5, "fidelity": 1.0, "reliability": 1.0}
+    ballots = [
+        {"answer": "a", **terms}, {"answer": "a", **terms, "weight": 0.0},  # one of two near-duplicates
+        {"answer": "b", **terms, "fidelity": 0.5, "entropy": np.log(2.0)}, {"answer": None, **terms},
+    ]  # fmt: skip
+    # a: 0.5 + 0.5; b: 0.5 · 0.5 · 0.5; of four rollouts
+    assert mass_of({"vote": {"scores": {"b": 0.1, "a": 0.9}, "ballots": ballots}}) == pytest.approx((1.0 - 0.125) / 4)
+    assert mass_of({"vote": {"scores": {}, "ballots": ballots[3:]}}) == 0.0
 
 
 def test_families_are_told_apart():

@@ -23,7 +23,7 @@ from pixelis.eval.kept_parts import has_ended, keep_part, restore_part, sign_par
 from pixelis.eval.process import task_statistics
 from pixelis.eval.running import cpu_seconds, evaluate_model
 from pixelis.eval.streams import Course, Stream, StreamTask, stream_of
-from pixelis.eval.ttrl_table import COST, VOTED, Rows
+from pixelis.eval.ttrl_table import COST, VOTED, Rows, mass_of
 from pixelis.policy.checkpoint import weights_of
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.retrieval.memory_files import DELETED, ITEMS, KEYS, ROWS
@@ -58,7 +58,8 @@ def told_of(ledger: bytes) -> bytes:
     rows = [json.loads(line) for line in ledger.splitlines()]
     for row in rows:
         vote = row["vote"]
-        row["vote"] = {key: vote[key] for key in ("margin", "majority", "agreement", "entropy")}
+        mass = mass_of(row)
+        row["vote"] = {key: vote[key] for key in ("margin", "majority", "agreement", "entropy")} | {"mass": mass}
         row["vote"]["ballots"] = [{"answer": ballot["answer"]} for ballot in vote["ballots"]]
         for key in ("neighbours", "labels", "question"):
             row.pop(key, None)  # rows of another machine's archive are short already

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -216,7 +217,8 @@ def selective(streams: Sequence[Rows]) -> dict[str, Any]:
         np.array([own(row) for row in rows]) for own in (lambda row: row["vote"]["margin"], majority_share)
     )
     wrong, hard = (np.array([1.0 - row[key] for row in rows]) for key in ("score", "majority"))
-    columns = np.column_stack([margin, wrong, share, hard])
+    mass = np.array([mass_of(row) for row in rows])
+    columns = np.column_stack([margin, wrong, share, hard, mass])
 
     def area(statistic: Callable[[NDArray[np.float64]], float]) -> dict[str, float]:
         own = clustered_interval(columns, items, statistic, rng=np.random.default_rng(0), resamples=RESAMPLES)
@@ -228,6 +230,9 @@ def selective(streams: Sequence[Rows]) -> dict[str, Any]:
     def of_majority(found: NDArray[np.float64]) -> float:
         return aurc(found[:, 2], found[:, 3])
 
+    def of_mass(found: NDArray[np.float64]) -> float:
+        return aurc(found[:, 4], found[:, 1])
+
     def error(sure: NDArray[np.float64], loss: NDArray[np.float64]) -> float:
         return 100.0 * error_at_coverage(sure, loss, coverage=COVERAGE).error
 
@@ -235,6 +240,8 @@ def selective(streams: Sequence[Rows]) -> dict[str, Any]:
     return {
         "vote": {"aurc": area(of_vote), "error": error(margin, wrong)},
         "majority": {"aurc": area(of_majority), "error": error(share, hard)},
+        "mass": {"aurc": area(of_mass), "error": error(mass, wrong)},
+        "mass_difference": area(lambda found: of_mass(found) - of_majority(found)),
         "aurc_difference": area(lambda found: of_vote(found) - of_majority(found)),
         "coverage": 100.0 * given.coverage, "error_given": 100.0 * given.error,
     }  # fmt: skip
@@ -265,6 +272,24 @@ def selective_difference(ours: Sequence[Told], theirs: Sequence[Told]) -> dict[s
         )
         out[name] = {"difference": found.point, "low": found.low, "high": found.high}
     return out
+
+
+def mass_of(row: Mapping[str, Any]) -> float:
+    """What the weights of the voted answer come to beyond those of the next one, over the number of rollouts.
+
+    Another reading of the margin, from the same ballots: near-duplicates count, and so do rollouts without an answer
+    and weights that are small throughout, which a margin over the sum of weights does not see.
+    """
+    vote = row["vote"]
+    if "mass" in vote:
+        return float(vote["mass"])
+    sums: dict[str, float] = {}
+    for ballot in vote["ballots"]:
+        if ballot["answer"] is not None:
+            weight = math.exp(-ballot["entropy"]) * ballot["calibrated"] * ballot["fidelity"] * ballot["reliability"]
+            sums[ballot["answer"]] = sums.get(ballot["answer"], 0.0) + weight
+    own = sums.pop(max(vote["scores"], key=vote["scores"].get, default=""), 0.0)
+    return (own - max(sums.values(), default=0.0)) / len(vote["ballots"])
 
 
 def majority_share(row: Mapping[str, Any]) -> float:
