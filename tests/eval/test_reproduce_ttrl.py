@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pixelis.cli.index_files import key_maker
-from pixelis.cli.reproduce import print_adapted
+from pixelis.cli.reproduce import over, print_adapted
 from pixelis.config import load_config
 from pixelis.errors import ConfigError
 from pixelis.eval import reproduce_ttrl as top
@@ -191,9 +191,10 @@ def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_pa
     assert ("ours-flips-30", "majority-flips-30") in [(r["variant"], r["over"]) for r in found["pairs"]["selective"]]
     print_adapted(found["rows"])
     assert "as none" in capsys.readouterr().out
+    assert over({"over_none": {"difference": 4.16, "p_adjusted": 0.0002}}, "over_none") == ("+4.2", "<.001")
     assert (ours["spent"], none["spent"]) == ([2], [0])
-    over = ours["held_out"]["greedy"]["over_none"]
-    assert (over["difference"], over["p"]) == (100.0, pytest.approx(2 / 2**8))
+    gained = ours["held_out"]["greedy"]["over_none"]
+    assert (gained["difference"], gained["p"]) == (100.0, pytest.approx(2 / 2**8))
     assert ours["per_point"]["mean"] == pytest.approx(2 / 100)  # two queries for a hundred points
     (over_none, over_hard, *_) = found["pairs"]["held_out"]
     assert (over_none["over"], over_hard["over"]) == ("no-adaptation", "hard")

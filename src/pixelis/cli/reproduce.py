@@ -146,7 +146,9 @@ def table_of(headings: tuple[str, ...]) -> Any:
 def over(measure: dict[str, Any], base: str) -> tuple[str, str]:
     """A difference and its adjusted p, where the variant was tested."""
     own = measure.get(base)
-    return (f"{own['difference']:+.1f}", f"{own['p_adjusted']:.3f}") if own else ("", "")
+    if not own:
+        return "", ""
+    return f"{own['difference']:+.1f}", f"{own['p_adjusted']:.3f}" if own["p_adjusted"] >= 0.001 else "<.001"
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
