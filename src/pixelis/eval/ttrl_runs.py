@@ -261,7 +261,7 @@ def remember(runs: Runs, show: Any) -> None:
         settings, stream.items(), folder, show=show, keys=runs.keys() if runs.keys else None,
         dev_cal=stream_of(own.families, split="dev-cal", limit=settings.calibration.items).items,
     )  # fmt: skip
-    keep_part(folder, runs.archive("memory"), OF_MEMORY, made_of)
+    keep_part(folder, runs.archive("memory"), OF_MEMORY, made_of, shorten={LEDGER: told_of})
 
 
 # --- the held-out questions

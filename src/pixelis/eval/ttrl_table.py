@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.equations.embedding import CosineStatistics
+from pixelis.equations.voting import class_scores, vote_weights
 from pixelis.eval.comparing import Found, Run, compared, difference, paired, rows_of
 from pixelis.eval.process import process_scores
 from pixelis.metrics.bootstrap import clustered_interval
@@ -283,13 +283,11 @@ def mass_of(row: Mapping[str, Any]) -> float:
     vote = row["vote"]
     if "mass" in vote:
         return float(vote["mass"])
-    sums: dict[str, float] = {}
-    for ballot in vote["ballots"]:
-        if ballot["answer"] is not None:
-            weight = math.exp(-ballot["entropy"]) * ballot["calibrated"] * ballot["fidelity"] * ballot["reliability"]
-            sums[ballot["answer"]] = sums.get(ballot["answer"], 0.0) + weight
-    own = sums.pop(max(vote["scores"], key=vote["scores"].get, default=""), 0.0)
-    return (own - max(sums.values(), default=0.0)) / len(vote["ballots"])
+    ballots = vote["ballots"]
+    terms = [[ballot[key] for ballot in ballots] for key in ("entropy", "calibrated", "fidelity", "reliability")]
+    scores = class_scores([ballot["answer"] for ballot in ballots], vote_weights(*terms).product)
+    own = scores.pop(max(vote["scores"], key=vote["scores"].get, default=""), 0.0)
+    return (own - max(scores.values(), default=0.0)) / len(ballots)
 
 
 def majority_share(row: Mapping[str, Any]) -> float:
