@@ -59,9 +59,10 @@ from pixelis.tools.results import Execution, ToolCall
 from pixelis.train.crew import Crew, trained
 from pixelis.train.dynamics import DynamicsHeads
 from pixelis.train.experience import lived, parts_of, read_anchor
-from pixelis.train.rft import advantages_of, improve, measured, react
+from pixelis.train.rft import advantages_of, improve, react
 from pixelis.train.rft_config import RftConfig
 from pixelis.train.rft_export import keep_summaries
+from pixelis.train.rft_measuring import measured
 from pixelis.train.rft_state import RftState
 from pixelis.train.run import Log
 from pixelis.train.worth import Known, chains_of, learn_dynamics, worth_of
@@ -223,7 +224,17 @@ def ours(policy: Policy, out: Path, pictures: Sequence[Image], samples: int) -> 
         with spent(seconds, "h_psi"):
             surprise = learn_dynamics(known, chains.steps, dynamics, batch=config.dynamics_batch, seed=seed)
         with spent(seconds, "log"):
-            values = measured(config, state, chains, worth, advantages, done, experience, us)
+            values = measured(
+                config,
+                state,
+                chains.scores.reshape(-1, config.samples),
+                chains,
+                worth,
+                advantages,
+                done,
+                experience,
+                us,
+            )
             values["dynamics_loss"] = surprise
             react(config, state, values, done, 1.0)
             state.step += 1

@@ -22,7 +22,6 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -35,15 +34,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pixelis.data.acceptance import BROKEN
 from pixelis.data.store import Corpus
 from pixelis.equations.ema import ema
-from pixelis.equations.embedding import ACTIONS
-from pixelis.equations.grpo import group_advantage, grpo_loss, top_k
+from pixelis.equations.grpo import group_advantage, grpo_loss, mixed_first, top_k
 from pixelis.equations.kl import per_token_kl
 from pixelis.equations.pid import DEFAULT, PAPER, Pid, pid_step
-from pixelis.equations.process import racpr, rapr
-from pixelis.equations.reward import variance_shares
 from pixelis.errors import ConfigError, TraceError
 from pixelis.media import MediaSet
 from pixelis.policy.checkpoint import Loaded, load_checkpoint, weights_of
@@ -57,11 +52,12 @@ from pixelis.train.precision import computed_in, computing, held_in
 from pixelis.train.prepared import sources_of
 from pixelis.train.rft_config import RftConfig
 from pixelis.train.rft_export import SUMMARIES, export, keep_summaries
+from pixelis.train.rft_measuring import Improved, measured
 from pixelis.train.rft_state import RftState, due, load_rft, save_rft
 from pixelis.train.run import Log, drop_rows_after, run_folder
 from pixelis.train.starting import wrap_lora
 from pixelis.train.tempering import divide_logits
-from pixelis.train.worth import Chains, Worth, chains_of, known_of, learn_dynamics, worth_of
+from pixelis.train.worth import chains_of, known_of, learn_dynamics, worth_of
 
 DEAD = 0.01
 """A term with less than this share of the reward's variance does nothing."""
@@ -125,7 +121,8 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
             start = time.monotonic()
             asked = draw(config, state, pool)
             seed = config.seed * 1_000_003 + state.step
-            experience, media, own = live(config, policy, toolbox, corpus, asked, seed, us)
+            everything = live(config, policy, toolbox, corpus, asked, seed, us)
+            experience, media, own, kept, scores = choose(config, everything, us)
             rolled = time.monotonic()
             with frozen(anchor, policy) as fixed, computing(policy.device, computed_in(config)):
                 parts = [
@@ -140,7 +137,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
                 config, policy, anchor or policy, optimizer, parts, advantages[own], state.pid.beta, us, far=state.far
             )
             surprise = learn_dynamics(known, chains.steps, dynamics, batch=config.dynamics_batch, seed=seed)
-            values = measured(config, state, chains, worth, advantages, done, experience, us)
+            values = measured(config, state, scores, chains, worth, advantages, done, experience, us)
             values |= {
                 "lr": config.rate(state.step), "dynamics_loss": surprise, "seconds_rollout": rolled - start,
                 "seconds_update": time.monotonic() - rolled,
@@ -149,7 +146,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
             react(config, state, values, done, known.tokens["entropy"].mean)
             state.step += 1
             state.seconds = time.monotonic() - began
-            keep_summaries(out, state.step, [item for _, item in asked], config.samples, worth, chains, us)
+            keep_summaries(out, state.step, [asked[k][1] for k in kept], config.samples, worth, chains, us)
             if state.step % config.log_every == 0:
                 log.write(state.step, **values)
             show(values, state.step, config.updates)
@@ -157,10 +154,10 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
                 save_rft(out, state, sources, policy, optimizer, known, dynamics, us)
                 saved = time.monotonic()
         log.close()
-        scores = export(config, loaded, policy, known, asdict(state), out, us)
+        last = export(config, loaded, policy, known, asdict(state), out, us)
     return RftReport(
-        policy=str(out / "policy"), updates=state.step, rollouts=state.step * config.queries * config.samples,
-        accuracy=scores["accuracy"], calls=scores["calls"], kl=state.pid.kl or 0.0, beta=state.pid.beta,
+        policy=str(out / "policy"), updates=state.step, rollouts=state.step * config.asked * config.samples,
+        accuracy=last["accuracy"], calls=last["calls"], kl=state.pid.kl or 0.0, beta=state.pid.beta,
         skipped=state.skipped, stopped=state.stopped,
         dead=tuple(name for name, share in state.shares.items() if wanted(config, name) and abs(share) < DEAD),
         seconds=state.seconds, resumed=found is not None, rank=us.rank,
@@ -176,10 +173,8 @@ def pool_of(config: RftConfig, corpus: Corpus, us: Crew) -> list[tuple[int, str]
         raise ConfigError(f"{config.queries} queries an update for {us.world} processes: want at least one for each")
     rows = enumerate(corpus.rows())
     pool = [(k, r.id) for k, r in rows if r.split == "train" and (not config.families or r.family in config.families)]
-    if len(pool) < config.queries:
-        raise ConfigError(
-            f"{config.corpus} has {len(pool)} training questions of these families, want {config.queries}"
-        )
+    if len(pool) < config.asked:
+        raise ConfigError(f"{config.corpus} has {len(pool)} training questions of these families, want {config.asked}")
     return pool
 
 
@@ -207,14 +202,23 @@ def frozen(anchor: Policy | None, policy: Policy) -> Iterator[Policy]:
 
 def draw(config: RftConfig, state: RftState, pool: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
     """The questions of the next update. In a pass every one comes once, but for a few that fill no whole update."""
-    if len(state.left) < config.queries:
+    if len(state.left) < config.asked:
         rng = np.random.default_rng([config.seed, state.passes])
         state.left, state.passes = rng.permutation(len(pool)).tolist(), state.passes + 1
-    drawn, state.left = state.left[: config.queries], state.left[config.queries :]
+    drawn, state.left = state.left[: config.asked], state.left[config.asked :]
     return [pool[k] for k in drawn]
 
 
 # --- one update
+
+
+class Everything(NamedTuple):
+    """This process's rollouts, whether they will be learnt from or not."""
+
+    experience: list[Lived]
+    media: list[MediaSet]
+    own: NDArray[np.int64]
+    """Their places among the rollouts of all processes."""
 
 
 def live(
@@ -225,8 +229,8 @@ def live(
     asked: Sequence[tuple[int, str]],
     seed: int,
     us: Crew,
-) -> tuple[list[Lived], list[MediaSet], NDArray[np.int64]]:
-    """This process's rollouts, their media, and their places in the batch."""
+) -> Everything:
+    """Roll this process's share of the questions out."""
     mine = us.share(range(len(asked)))
     records = [corpus[asked[k][0]] for k in mine]
     media = [corpus.media(record) for record in records]
@@ -244,7 +248,38 @@ def live(
     for own in media:
         toolbox.let_go(own)
     places = [k * config.samples + j for k in mine for j in range(config.samples)]
-    return experience, [own for own in media for _ in range(config.samples)], np.array(places, dtype=np.int64)
+    return Everything(experience, [own for own in media for _ in range(config.samples)], np.array(places))
+
+
+class Chosen(NamedTuple):
+    """What this process learns from."""
+
+    experience: list[Lived]
+    media: list[MediaSet]
+    own: NDArray[np.int64]
+    """Their places in the batch."""
+    kept: tuple[int, ...]
+    """The questions of the batch, of those that were asked."""
+    scores: NDArray[np.float64]
+    """(Q, samples) of all that were asked."""
+
+
+def choose(config: RftConfig, everything: Everything, us: Crew) -> Chosen:
+    """Of all questions that were asked those to learn from: all of them, unless `ask_more` says otherwise."""
+    here = [[float(n), one.score] for n, one in zip(everything.own, everything.experience, strict=True)]
+    told = us.gather(torch.tensor(here, dtype=torch.float64).reshape(-1, 2)).numpy()
+    scores = told[np.argsort(told[:, 0]), 1].reshape(-1, config.samples)
+    kept = mixed_first(scores, n=config.queries)
+    for rank in set(range(us.world)) - {k % us.world for k in kept}:  # a process without a rollout has nothing to read
+        owners = [k % us.world for k in kept]
+        spare = next(k for k, owner in zip(reversed(kept), reversed(owners), strict=True) if owners.count(owner) > 1)
+        kept = tuple(sorted({*kept, rank} - {spare}))
+    question, sample = np.divmod(everything.own, config.samples)
+    stays = np.flatnonzero(np.isin(question, kept))
+    own = np.searchsorted(kept, question[stays]) * config.samples + sample[stays]
+    return Chosen(
+        [everything.experience[k] for k in stays], [everything.media[k] for k in stays], own, kept, scores
+    )  # fmt: skip
 
 
 def advantages_of(rewards: NDArray[np.float64], config: RftConfig) -> NDArray[np.float64]:
@@ -255,19 +290,6 @@ def advantages_of(rewards: NDArray[np.float64], config: RftConfig) -> NDArray[np
     best = np.take_along_axis(groups, kept, axis=1)
     np.put_along_axis(out, kept, group_advantage(best, spread=config.spread), axis=1)
     return out.ravel()
-
-
-class Improved(NamedTuple):
-    """What a step did."""
-
-    kl: float
-    """Nats per token, before the step."""
-    entropy: float
-    gap: float
-    """The largest distance between a sampled and a recomputed log-probability."""
-    norm: float
-    clipped: float
-    skipped: bool
 
 
 def improve(
@@ -355,44 +377,6 @@ def react(config: RftConfig, state: RftState, values: dict[str, float], done: Im
     floor = config.least_entropy * usual
     if state.step >= SETTLED and state.entropy is not None and state.entropy < floor:
         state.stopped = f"variety has collapsed: {state.entropy:.4f} nats a token, under {floor:.4f}"
-
-
-def measured(
-    config: RftConfig,
-    state: RftState,
-    chains: Chains,
-    worth: Worth,
-    advantages: NDArray[np.float64],
-    done: Improved,
-    experience: Sequence[Lived],
-    us: Crew,
-) -> dict[str, float]:
-    """What an update is reported with."""
-    valid = chains.steps.valid.cpu().numpy()
-    composed = racpr(valid, worth.cosines, chains.lengths, mean=chains.mean, std=chains.std)
-    rewards, shares = worth.rewards, variance_shares(worth.rewards, samples=config.samples)
-    used = Counter(chains.steps.tool.tolist())
-    ended = us.add(torch.tensor([float(one.rolled.ended == "answered") for one in experience]).sum()).item()
-    unverified = sum(check.metric.startswith(BROKEN) for one in experience for check in one.judged.steps)
-    values = {
-        "reward": float(rewards.total.mean()), "accuracy": 100.0 * float(chains.scores.mean()),
-        "answered": 100.0 * ended / max(len(chains.scores), 1), "final": float(rewards.final.mean()),
-        "curiosity_raw": known_mean(worth.curiosity), "coherence_raw": known_mean(worth.coherence),
-        "penalty": float(chains.penalties.mean()), "kl": done.kl, "beta": state.pid.beta, "entropy": done.entropy,
-        "calls": float(chains.lengths.mean()), "decisive": float(chains.decisive.mean()),
-        "rapr": 100.0 * float(rapr(valid, chains.lengths).mean()), "racpr": 100.0 * float(composed.values.mean()),
-        "qualified": 100.0 * float(composed.qualified.mean()), "gradient": done.norm, "clipped": done.clipped,
-        "gap": done.gap, "skipped": float(done.skipped), "unverified": us.add(torch.tensor(float(unverified))).item(),
-        "flat_groups": float(np.mean(np.nanmax(np.abs(advantages.reshape(-1, config.samples)), axis=1) == 0.0)),
-    }  # fmt: skip
-    values |= {f"share_{name}": share for name, share in shares.items()}
-    return values | {f"mix_{name}": used[k] / max(len(valid), 1) for k, name in enumerate(ACTIONS)}
-
-
-def known_mean(values: NDArray[np.float64]) -> float:
-    """Over those that are numbers; NaN where none is."""
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else math.nan
 
 
 def wanted(config: RftConfig, term: str) -> bool:
