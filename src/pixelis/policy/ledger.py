@@ -45,6 +45,10 @@ class Ledger:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def copy(self) -> Ledger:
+        """One that goes on by itself; pictures are shared."""
+        return Ledger(list(self.ids), list(self.kinds), list(self.steps), list(self.logprobs), list(self.places))
+
     def give(self, pieces: Sequence[Piece], tokens: Tokens, optics: Optics) -> int:
         """Append what was not sampled; returns where it begins."""
         start = len(self)

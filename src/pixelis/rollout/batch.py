@@ -1,5 +1,6 @@
 """Many queries, n trajectories each, at once. A prompt is read once for its group, the cache is kept across turns, all
-rows that have something to say decode together, and tools run beside them.
+rows that have something to say decode together, and tools run beside them. Trajectories of a group that have said the
+same so far are one row: they are decoded, and their calls are made, once.
 
 A trajectory has a generator of its own, which gives one number for each token: what it samples does not depend on the
 rows beside it, on the size of the batch or on which tool was quicker. (Sums of floating point differ in their last bit
@@ -13,11 +14,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pixelis.errors import ConfigError
 from pixelis.policy.cache import RowCache
@@ -28,7 +31,7 @@ from pixelis.policy.script import Piece, opening
 from pixelis.rollout.decoding import Decoder
 from pixelis.rollout.episode import Ended, Episode, Limits, Query, Rollout
 from pixelis.rollout.grammar import Constrains
-from pixelis.rollout.rows import Row, Rows
+from pixelis.rollout.rows import Member, Row, Rows
 from pixelis.rollout.sampling import Allowed, drawn
 from pixelis.tools.results import Execution, ToolCall
 from pixelis.trace.running import OffersTools
@@ -164,14 +167,13 @@ class Engine:
             query = self.pending[0][0]
             if query not in self.prompts:
                 self.read_prompts()
-            prompt, first = self.prompts[query], len(rows.held)
-            while self.pending and self.pending[0][0] == query and rows.free:
-                rows.held.append(self.new_row(prompt, *self.pending.popleft()))
+            prompt = self.prompts[query]
+            row = self.new_row(prompt, query, rows.free)
+            rows.held.append(row)
             rows.cache.reserve(len(prompt.ledger) + min(READ_AHEAD, self.limits.total_tokens))
-            rows.cache.take(prompt.cache, prompt.row, slice(first, len(rows.held)))
-            for row in rows.held[first:]:
-                self.begin_turn(row)
-                rows.lift(row)
+            rows.cache.take(prompt.cache, prompt.row, slice(row.at, row.at + 1))
+            self.begin_turn(row)
+            rows.lift(row)
             if not self.pending or self.pending[0][0] != query:
                 del self.prompts[query]
 
@@ -201,13 +203,19 @@ class Engine:
         cache.longest = longest
         return Rows(cache, size, self.limits)
 
-    def new_row(self, prompt: Prompt, query: int, sample: int) -> Row:
-        own, given = self.queries[query], prompt.ledger
-        ledger = Ledger(list(given.ids), list(given.kinds), list(given.steps), list(given.logprobs), list(given.places))
+    def new_row(self, prompt: Prompt, query: int, most: int) -> Row:
+        """At most so many of the trajectories of a query that are still to come, as one row."""
+        own, members = self.queries[query], list[Member]()
+        while self.pending and self.pending[0][0] == query and len(members) < most:
+            _, sample = self.pending.popleft()
+            generator = np.random.Generator(np.random.PCG64([self.seed, own.seed, sample]))
+            members.append(Member(sample, generator.random(self.limits.total_tokens)))
         deadline = self.clock() + self.limits.seconds
-        episode = Episode(own, sample, ledger, own.media, deadline=deadline, prompt_tokens=len(ledger))
-        generator = np.random.Generator(np.random.PCG64([self.seed, own.seed, sample]))
-        return Row(episode, query, len(self.rows.held), generator.random(self.limits.total_tokens))
+        episode = Episode(
+            own, members[0].sample, prompt.ledger.copy(), own.media, deadline=deadline,
+            prompt_tokens=len(prompt.ledger),
+        )  # fmt: skip
+        return Row(episode, query, len(self.rows.held), members)
 
     def begin_turn(self, row: Row) -> None:
         self.rows.begin_turn(row)
@@ -216,12 +224,13 @@ class Engine:
     def leave(self, row: Row, ended: Ended) -> None:
         """A row that waits has ended: out of the batch."""
         self.rows.remove(row)
-        episode = row.episode
-        check(episode.ledger, self.policy.tokens)
-        self.done[row.query][episode.sample] = episode.end(ended, name=self.name, created_at=self.created_at)
-        self.ended += 1
-        if self.on_progress:
-            self.on_progress(self.ended, len(self.queries) * self.n)
+        check(row.episode.ledger, self.policy.tokens)
+        for member in row.members:
+            own = replace(row.episode.copy(), sample=member.sample)
+            self.done[row.query][member.sample] = own.end(ended, name=self.name, created_at=self.created_at)
+            self.ended += 1
+            if self.on_progress:
+                self.on_progress(self.ended, len(self.queries) * self.n)
 
     # --- reading
 
@@ -303,16 +312,23 @@ class Engine:
     # --- speaking
 
     def decode(self) -> None:
-        """One token for every row that decodes."""
+        """One token for every trajectory that decodes. Those of a row that draw another one than its first go on in a
+        row of their own."""
         rows, count, device = self.rows, self.rows.active, self.policy.device
         ids, where = torch.from_numpy(rows.token[:count]).to(device), torch.from_numpy(rows.place[:count]).to(device)
         logits = self.policy.logits(self.decoder(ids, where, rows.cache, rows.common())).float()  # (B, V)
         allowed = None
         if self.allowed:
             allowed = self.allowed([row.state for row in rows.held[:count]], rows.left[:count].tolist())
-        chosen, own = drawn(logits, rows.next_uniforms(), self.temperature, allowed)  # (B,)
-        said = chosen.cpu().numpy()
-        rows.say(said, own.cpu().numpy())
+        owner, uniforms = rows.next_uniforms()  # (m,), m ≥ B
+        if len(owner) > count:
+            each = torch.from_numpy(owner).to(device)
+            logits, allowed = logits[each], allowed[each] if allowed is not None and len(allowed) > 1 else allowed
+        chosen, own = drawn(logits, uniforms, self.temperature, allowed)  # (m,)
+        first = self.part(owner, chosen.cpu().numpy())
+        said = chosen.cpu().numpy()[first]
+        rows.say(said, own.cpu().numpy()[first])
+        count = rows.active
         if self.grammar:
             for row, token in zip(rows.held[:count], said.tolist(), strict=True):
                 row.state = self.grammar.after(row.state, token)
@@ -321,6 +337,20 @@ class Engine:
         # from the bottom up: rows that end together leave in step, and nothing is copied
         for row, was_late in [(rows.held[k], bool(late[k])) for k in np.flatnonzero(over)[::-1]]:
             self.end_turn(row, late=was_late)
+
+    def part(self, owner: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Fork rows whose trajectories drew different tokens; (rows,) a trajectory of each row that decodes now."""
+        begins = np.searchsorted(owner, np.arange(self.rows.active))  # (B,) the first trajectory of each row
+        forked = []
+        for row_number in np.unique(owner[tokens != tokens[begins][owner]]).tolist():
+            row, start = self.rows.held[row_number], int(begins[row_number])
+            own = tokens[start : start + len(row.members)]
+            members = list(row.members)
+            for token in dict.fromkeys(own[own != own[0]].tolist()):
+                at = np.flatnonzero(own == token)
+                self.rows.fork(row, [members[k] for k in at])
+                forked.append(start + int(at[0]))
+        return np.array([*begins, *forked], dtype=np.int64)
 
     def end_turn(self, row: Row, *, late: bool) -> None:
         """What a row said: the end, a call for the pool, or a slip and its reminder."""

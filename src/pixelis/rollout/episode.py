@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -209,6 +209,10 @@ class Episode:
     said: Said | None = None
     cut: bool = False
     """Whether the last turn ended without the policy ending it."""
+
+    def copy(self) -> Episode:
+        """One that goes on by itself."""
+        return replace(self, ledger=self.ledger.copy(), drafts=list(self.drafts), blobs=dict(self.blobs))
 
     @property
     def step(self) -> int:

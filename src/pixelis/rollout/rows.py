@@ -1,12 +1,14 @@
-"""The rows of a batch: which trajectory lies where in the cache, and what each has said in its turn.
+"""The rows of a batch: which trajectories lie where in the cache, and what each row has said in its turn.
 
-Rows [0, active) decode, those after them wait for a tool or to be read. Everything that belongs to a row moves with it.
+Trajectories of a query that have said and heard the same so far are one row; where they draw different tokens, the row
+forks. Rows [0, active) decode, those after them wait for a tool or to be read. Everything that belongs to a row moves
+with it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +19,24 @@ from pixelis.rollout.attention import Shared, shared
 from pixelis.rollout.episode import Episode, Limits
 
 
+class Member(NamedTuple):
+    """One of the trajectories that a row stands for."""
+
+    sample: int
+    uniforms: NDArray[np.float64]
+    """One for each token that it may ever sample."""
+
+
 @dataclass(eq=False)
 class Row:
-    """A trajectory and the row of the cache in which it lies."""
+    """Trajectories that are the same so far, and the row of the cache in which they lie."""
 
     episode: Episode
     query: int
     at: int
-    uniforms: NDArray[np.float64]
-    """One for each token that it may ever sample."""
+    members: list[Member]
     drawn: int = 0
+    """Tokens that were sampled in earlier turns."""
     state: Any = None
     """Of the grammar."""
 
@@ -48,25 +58,22 @@ class Rows:
         self.left = np.zeros(size, dtype=np.int64)
         """(rows,) tokens sampled in this turn, and those that may still come."""
         self.deadline = np.full(size, np.inf)
-        self.uniform = np.zeros((size, limits.turn_tokens))
         self.ids = np.zeros((size, limits.turn_tokens), dtype=np.int64)
         self.logprobs = np.zeros((size, limits.turn_tokens))
-        """(rows, turn) what was drawn and said in this turn."""
-        self._parts = (
-            self.token, self.place, self.spoken, self.left, self.deadline, self.uniform, self.ids, self.logprobs
-        )  # fmt: skip
+        """(rows, turn) what was said in this turn."""
+        self._parts = (self.token, self.place, self.spoken, self.left, self.deadline, self.ids, self.logprobs)
 
     @property
     def free(self) -> int:
-        return self.size - len(self.held)
+        """Trajectories that may still come: every one may need a row of its own one day."""
+        return self.size - sum(len(row.members) for row in self.held)
 
     def begin_turn(self, row: Row) -> None:
         at, ledger = row.at, row.episode.ledger
         self.token[at] = ledger.ids[-1]
         self.place[at] = positions(ledger.ids, ledger.places)[0, -1]
         self.spoken[at] = 0
-        self.left[at] = room = min(self.limits.turn_tokens, row.episode.tokens_left(self.limits))
-        self.uniform[at, :room] = row.uniforms[row.drawn : row.drawn + room]
+        self.left[at] = min(self.limits.turn_tokens, row.episode.tokens_left(self.limits))
         self.deadline[at] = row.episode.deadline
 
     def common(self) -> Shared | None:
@@ -77,9 +84,24 @@ class Rows:
             self._common, self._common_of = shared(decoding, shortest, self.cache), decoding
         return self._common
 
-    def next_uniforms(self) -> NDArray[np.float64]:
-        """(active,) the number that belongs to the next token of each row."""
-        return self.uniform[np.arange(self.active), self.spoken[: self.active]]
+    def next_uniforms(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """(m,) the row of each trajectory that decodes, and the number that belongs to its next token."""
+        decoding = self.held[: self.active]
+        owner = np.repeat(np.arange(self.active), [len(row.members) for row in decoding])
+        at = [row.drawn + spoken for row, spoken in zip(decoding, self.spoken[: self.active].tolist(), strict=True)]
+        own = [member.uniforms[k] for row, k in zip(decoding, at, strict=True) for member in row.members]
+        return owner, np.array(own)
+
+    def fork(self, row: Row, going: list[Member]) -> Row:
+        """Some trajectories of a row that decodes leave it with a copy of all that it holds; the copy decodes too."""
+        copy = Row(row.episode.copy(), row.query, len(self.held), going, row.drawn, row.state)
+        row.members = [member for member in row.members if all(member is not other for other in going)]
+        self.held.append(copy)
+        self.cache.take(self.cache, row.at, slice(copy.at, copy.at + 1))
+        for part in self._parts:
+            part[copy.at] = part[row.at]
+        self.lift(copy)
+        return copy
 
     def say(self, ids: NDArray[np.int64], logprobs: NDArray[np.float32]) -> None:
         """One more token for each row that decodes."""
@@ -93,7 +115,7 @@ class Rows:
         self.left[rows] -= 1
 
     def turn(self, row: Row) -> tuple[list[int], list[float]]:
-        """All that a row said in its turn."""
+        """All that a row said in its turn, which is over."""
         spoken = int(self.spoken[row.at])
         row.drawn += spoken
         return self.ids[row.at, :spoken].tolist(), self.logprobs[row.at, :spoken].tolist()
