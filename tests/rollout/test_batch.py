@@ -12,6 +12,7 @@ from pixelis.media import MediaSet
 from pixelis.policy.cache import RowCache
 from pixelis.policy.ledger import check_recomputed
 from pixelis.rollout.batch import rollout
+from pixelis.rollout.decoding import Decoder
 from pixelis.rollout.episode import Limits, Query
 from pixelis.rollout.grammar import CallGrammar
 from pixelis.rollout.sampling import drawn
@@ -44,6 +45,25 @@ def test_the_same_seed_gives_the_same_trajectories_whatever_the_batch_size_and_n
     assert len({tuple(one) for group in ids(alone) for one in group}) == 9
     assert {one.ended for group in alone for one in group} >= {"answered"}
     assert any(one.trace.steps for group in alone for one in group)
+
+
+def test_rollouts_that_say_the_same_are_decoded_once_and_part_where_they_differ(
+    policy, queries, tokens, helpers, monkeypatch
+):
+    read, real = [], Decoder.__call__
+    monkeypatch.setattr(Decoder, "__call__", lambda own, ids, *rest: read.append(len(ids)) or real(own, ids, *rest))
+    says = helpers.says(tokens, READ)
+    [group] = rollout(policy, helpers.answering(), queries[:1], n=4, seed=0, limits=Limits(steps=1), grammar=says)
+    assert set(read) == {1}  # a row for all four
+    assert [one.sample for one in group] == [0, 1, 2, 3]
+    assert len({one.trace.id for one in group}) == 4
+    group[0].ledger.ids.append(0)  # each has a ledger of its own
+    assert len(group[0].ledger) == len(group[1].ledger) + 1
+    read.clear()
+    free = rollout(policy, helpers.answering(), queries[:1], n=4, seed=0, limits=Limits(turn_tokens=6, reminders=0))
+    words = [one.ledger.ids[-6:] for one in free[0]]
+    # a random nano: a first token for all, then a row for each beginning that is different so far
+    assert read == [len({tuple(said[:k]) for said in words}) for k in range(6)]
 
 
 def test_every_trace_is_sealed_and_its_steps_hold_their_tokens(mixed):
