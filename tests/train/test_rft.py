@@ -86,6 +86,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(rft_settings, tmp_pa
     for name, value in weights(tmp_path / "whole").items():
         assert torch.equal(value, weights(tmp_path / "cut")[name]), name
     assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
+    assert train_rft(rft_settings(), tmp_path / "cut").ended_before
 
 
 def test_the_rate_falls_in_a_line_to_its_floor(rft_settings, tmp_path):

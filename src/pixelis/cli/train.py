@@ -182,14 +182,21 @@ def told_briefly(now: dict[str, float], step: int, total: int, left: float) -> s
     )
 
 
+def went_on(report: RftReport | SftReport) -> str:
+    """Whether what was printed was done now."""
+    if report.ended_before:
+        return " before, nothing was left to do"
+    return ", gone on with" if report.resumed else ""
+
+
 def print_rft(report: RftReport) -> None:
     from pixelis.train.rft_export import LAST
 
-    went_on = ", gone on with" if report.resumed else ""
     few = min(LAST, report.updates)
     typer.echo(
-        f"{report.updates} updates, {report.rollouts:,} rollouts in {duration(report.seconds)}{went_on}; last {few}: "
-        f"{report.accuracy:.1f} % right, {report.calls:.2f} calls, token KL {report.kl:.3f}, β {report.beta:.3f}"
+        f"{report.updates} updates, {report.rollouts:,} rollouts in {duration(report.seconds)}{went_on(report)}; "
+        f"last {few}: {report.accuracy:.1f} % right, {report.calls:.2f} calls, token KL {report.kl:.3f}, "
+        f"β {report.beta:.3f}"
     )
     if report.skipped:
         typer.echo(f"{report.skipped} updates were skipped: nothing could be learnt from them (see metrics.jsonl)")
@@ -231,11 +238,10 @@ def bar(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
 
 
 def print_report(report: SftReport, held_out: Path | None) -> None:
-    went_on = ", gone on with" if report.resumed else ""
     dev = "no dev split, hence no dev loss" if report.dev_loss is None else f"dev loss {report.dev_loss:.4f}"
     typer.echo(
         f"{report.examples} examples, {report.epochs:.2f} epochs, {report.steps} steps in {duration(report.seconds)}"
-        f"{went_on} ({report.tokens_per_s:,.0f} tokens/s); {dev}"
+        f"{went_on(report)} ({report.tokens_per_s:,.0f} tokens/s); {dev}"
     )
     if not report.dynamics:
         typer.echo("the corpus has answers but no calls: the policy learnt to answer at once, without g_φ and h_ψ")

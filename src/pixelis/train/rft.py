@@ -85,6 +85,8 @@ class RftReport(NamedTuple):
     """Terms with less than 1 % of the reward's variance."""
     seconds: float
     resumed: bool
+    ended_before: bool
+    """Nothing was left to do: the run in the folder had come to its end."""
     rank: int = 0
 
 
@@ -114,6 +116,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
         sources = sources_of(corpus, policy.tokens)._replace(policy=weights_of(config.policy))
         found = load_rft(out, sources, policy, optimizer, known, dynamics, us)
         state = found or RftState(pid=Pid(beta=config.kl.beta))
+        ended = state.step >= config.updates or bool(state.stopped)
         log, saved, began = Log(out, state.step, us), time.monotonic(), time.monotonic() - state.seconds
         if us.first:
             drop_rows_after(out / SUMMARIES, state.step)
@@ -160,7 +163,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
         accuracy=last["accuracy"], calls=last["calls"], kl=state.pid.kl or 0.0, beta=state.pid.beta,
         skipped=state.skipped, stopped=state.stopped,
         dead=tuple(name for name, share in state.shares.items() if wanted(config, name) and abs(share) < DEAD),
-        seconds=state.seconds, resumed=found is not None, rank=us.rank,
+        seconds=state.seconds, resumed=found is not None, ended_before=ended, rank=us.rank,
     )  # fmt: skip
 
 

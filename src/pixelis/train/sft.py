@@ -84,6 +84,8 @@ class SftReport(NamedTuple):
     tokens_per_s: float
     seconds: float
     resumed: bool
+    ended_before: bool
+    """Nothing was left to do: the run in the folder had come to its end."""
     rank: int = 0
     """Of the process that reports; only 0 has written anything."""
 
@@ -103,6 +105,7 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
         sources = sources_of(corpus, student.policy.tokens)
         found = load_state(out, sources, student, optimizer, us)
         state = found or State(np.random.default_rng(config.seed), np.full(len(pool), np.nan), epochs=config.epochs)
+        ended = bool(state.visited) and state.visited >= round(state.epochs * len(pool))
         log, watch = Log(out, state.step or state.drilled - config.drill_steps, us), Watch(state)
         drill_first(config, taught, optimizer, state, sources, log, watch, show, out, us)
         while state.visited < round(state.epochs * len(pool)):
@@ -142,6 +145,7 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda now: None) ->
         tokens_per_s=watch.tokens_per_s,
         seconds=watch.seconds,
         resumed=found is not None,
+        ended_before=ended,
         rank=us.rank,
     )
 
