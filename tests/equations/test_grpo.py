@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from pixelis.equations.grpo import group_advantage, grpo_loss, mixed_first, top_k
+from pixelis.equations.grpo import group_advantage, grpo_loss, top_k
 
 NAN = float("nan")
 
@@ -151,10 +151,3 @@ def test_the_grpo_loss_passes_gradcheck(per):
     mask = torch.tensor([[True, True, True], [True, True, False]])
     kl = torch.rand((), dtype=torch.float64, generator=generator).requires_grad_()
     assert gradcheck(lambda x, k: grpo_loss(x, old, advantages, mask, k, beta=0.3, per=per).total, (log_probs, kl))
-
-
-def test_groups_that_differ_in_how_right_they_are_come_first_and_others_fill_up():
-    scores = [[1, 1], [0, 1], [0, 0], [1, 0.5], [1, 1]]
-    assert mixed_first(scores, n=2) == (1, 3)
-    assert mixed_first(scores, n=3) == (0, 1, 3)
-    assert mixed_first(scores, n=5) == (0, 1, 2, 3, 4)

@@ -7,16 +7,20 @@ import numpy as np
 from pixelis.eval.bench_rft import ours, rows
 from pixelis.eval.bench_rollout import picture, random_nano
 from pixelis.policy.nano import NanoConfig
+from pixelis.rollout.decoding import Decoder
 
 SMALL = NanoConfig(hidden=32, layers=5, heads=2, head_dim=16, mlp=64, vision_hidden=16, vision_layers=1)
 
 
-def test_an_update_takes_two_tool_turns_and_learns_from_what_it_sampled(tmp_path):
+def test_an_update_takes_two_tool_turns_and_learns_from_what_it_sampled(tmp_path, monkeypatch):
+    decoded, real = [], Decoder.__call__
+    monkeypatch.setattr(Decoder, "__call__", lambda own, ids, *rest: decoded.append(len(ids)) or real(own, ids, *rest))
     policy, _ = random_nano(SMALL)
     rng = np.random.default_rng(0)
     update = ours(policy, tmp_path, [picture(rng), picture(rng)], samples=3)
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     step = update()
+    assert max(decoded) == 2 * 3  # none is decoded as one with another: TRL has no such way either
     assert step.values["calls"] == 2.0
     assert step.values["rapr"] == 100.0  # the view and the line of text came back, not a failure
     assert step.values["flat_groups"] == 0.0  # views differ, and so do rewards: there is something to learn

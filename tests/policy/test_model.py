@@ -93,7 +93,8 @@ def test_a_row_that_was_taken_over_and_swapped_keeps_what_it_held():
     prompt, cache = (RowCache(1, rows, 1, 2, dtype=torch.float32, device=torch.device("cpu")) for rows in (1, 3))
     prompt.begin(slice(0, 1), torch.tensor([2]), 2)
     prompt.update(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2), 0)
-    cache.take(prompt, 0, slice(0, 3))
+    for row in range(3):
+        cache.take(prompt, 0, row)
     cache.begin(slice(2, 3), torch.tensor([1]), 1)
     cache.update(torch.full((1, 1, 1, 2), 5.0), torch.full((1, 1, 1, 2), 5.0), 0)
     cache.swap(0, 2)

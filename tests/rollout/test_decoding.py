@@ -47,7 +47,8 @@ def test_rows_of_one_cache_move_without_losing_anything(policy):
     before = [one.keys[1][k, :, : int(one.lengths[k])].clone() for k in range(3)]
     one.swap(0, 1)
     other = RowCache.of(policy.language, 4)
-    other.take(one, 1, slice(1, 3))
+    other.take(one, 1, 1)
+    other.take(other, 1, 2)  # within one cache
     assert one.lengths.tolist() == [2, 4, 3]
     assert torch.equal(one.keys[1][0, :, :2], before[1])
     assert other.lengths.tolist() == [0, 4, 4, 0]

@@ -16,10 +16,9 @@ from scipy.special import logsumexp
 from pixelis.errors import ConfigError
 from pixelis.eval import bench_rft
 from pixelis.train import rft
-from pixelis.train.crew import Crew
 from pixelis.train.dynamics import CorpusSteps
 from pixelis.train.features import States
-from pixelis.train.rft import Everything, Improved, advantages_of, choose, react, train_rft
+from pixelis.train.rft import Improved, advantages_of, react, train_rft
 from pixelis.train.rft_config import RewardSettings
 from pixelis.train.rft_state import RftState
 from pixelis.train.worth import Chains, worth_of
@@ -280,38 +279,3 @@ def test_a_run_killed_at_any_moment_goes_on(rft_settings, tmp_path):
     assert curve(tmp_path / "killed") == curve(tmp_path / "whole")
     for name, value in weights(tmp_path / "whole").items():
         assert torch.equal(value, weights(tmp_path / "killed")[name]), name
-
-
-def one_of(score):
-    return SimpleNamespace(score=score)
-
-
-def test_of_the_questions_that_were_asked_those_with_mixed_answers_are_learnt_from(rft_settings):
-    config = rft_settings(samples=2, group=2, queries=2, ask_more=1.6)
-    assert config.asked == 4  # 3.2 questions are four
-    experience = [one_of(score) for score in (1, 1, 0, 1, 0, 0, 1, 0)]
-    found = choose(config, Everything(experience, list("aabbccdd"), np.arange(8)), Crew())
-    assert found.kept == (1, 3)
-    assert found.media == list("bbdd")
-    np.testing.assert_array_equal(found.own, [0, 1, 2, 3])
-    assert found.scores.mean() == 0.5  # accuracy is that of all
-
-
-def test_a_process_whose_questions_were_all_equally_right_still_has_one_to_read(rft_settings, monkeypatch):
-    config = rft_settings(samples=2, group=2, queries=2, ask_more=2)
-    # questions 0 and 2 belong to the first process and are mixed, 1 and 3 to this one
-    told = torch.tensor([[0, 1], [1, 0], [4, 1], [5, 0], [2, 1], [3, 1], [6, 1], [7, 1]], dtype=torch.float64)
-    monkeypatch.setattr(Crew, "gather", lambda us, rows: told)
-    mine = Everything([one_of(1)] * 4, list("bbdd"), np.array([2, 3, 6, 7]))
-    found = choose(config, mine, Crew(1, 2))
-    assert found.kept == (0, 1)
-    assert found.media == list("bb")
-    np.testing.assert_array_equal(found.own, [2, 3])
-
-
-def test_a_run_that_asks_more_learns_from_as_many_as_before(rft_settings, tmp_path):
-    report = train_rft(rft_settings(updates=1, ask_more=2.0), tmp_path / "run")
-    row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
-    assert 0.0 <= row["mixed"] <= 1.0
-    assert report.rollouts == 2 * 2 * 3  # two questions an update, asked twice as many, three rollouts each
-    assert len((tmp_path / "run" / "summaries.jsonl").read_text().splitlines()) == 2 * 3

@@ -185,7 +185,7 @@ def told_briefly(now: dict[str, float], step: int, total: int, left: float) -> s
 def went_on(report: RftReport | SftReport) -> str:
     """Whether what was printed was done now."""
     if report.ended_before:
-        return " before, nothing was left to do"
+        return " before, exported again"
     return ", gone on with" if report.resumed else ""
 
 

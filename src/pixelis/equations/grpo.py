@@ -45,17 +45,6 @@ def top_k(rewards: ArrayLike, *, k: int = 8) -> tuple[int, ...]:
     return tuple(sorted(int(position) for position in best))
 
 
-def mixed_first(scores: ArrayLike, *, n: int) -> tuple[int, ...]:
-    """Which n groups to learn from, of (G, K) scores of answers: those whose answers are not all equally right.
-
-    Not in the paper (DAPO calls it dynamic sampling). In a group that is right throughout, or wrong throughout, nothing
-    says which answer was better. Where fewer than n differ, others fill up; the order is that of asking.
-    """
-    S = np.asarray(scores, dtype=float)
-    equal = S.max(-1) == S.min(-1)  # (G,)
-    return tuple(sorted(int(group) for group in np.argsort(equal, kind="stable")[:n]))
-
-
 class GrpoLoss(NamedTuple):
     """What to minimise, its two parts, and how many token ratios were clipped."""
 

@@ -23,19 +23,15 @@ import torch
 
 from pixelis.errors import PixelisError
 from pixelis.eval.bench_rollout import (
-    CALL,
     LOOK,
     QUERIES,
     QUESTION,
     SAMPLES,
-    THOUGHT,
     Forced,
-    encoded,
     picture,
     random_nano,
 )
 from pixelis.media import MediaSet
-from pixelis.policy import script
 from pixelis.policy.nano import NanoConfig
 from pixelis.rollout.batch import CACHE_BYTES, ROWS_AT_ONCE, Engine
 from pixelis.rollout.episode import Limits, Query
@@ -88,10 +84,9 @@ def measure(chain: int, nano: NanoConfig = NanoConfig(), *, queries: int = QUERI
     known = policy.eval().tokens
     rng = np.random.default_rng(0)
     asked = [Query(f"q{k}", QUESTION, MediaSet((picture(rng),)), k) for k in range(queries)]
-    turn = [token for piece in script.called(THOUGHT, CALL, step=1) for token in encoded(piece, known)]
     engine = Engine(
         policy, Viewing(), asked, n=samples, seed=0, limits=Limits(steps=chain), temperature=1.0,
-        grammar=Forced(turn, len(known)), on_progress=None, name="bench", rows_at_once=ROWS_AT_ONCE,
+        grammar=Forced(known), on_progress=None, name="bench", rows_at_once=ROWS_AT_ONCE,
         cache_bytes=CACHE_BYTES, clock=time.monotonic, created_at=datetime.now(UTC),
     )  # fmt: skip
     before = resident_mb("VmRSS")

@@ -2,7 +2,8 @@
 
 Ours is what `train_rft` does between two updates: rollouts, π_SFT read, the four terms of R(τ), a GRPO step with exact
 KL, a pass of h_ψ, the controller, the log. Tools take no time: results are ready at once, and every call shows a view
-of its own, since rollouts that look alike would share one. Turns are given, so that every rollout has two calls.
+of its own. Turns are given but for their first words, so that every rollout has two calls and none is decoded, or read
+again, as one with another.
 
 TRL reads the same checkpoint in an environment of its own and generates as many tokens in one turn: once for the
 question alone, which is cheapest for it (it encodes no picture, and reads neither picture nor observations), and once
@@ -32,24 +33,20 @@ from pixelis.equations.pid import Pid
 from pixelis.equations.zscore import Spread
 from pixelis.eval.bench import BenchRow
 from pixelis.eval.bench_rollout import (
-    CALL,
     LOOK,
     QUERIES,
     QUESTION,
     READ,
     SAMPLES,
-    THOUGHT,
     TOOL_TURNS,
     VIEW,
     Forced,
-    encoded,
     picture,
     random_nano,
 )
 from pixelis.eval.bench_trl import in_turns
 from pixelis.media import MediaSet
 from pixelis.media.image import Image
-from pixelis.policy import script
 from pixelis.policy.checkpoint import Card, save_checkpoint
 from pixelis.policy.model import Policy
 from pixelis.policy.nano import NanoConfig
@@ -199,9 +196,8 @@ def ours(policy: Policy, out: Path, pictures: Sequence[Image], samples: int) -> 
     media = [MediaSet((one,)) for one in pictures]
     items = [item(k) for k in range(queries)]
     asked = [Query(i.id, i.question, own, i.seed) for i, own in zip(items, media, strict=True)]
-    turn = [t for piece in script.called(THOUGHT, CALL, step=1) for t in encoded(piece, policy.tokens)]
-    forced, toolbox = Forced(turn, len(policy.tokens)), Views()
-    limits = Limits(steps=TOOL_TURNS, turn_tokens=len(turn) + 8, total_tokens=1024)
+    forced, toolbox = Forced(policy.tokens), Views()
+    limits = Limits(steps=TOOL_TURNS, turn_tokens=len(forced) + 8, total_tokens=1024)
     each = [own for own in media for _ in range(samples)]
     places = np.arange(queries * samples)
 
@@ -224,17 +220,7 @@ def ours(policy: Policy, out: Path, pictures: Sequence[Image], samples: int) -> 
         with spent(seconds, "h_psi"):
             surprise = learn_dynamics(known, chains.steps, dynamics, batch=config.dynamics_batch, seed=seed)
         with spent(seconds, "log"):
-            values = measured(
-                config,
-                state,
-                chains.scores.reshape(-1, config.samples),
-                chains,
-                worth,
-                advantages,
-                done,
-                experience,
-                us,
-            )
+            values = measured(config, state, chains, worth, advantages, done, experience, us)
             values["dynamics_loss"] = surprise
             react(config, state, values, done, 1.0)
             state.step += 1

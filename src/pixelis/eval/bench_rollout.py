@@ -1,7 +1,8 @@
 """Bench row of rollouts: 8 queries x 8 with two tool turns, beside the same thing written with `generate` per turn.
 
 Tools take no time on either side: results are ready at once, and always the same: the first call shows a view, the
-second gives a line of text. Both sides sample and put the same tokens down, so that they read and write equally much.
+second gives a line of text. Turns are given but for their first words, which are drawn, so that no two rollouts are
+decoded as one; the other side puts as many tokens down, so that both read and write equally much.
 """
 
 from __future__ import annotations
@@ -51,12 +52,22 @@ class Instantly:
         return Execution(READ if media.views else LOOK, {})
 
 
-class Forced:
-    """A grammar of one text: every turn says the same."""
+FREE = 4
+"""Words of a turn that a rollout draws from those of `THOUGHT`: two of eight alike come once in a thousand groups."""
 
-    def __init__(self, ids: list[int], vocabulary: int) -> None:
-        self.ids = ids
-        self._masks = list(torch.nn.functional.one_hot(torch.tensor(ids), vocabulary).bool())
+
+class Forced:
+    """A grammar of turns of one length: a few words of the thought in any order, then always the same."""
+
+    def __init__(self, known: Tokens) -> None:
+        self.ids = [token for piece in script.called(THOUGHT, CALL, step=1) for token in encoded(piece, known)]
+        self._masks = list(torch.nn.functional.one_hot(torch.tensor(self.ids), len(known)).bool())
+        words = torch.zeros(len(known), dtype=torch.bool)
+        words[known.encode(THOUGHT)] = True
+        self._masks[:FREE] = [words] * FREE
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
     def begin(self) -> int:
         return 0
@@ -93,15 +104,14 @@ def _rollouts() -> BenchRow:
     known = policy.eval().tokens
     rng = np.random.default_rng(0)
     queries = [Query(f"q{k}", QUESTION, MediaSet((picture(rng),)), k) for k in range(QUERIES)]
-    turn = [t for piece in script.called(THOUGHT, CALL, step=1) for t in encoded(piece, known)]
-    forced = Forced(turn, len(known))
-    limits = Limits(steps=TOOL_TURNS, turn_tokens=len(turn) + 8, total_tokens=1024)
+    forced = Forced(known)
+    limits = Limits(steps=TOOL_TURNS, turn_tokens=len(forced) + 8, total_tokens=1024)
     fast = Instantly(schemas)
     ours, peer = cpu_seconds_beside(
         lambda: rollout(policy, fast, queries, n=SAMPLES, seed=0, limits=limits, grammar=forced),
-        lambda: by_generate(policy, queries, turn),
+        lambda: by_generate(policy, queries, len(forced)),
     )
-    said = (1 + TOOL_TURNS) * len(turn)
+    said = (1 + TOOL_TURNS) * len(forced)
     return BenchRow(
         f"rollouts, {QUERIES} queries x {SAMPLES}, {TOOL_TURNS} tool turns, {said} tokens each",
         ours,
@@ -120,7 +130,7 @@ def encoded(piece: script.Piece, known: Tokens) -> list[int]:
     return known.encode(piece.text, control=piece.control) if isinstance(piece, script.Words) else []
 
 
-def by_generate(policy: Policy, queries: list[Query], turn: list[int]) -> None:
+def by_generate(policy: Policy, queries: list[Query], turn_tokens: int) -> None:
     """The plain way: every turn encodes the pictures and reads the conversation again, a row for each trajectory."""
     known, m = policy.tokens, policy.optics.merge
     ledgers = []
@@ -144,8 +154,8 @@ def by_generate(policy: Policy, queries: list[Query], turn: list[int]) -> None:
                 image_grid_thw=torch.tensor([[1, p.rows * m, p.columns * m] for p in pictures]),
                 do_sample=True,
                 top_k=0,
-                min_new_tokens=len(turn),
-                max_new_tokens=len(turn),
+                min_new_tokens=turn_tokens,
+                max_new_tokens=turn_tokens,
                 pad_token_id=known.pad,
                 eos_token_id=known.end,
             )

@@ -2,7 +2,7 @@
 
 Rows that are being decoded lie at the top, so that a step works on a slice and copies nothing; a row that waits for a
 tool is swapped below them. What a row wrote beyond its length is never looked at. In memory the rows of one head lie
-together, so that rows of a group, which share a prompt, are neighbours for every head.
+together.
 """
 
 from __future__ import annotations
@@ -120,12 +120,12 @@ class RowCache:
             store[b, :, :reach] = kept
         self.lengths[[a, b]] = self.lengths[[b, a]]
 
-    def take(self, other: RowCache, row: int, to: slice) -> None:
-        """Copy a row of another cache, in which a prompt was read once, to all rows of its group."""
+    def take(self, other: RowCache, row: int, to: int) -> None:
+        """Copy a row of a cache to a row of this one, which may be the same cache."""
         reach = int(other.lengths[row])
         self.reserve(reach)
         for mine, theirs in zip((*self.keys, *self.values), (*other.keys, *other.values), strict=True):
-            mine[to, :, :reach] = theirs[row : row + 1, :, :reach]
+            mine[to, :, :reach] = theirs[row, :, :reach]
         self.lengths[to] = reach
 
     def reserve(self, reach: int) -> None:

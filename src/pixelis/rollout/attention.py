@@ -1,7 +1,7 @@
 """Attention of one new token a row over all that the rows hold, and over what groups of rows have in common.
 
-Everything has the heads of keys outermost, (kv, rows, heads / kv, …), as the cache has it: the rows of a group then lie
-beside each other for every head, and what is computed by group and what is computed by row are views of one another.
+Everything has the heads of keys outermost, (kv, rows, heads / kv, …), as the cache has it: where the rows of a group
+lie beside each other, what is computed by group and what is computed by row are views of one another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Shared(NamedTuple):
     back: Tensor
     """(B,) where a row lies among the members, counted through."""
     in_order: bool
-    """Whether rows lie as the members do, so that nothing is to be gathered: so it is while a batch walks in step."""
+    """Whether rows lie as the members do, so that nothing is to be gathered: one group, or none that has forked."""
     keys: list[Tensor]
     values: list[Tensor]
     """(kv · G, length, size) of each layer."""

@@ -1,6 +1,6 @@
 """Many queries, n trajectories each, at once. A prompt is read once for its group, the cache is kept across turns, all
 rows that have something to say decode together, and tools run beside them. Trajectories of a group that have said the
-same so far are one row: they are decoded, and their calls are made, once.
+same so far are one row: they are decoded, and their calls are made, once; what fails once has failed for all of them.
 
 A trajectory has a generator of its own, which gives one number for each token: what it samples does not depend on the
 rows beside it, on the size of the batch or on which tool was quicker. (Sums of floating point differ in their last bit
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -161,17 +162,20 @@ class Engine:
         return [[one for one in group if one is not None] for group in self.done]
 
     def admit(self) -> None:
-        """New trajectories into free rows, their prompt copied from the row in which it was read."""
+        """New trajectories, their prompt copied from the row in which it was read; those of a group together."""
         rows = self.rows
-        while self.pending and rows.free:
+        while self.pending and (free := rows.free):
             query = self.pending[0][0]
+            group = sum(1 for other, _ in islice(self.pending, rows.size) if other == query)
+            if free < group and rows.held:  # alone they would not be decoded as one
+                return
             if query not in self.prompts:
                 self.read_prompts()
             prompt = self.prompts[query]
-            row = self.new_row(prompt, query, rows.free)
+            row = self.new_row(prompt, query, free)
             rows.held.append(row)
             rows.cache.reserve(len(prompt.ledger) + min(READ_AHEAD, self.limits.total_tokens))
-            rows.cache.take(prompt.cache, prompt.row, slice(row.at, row.at + 1))
+            rows.cache.take(prompt.cache, prompt.row, row.at)
             self.begin_turn(row)
             rows.lift(row)
             if not self.pending or self.pending[0][0] != query:
@@ -325,8 +329,9 @@ class Engine:
             each = torch.from_numpy(owner).to(device)
             logits, allowed = logits[each], allowed[each] if allowed is not None and len(allowed) > 1 else allowed
         chosen, own = drawn(logits, uniforms, self.temperature, allowed)  # (m,)
-        first = self.part(owner, chosen.cpu().numpy())
-        said = chosen.cpu().numpy()[first]
+        tokens = chosen.cpu().numpy()
+        first = self.part(owner, tokens)
+        said = tokens[first]
         rows.say(said, own.cpu().numpy()[first])
         count = rows.active
         if self.grammar:

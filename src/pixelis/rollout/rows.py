@@ -97,7 +97,7 @@ class Rows:
         copy = Row(row.episode.copy(), row.query, len(self.held), going, row.drawn, row.state)
         row.members = [member for member in row.members if all(member is not other for other in going)]
         self.held.append(copy)
-        self.cache.take(self.cache, row.at, slice(copy.at, copy.at + 1))
+        self.cache.take(self.cache, row.at, copy.at)
         for part in self._parts:
             part[copy.at] = part[row.at]
         self.lift(copy)

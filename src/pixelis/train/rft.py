@@ -36,7 +36,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pixelis.data.store import Corpus
 from pixelis.equations.ema import ema
-from pixelis.equations.grpo import group_advantage, grpo_loss, mixed_first, top_k
+from pixelis.equations.grpo import group_advantage, grpo_loss, top_k
 from pixelis.equations.kl import per_token_kl
 from pixelis.equations.pid import DEFAULT, PAPER, Pid, pid_step
 from pixelis.errors import ConfigError, TraceError
@@ -86,7 +86,7 @@ class RftReport(NamedTuple):
     seconds: float
     resumed: bool
     ended_before: bool
-    """Nothing was left to do: the run in the folder had come to its end."""
+    """The run in the folder had come to its end, and nothing was learnt now."""
     rank: int = 0
 
 
@@ -124,8 +124,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
             start = time.monotonic()
             asked = draw(config, state, pool)
             seed = config.seed * 1_000_003 + state.step
-            everything = live(config, policy, toolbox, corpus, asked, seed, us)
-            experience, media, own, kept, scores = choose(config, everything, us)
+            experience, media, own = live(config, policy, toolbox, corpus, asked, seed, us)
             rolled = time.monotonic()
             with frozen(anchor, policy) as fixed, computing(policy.device, computed_in(config)):
                 parts = [
@@ -140,7 +139,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
                 config, policy, anchor or policy, optimizer, parts, advantages[own], state.pid.beta, us, far=state.far
             )
             surprise = learn_dynamics(known, chains.steps, dynamics, batch=config.dynamics_batch, seed=seed)
-            values = measured(config, state, scores, chains, worth, advantages, done, experience, us)
+            values = measured(config, state, chains, worth, advantages, done, experience, us)
             values |= {
                 "lr": config.rate(state.step), "dynamics_loss": surprise, "seconds_rollout": rolled - start,
                 "seconds_update": time.monotonic() - rolled,
@@ -149,7 +148,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
             react(config, state, values, done, known.tokens["entropy"].mean)
             state.step += 1
             state.seconds = time.monotonic() - began
-            keep_summaries(out, state.step, [asked[k][1] for k in kept], config.samples, worth, chains, us)
+            keep_summaries(out, state.step, [item for _, item in asked], config.samples, worth, chains, us)
             if state.step % config.log_every == 0:
                 log.write(state.step, **values)
             show(values, state.step, config.updates)
@@ -159,7 +158,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
         log.close()
         last = export(config, loaded, policy, known, asdict(state), out, us)
     return RftReport(
-        policy=str(out / "policy"), updates=state.step, rollouts=state.step * config.asked * config.samples,
+        policy=str(out / "policy"), updates=state.step, rollouts=state.step * config.queries * config.samples,
         accuracy=last["accuracy"], calls=last["calls"], kl=state.pid.kl or 0.0, beta=state.pid.beta,
         skipped=state.skipped, stopped=state.stopped,
         dead=tuple(name for name, share in state.shares.items() if wanted(config, name) and abs(share) < DEAD),
@@ -176,8 +175,10 @@ def pool_of(config: RftConfig, corpus: Corpus, us: Crew) -> list[tuple[int, str]
         raise ConfigError(f"{config.queries} queries an update for {us.world} processes: want at least one for each")
     rows = enumerate(corpus.rows())
     pool = [(k, r.id) for k, r in rows if r.split == "train" and (not config.families or r.family in config.families)]
-    if len(pool) < config.asked:
-        raise ConfigError(f"{config.corpus} has {len(pool)} training questions of these families, want {config.asked}")
+    if len(pool) < config.queries:
+        raise ConfigError(
+            f"{config.corpus} has {len(pool)} training questions of these families, want {config.queries}"
+        )
     return pool
 
 
@@ -205,23 +206,14 @@ def frozen(anchor: Policy | None, policy: Policy) -> Iterator[Policy]:
 
 def draw(config: RftConfig, state: RftState, pool: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
     """The questions of the next update. In a pass every one comes once, but for a few that fill no whole update."""
-    if len(state.left) < config.asked:
+    if len(state.left) < config.queries:
         rng = np.random.default_rng([config.seed, state.passes])
         state.left, state.passes = rng.permutation(len(pool)).tolist(), state.passes + 1
-    drawn, state.left = state.left[: config.asked], state.left[config.asked :]
+    drawn, state.left = state.left[: config.queries], state.left[config.queries :]
     return [pool[k] for k in drawn]
 
 
 # --- one update
-
-
-class Everything(NamedTuple):
-    """This process's rollouts, whether they will be learnt from or not."""
-
-    experience: list[Lived]
-    media: list[MediaSet]
-    own: NDArray[np.int64]
-    """Their places among the rollouts of all processes."""
 
 
 def live(
@@ -232,8 +224,8 @@ def live(
     asked: Sequence[tuple[int, str]],
     seed: int,
     us: Crew,
-) -> Everything:
-    """Roll this process's share of the questions out."""
+) -> tuple[list[Lived], list[MediaSet], NDArray[np.int64]]:
+    """This process's rollouts, their media, and their places in the batch."""
     mine = us.share(range(len(asked)))
     records = [corpus[asked[k][0]] for k in mine]
     media = [corpus.media(record) for record in records]
@@ -251,38 +243,7 @@ def live(
     for own in media:
         toolbox.let_go(own)
     places = [k * config.samples + j for k in mine for j in range(config.samples)]
-    return Everything(experience, [own for own in media for _ in range(config.samples)], np.array(places))
-
-
-class Chosen(NamedTuple):
-    """What this process learns from."""
-
-    experience: list[Lived]
-    media: list[MediaSet]
-    own: NDArray[np.int64]
-    """Their places in the batch."""
-    kept: tuple[int, ...]
-    """The questions of the batch, of those that were asked."""
-    scores: NDArray[np.float64]
-    """(Q, samples) of all that were asked."""
-
-
-def choose(config: RftConfig, everything: Everything, us: Crew) -> Chosen:
-    """Of all questions that were asked those to learn from: all of them, unless `ask_more` says otherwise."""
-    here = [[float(n), one.score] for n, one in zip(everything.own, everything.experience, strict=True)]
-    told = us.gather(torch.tensor(here, dtype=torch.float64).reshape(-1, 2)).numpy()
-    scores = told[np.argsort(told[:, 0]), 1].reshape(-1, config.samples)
-    kept = mixed_first(scores, n=config.queries)
-    for rank in set(range(us.world)) - {k % us.world for k in kept}:  # a process without a rollout has nothing to read
-        owners = [k % us.world for k in kept]
-        spare = next(k for k, owner in zip(reversed(kept), reversed(owners), strict=True) if owners.count(owner) > 1)
-        kept = tuple(sorted({*kept, rank} - {spare}))
-    question, sample = np.divmod(everything.own, config.samples)
-    stays = np.flatnonzero(np.isin(question, kept))
-    own = np.searchsorted(kept, question[stays]) * config.samples + sample[stays]
-    return Chosen(
-        [everything.experience[k] for k in stays], [everything.media[k] for k in stays], own, kept, scores
-    )  # fmt: skip
+    return experience, [own for own in media for _ in range(config.samples)], np.array(places, dtype=np.int64)
 
 
 def advantages_of(rewards: NDArray[np.float64], config: RftConfig) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,9 +79,6 @@ class RftConfig(Config):
     updates: int = Field(default=150, ge=1)
     queries: int = Field(default=8, ge=1)
     """Questions of one update, over all processes."""
-    ask_more: float = Field(default=1.0, ge=1.0)
-    """Questions that are asked for each one that is learnt from: first those whose rollouts differ in how right they
-    are. With 1 all are learnt from, as in the paper."""
     samples: int = Field(default=8, ge=1)
     """Rollouts of a question."""
     group: int = Field(default=8, ge=1)
@@ -146,11 +142,6 @@ class RftConfig(Config):
         if lora is not None and lora.dropout:
             raise ValueError(f"dropout {lora.dropout:g}: the update would not read what the rollout read; want 0")
         return lora
-
-    @property
-    def asked(self) -> int:
-        """Questions that an update asks."""
-        return math.ceil(self.queries * self.ask_more)
 
     def rate(self, step: int) -> float:
         """The learning rate of the update after so many."""

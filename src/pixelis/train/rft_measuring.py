@@ -38,7 +38,6 @@ class Improved(NamedTuple):
 def measured(
     config: RftConfig,
     state: RftState,
-    scores: NDArray[np.float64],
     chains: Chains,
     worth: Worth,
     advantages: NDArray[np.float64],
@@ -46,8 +45,7 @@ def measured(
     experience: Sequence[Lived],
     us: Crew,
 ) -> dict[str, float]:
-    """What an update is reported with. `scores` (Q, samples) are of all questions that were asked, the rest is about
-    those that were learnt from."""
+    """What an update is reported with."""
     valid = chains.steps.valid.cpu().numpy()
     composed = racpr(valid, worth.cosines, chains.lengths, mean=chains.mean, std=chains.std)
     rewards, shares = worth.rewards, variance_shares(worth.rewards, samples=config.samples)
@@ -55,8 +53,7 @@ def measured(
     ended = us.add(torch.tensor([float(one.rolled.ended == "answered") for one in experience]).sum()).item()
     unverified = sum(check.metric.startswith(BROKEN) for one in experience for check in one.judged.steps)
     values = {
-        "reward": float(rewards.total.mean()), "accuracy": 100.0 * float(scores.mean()),
-        "mixed": float(np.mean(scores.max(1) > scores.min(1))),
+        "reward": float(rewards.total.mean()), "accuracy": 100.0 * float(chains.scores.mean()),
         "answered": 100.0 * ended / max(len(chains.scores), 1), "final": float(rewards.final.mean()),
         "curiosity_raw": known_mean(worth.curiosity), "coherence_raw": known_mean(worth.coherence),
         "penalty": float(chains.penalties.mean()), "kl": done.kl, "beta": state.pid.beta, "entropy": done.entropy,

@@ -85,7 +85,7 @@ class SftReport(NamedTuple):
     seconds: float
     resumed: bool
     ended_before: bool
-    """Nothing was left to do: the run in the folder had come to its end."""
+    """The run in the folder had come to its end, and nothing was learnt now."""
     rank: int = 0
     """Of the process that reports; only 0 has written anything."""
 
