@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pixelis.rollout.models import Model
     from pixelis.tools.toolbox import Toolbox
 
-DEFAULT_MODEL = "nano-sft"
+DEFAULT_MODEL = "nano-rft"
 """Shipped with the package."""
 KEPT: dict[tuple[str, bool, tuple[int, ...]], tuple[Model, Toolbox]] = {}
 """The model and the tools of the last question."""

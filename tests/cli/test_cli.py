@@ -196,7 +196,7 @@ def test_the_demo_asks_the_shipped_policy_and_leaves_the_evidence(tmp_path):
         record = tmp_path / f"{number}-{Path(entry['media']).stem}.jsonl"
         trace = json.loads(record.read_text().splitlines()[-1])
         assert trace["query"] == entry["question"]
-        assert trace["origin"] == "policy:nano-sft"
+        assert trace["origin"] == "policy:nano-rft"
         assert record.with_suffix(".html").read_text().startswith("<!doctype html>")
     assert f"of {len(asked)} right" in done.stdout
 

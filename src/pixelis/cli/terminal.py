@@ -24,7 +24,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="nano-sft, a folder that `pixelis train` wrote, a hub id, or a server: openai:URL#name.",
+        help="nano-rft, a folder that `pixelis train` wrote, a hub id, or a server: openai:URL#name.",
     ),
 ]
 

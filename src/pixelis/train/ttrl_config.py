@@ -54,7 +54,7 @@ class StressSettings(Config):
 class TtrlConfig(Config):
     """Phase 3. Defaults are the paper's where it has a value."""
 
-    policy: str = "nano-sft"
+    policy: str = "nano-rft"
     """Where adaptation starts: a checkpoint with its heads and statistics."""
     name: str = "ttrl"
     samples: int = Field(default=8, ge=1)
