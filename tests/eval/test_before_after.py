@@ -23,4 +23,4 @@ def test_a_policy_that_may_not_learn_answers_as_before_and_one_that_learns_leave
     # something is taught, and the policy that is asked afterwards is another one
     assert any(row["learnt"] and abs(row["positive"] - 0.5) < 0.5 for row in rows)
     assert found.report.drift > 0.0
-    assert found.report.start_kl == 0.0  # nano-sft is π_SFT
+    assert found.report.start_kl is None  # nano-rft went through phase 2 twice, the second time held to the first

@@ -125,3 +125,5 @@ def test_what_is_known_of_the_way_from_phase_1_to_the_start():
     assert start_kl(Card(training={"updates": 3, "before": rft}, scores={"rft": {"kl": 0.14}})) is None
     divided = {"config": {"temperature": 0.6}, **rft}
     assert start_kl(Card(training=divided, scores={"rft": {"kl": 0.14}})) is None
+    twice = {"beta": 0.2, "before": rft}  # held to what phase 2 had come to
+    assert start_kl(Card(training=twice, scores={"rft": {"kl": 0.14}})) is None

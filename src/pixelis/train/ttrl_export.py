@@ -43,11 +43,11 @@ def export(config: TtrlConfig, loaded: Loaded, known: Known, home: Adaptation, f
 
 
 def start_kl(card: Card) -> float | None:
-    """KL of a policy to π_SFT as its card tells: 0 for one of phase 1; nobody knows that of one that adapted before, or
-    whose logits phase 2 divided."""
+    """KL of a policy to π_SFT as its card tells: 0 for one of phase 1; nobody knows that of one that adapted before,
+    whose logits phase 2 divided, or that phase 2 began with a policy of phase 2."""
     if "before" not in card.training:
         return 0.0
-    if card.training.get("config", {}).get("temperature", 1.0) != 1.0:
+    if card.training.get("config", {}).get("temperature", 1.0) != 1.0 or "before" in card.training["before"]:
         return None
     known = card.scores.get("rft", {}).get("kl")
     return known if "beta" in card.training else None  # phase 2 writes its β; phase 3 keeps the scores of what it found
