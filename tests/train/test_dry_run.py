@@ -95,9 +95,12 @@ def test_phase_2_of_the_8b_is_reckoned_by_its_rollouts(corpus):
     assert any("not run" in note for note in plan.notes)
 
 
-@pytest.mark.parametrize("name", ["nano/rft", "qwen3vl-8b/rft"])
-def test_the_configurations_of_phase_2_that_ship_are_valid(name):
-    assert load_config(RftConfig, CONFIGS / f"{name}.yaml", []).group == 8
+@pytest.mark.parametrize(
+    ("name", "k"), [("nano/rft", 16), ("nano/rft_all", 16), ("nano/winding_rft", 8), ("qwen3vl-8b/rft", 8)]
+)
+def test_the_configurations_of_phase_2_that_ship_are_valid(name, k):
+    config = load_config(RftConfig, CONFIGS / f"{name}.yaml", [])
+    assert config.group == config.samples == k
 
 
 def test_drills_are_counted_and_a_budget_of_minutes_is_told(settings):
