@@ -109,6 +109,12 @@ def test_greedy_rollouts_of_a_query_are_all_the_same(policy, queries, helpers):
         assert group[0] == group[1] == group[2]
 
 
+def test_a_greedy_rollout_beside_sampled_ones_is_the_one_that_temperature_0_gives_and_leaves_them_as_they_are(mixed):
+    both = ids(mixed(n=2, greedy=True))
+    assert [group[:2] for group in both] == ids(mixed(n=2))
+    assert [group[2:] for group in both] == ids(mixed(n=1, temperature=0.0))
+
+
 def test_the_inverse_of_a_distribution_by_hand():
     logprobs = torch.tensor([[0.25, 0.25, 0.0, 0.5]]).log().expand(4, 4)
     uniform = np.array([0.0, 0.3, 0.51, 1.0 - 1e-16])

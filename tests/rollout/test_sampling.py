@@ -34,6 +34,14 @@ def test_a_token_that_a_grammar_forces_keeps_its_probability_under_the_policy():
     assert drawn(logits, np.array([0.5]), 0.0, allowed).tokens.item() == 2
 
 
+def test_a_row_without_a_number_takes_the_likeliest_token_that_is_allowed():
+    logits = torch.tensor([0.5, 0.25, 0.25]).log().expand(3, 3)
+    uniform = np.array([np.nan, 0.6, np.nan])  # 0.6 lies in the second token's quarter
+    assert drawn(logits, uniform, 1.0).tokens.tolist() == [0, 1, 0]
+    allowed = torch.tensor([[0.0, 1.0, 1.0]])
+    assert drawn(logits, uniform, 1.0, allowed).tokens.tolist() == [1, 2, 1]  # 0.6 of two equal halves: the second
+
+
 def test_masks_become_numbers_once_and_rows_outside_a_call_are_free():
     class Odd:
         mask = torch.tensor([False, True, False])

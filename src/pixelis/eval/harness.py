@@ -20,7 +20,7 @@ from pixelis.rollout.models import Model
 from pixelis.tools.toolbox import Toolbox
 from pixelis.world import Rendered
 
-AT_ONCE = 24
+AT_ONCE = 48
 """Items whose media are held and whose rollouts run together."""
 
 

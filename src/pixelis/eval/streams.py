@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Literal, NamedTuple, get_args
 
 from pixelis.data.record import Split
@@ -25,16 +24,14 @@ class Stream(NamedTuple):
     shifts: tuple[str, ...] = ()
     """`KIND:SEVERITY`, in turn."""
     course: Course = "steady"
-    skip: int = 0
-    """Of each task: so many of its first items belong to somebody else."""
 
     def __len__(self) -> int:
-        return sum(max(0, task.size(self.skip + self.limit) - self.skip) for task in self.tasks)
+        return sum(task.size(self.limit) for task in self.tasks)
 
     def items(self) -> Iterator[Rendered]:
         """The queries, each under its shift."""
         total = len(self)
-        for k, made in enumerate(interleaved(self.tasks, self.limit, self.skip)):
+        for k, made in enumerate(interleaved(self.tasks, self.limit)):
             yield under(made, self.shift_of(k, total), seed=made.item.seed)
 
     def shift_of(self, number: int, total: int) -> str:
@@ -79,7 +76,8 @@ def stream_of(
     course: str = "steady",
     skip: int = 0,
 ) -> Stream:
-    """A stream by the names of its tasks; ConfigError for a shift, severity or course that does not exist."""
+    """A stream by the names of its tasks, the first `skip` items of each left out; ConfigError for a shift, severity or
+    course that does not exist."""
     for shift in shifts:
         kind, _, severity = shift.partition(":")
         if severity and not severity.isdigit():
@@ -87,12 +85,12 @@ def stream_of(
         check(kind, int(severity or 1))
     if course not in get_args(Course):
         raise ConfigError(f"no course {course!r}: want one of {', '.join(get_args(Course))}")
-    return Stream(tuple(tasks_of(names, split=split)), limit, tuple(shifts), course, skip)  # type: ignore[arg-type]
+    return Stream(tuple(tasks_of(names, split=split, skip=skip)), limit, tuple(shifts), course)  # type: ignore[arg-type]
 
 
-def interleaved(tasks: Sequence[Task], limit: int, skip: int = 0) -> Iterator[Rendered]:
+def interleaved(tasks: Sequence[Task], limit: int) -> Iterator[Rendered]:
     """One item of each task in turn."""
-    streams = [islice(task.items(skip + limit), skip, None) for task in tasks]
+    streams = [task.items(limit) for task in tasks]
     while streams:
         for stream in list(streams):
             made = next(stream, None)

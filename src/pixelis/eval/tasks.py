@@ -65,8 +65,8 @@ class WorldTask(NamedTuple):
 class CorpusTask:
     """One split of a corpus, refused records among them: what a teacher could not solve is asked all the same."""
 
-    def __init__(self, folder: Path, split: Split = "test", *, shift: str = "") -> None:
-        self.corpus, self.split, self.shift = Corpus(folder), split, shift
+    def __init__(self, folder: Path, split: Split = "test", *, shift: str = "", skip: int = 0) -> None:
+        self.corpus, self.split, self.shift, self.skip = Corpus(folder), split, shift, skip
         self.name = f"{folder}:{split}" + (f"+{shift}" if shift else "")
         counts = Counter(row.split for row in self.corpus.rows())
         self._records = counts[split]
@@ -75,18 +75,18 @@ class CorpusTask:
             raise ConfigError(f"{folder} has no items in its split {split} (it has {told}): name another with --split")
 
     def items(self, limit: int) -> Iterator[Rendered]:
-        for record in islice(self.corpus.records(split=self.split), limit):
+        for record in islice(self.corpus.records(split=self.split), self.skip, self.skip + limit):
             made = Rendered(record.item, self.corpus.media(record).given)
             yield under(made, self.shift, seed=record.item.seed)
 
     def size(self, limit: int) -> int:
-        return min(limit, self._records)
+        return max(0, min(limit, self._records - self.skip))
 
 
 class ItemsTask:
     """A file of items as `pixelis data import` writes it, in its own order."""
 
-    def __init__(self, path: Path, *, shift: str = "") -> None:
+    def __init__(self, path: Path, *, shift: str = "", skip: int = 0) -> None:
         self.path, self.shift = path, shift
         self.name = f"{path}+{shift}" if shift else str(path)
         found = list(read_items(path))
@@ -94,7 +94,7 @@ class ItemsTask:
         if problems or not found:
             told = f"{problems[0].where}: {problems[0].reason}" if problems else f"{path} holds no items"
             raise ConfigError(f"{told}; `pixelis data import questions` makes items of your own questions")
-        self._items = [each for each in found if isinstance(each, Item)]
+        self._items = [each for each in found if isinstance(each, Item)][skip:]
 
     def items(self, limit: int) -> Iterator[Rendered]:
         for item in self._items[:limit]:
@@ -110,22 +110,23 @@ def under(made: Rendered, shift: str, *, seed: int) -> Rendered:
     return shifted(made, kind, int(severity or 1), seed=seed) if kind else made
 
 
-def tasks_of(names: Sequence[str], *, split: Split, shift: str = "") -> list[Task]:
-    """Tasks by name; all six families where none is named. A family comes before a folder of that name: ./search."""
-    return [task_of(name, split=split, shift=shift) for name in dict.fromkeys(names or FAMILIES)]
+def tasks_of(names: Sequence[str], *, split: Split, shift: str = "", skip: int = 0) -> list[Task]:
+    """Tasks by name; all six families where none is named. A family comes before a folder of that name: ./search.
+    Of each, `skip` items are left out before the first."""
+    return [task_of(name, split=split, shift=shift, skip=skip) for name in dict.fromkeys(names or FAMILIES)]
 
 
-def task_of(name: str, *, split: Split, shift: str = "") -> Task:
+def task_of(name: str, *, split: Split, shift: str = "", skip: int = 0) -> Task:
     if name in FAMILIES:
         if split == "train":
             raise ConfigError("families of the world are scored on held-out seeds: split train is for a corpus")
-        return WorldTask(name, split, shift=shift)  # type: ignore[arg-type]
+        return WorldTask(name, split, shift=shift, skip=skip)  # type: ignore[arg-type]
     folder, _, said = name.rpartition(":")
     if folder and said in get_args(Split) and (Path(folder) / MANIFEST).exists():
-        return CorpusTask(Path(folder), said, shift=shift)  # type: ignore[arg-type]
+        return CorpusTask(Path(folder), said, shift=shift, skip=skip)  # type: ignore[arg-type]
     path = Path(name)
     if path.is_dir():
-        return CorpusTask(path, split, shift=shift)
+        return CorpusTask(path, split, shift=shift, skip=skip)
     if path.is_file():
-        return ItemsTask(path, shift=shift)
+        return ItemsTask(path, shift=shift, skip=skip)
     raise ConfigError(f"no task {name!r}: want some of {', '.join(FAMILIES)}, a corpus folder, or a file of items")

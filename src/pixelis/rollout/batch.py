@@ -63,6 +63,7 @@ def rollout(
     seed: int,
     limits: Limits | None = None,
     temperature: float = 1.0,
+    greedy: bool = False,
     grammar: Constrains | None = None,
     on_progress: Progress | None = None,
     name: str = "unnamed",
@@ -71,7 +72,8 @@ def rollout(
     clock: Callable[[], float] = time.monotonic,
     created_at: datetime | None = None,
 ) -> list[list[Rollout]]:
-    """n trajectories for each query, in order. Temperature 0 is greedy; the policy's own name goes into the traces."""
+    """n trajectories for each query, in order. Temperature 0 is greedy; with `greedy` one such trajectory comes last in
+    each group, beside those that are sampled. The policy's own name goes into the traces."""
     if n < 1 or rows_at_once < 1 or not temperature >= 0.0:
         raise ConfigError(f"n {n}, rows_at_once {rows_at_once}, temperature {temperature}: want 1 or more, 0 or more")
     if len({query.id for query in queries}) < len(queries):
@@ -79,9 +81,9 @@ def rollout(
     was_training = policy.training
     policy.eval()
     engine = Engine(
-        policy, toolbox, queries, n=n, seed=seed, limits=limits or Limits(), temperature=temperature, grammar=grammar,
-        on_progress=on_progress, name=name, rows_at_once=rows_at_once, cache_bytes=cache_bytes, clock=clock,
-        created_at=created_at or datetime.now(UTC),
+        policy, toolbox, queries, n=n, seed=seed, limits=limits or Limits(), temperature=temperature, greedy=greedy,
+        grammar=grammar, on_progress=on_progress, name=name, rows_at_once=rows_at_once, cache_bytes=cache_bytes,
+        clock=clock, created_at=created_at or datetime.now(UTC),
     )  # fmt: skip
     try:
         with torch.inference_mode():
@@ -119,6 +121,7 @@ class Engine:
         seed: int,
         limits: Limits,
         temperature: float,
+        greedy: bool,
         grammar: Constrains | None,
         on_progress: Progress | None,
         name: str,
@@ -127,21 +130,22 @@ class Engine:
         clock: Callable[[], float],
         created_at: datetime,
     ) -> None:
-        self.policy, self.toolbox, self.queries, self.n, self.seed = policy, toolbox, queries, n, seed
+        self.policy, self.toolbox, self.queries, self.seed = policy, toolbox, queries, seed
+        self.sampled, self.n = n, n + greedy
         self.limits, self.temperature, self.grammar = limits, temperature, grammar
         self.on_progress, self.name, self.clock, self.created_at = on_progress, name, clock, created_at
         self.rows_at_once, self.cache_bytes = rows_at_once, cache_bytes
         self.schemas = toolbox.schemas() if policy.style.tool_schemas else []
         self.decoder = Decoder(policy)
         self.allowed = Allowed(grammar, len(policy.bars), policy.device) if grammar else None
-        self.pending = deque((q, k) for q in range(len(queries)) for k in range(n))
+        self.pending = deque((q, k) for q in range(len(queries)) for k in range(self.n))
         self.prompts: dict[int, Prompt] = {}
         self.ready: list[Row] = []
         self.since_ready = 0
         self.results: queue.SimpleQueue[Observation] = queue.SimpleQueue()
         self.running = 0
         self.ended = 0
-        self.done: list[list[Rollout | None]] = [[None] * n for _ in queries]
+        self.done: list[list[Rollout | None]] = [[None] * self.n for _ in queries]
 
     # --- the story
 
@@ -212,8 +216,10 @@ class Engine:
         own, members = self.queries[query], list[Member]()
         while self.pending and self.pending[0][0] == query and len(members) < most:
             _, sample = self.pending.popleft()
-            generator = np.random.Generator(np.random.PCG64([self.seed, own.seed, sample]))
-            members.append(Member(sample, generator.random(self.limits.total_tokens)))
+            uniforms = np.full(self.limits.total_tokens, np.nan)  # no number: the likeliest token
+            if sample < self.sampled:
+                uniforms = np.random.Generator(np.random.PCG64([self.seed, own.seed, sample])).random(len(uniforms))
+            members.append(Member(sample, uniforms))
         deadline = self.clock() + self.limits.seconds
         episode = Episode(
             own, members[0].sample, prompt.ledger.copy(), own.media, deadline=deadline,

@@ -24,7 +24,7 @@ class Member(NamedTuple):
 
     sample: int
     uniforms: NDArray[np.float64]
-    """One for each token that it may ever sample."""
+    """One for each token that it may ever sample; NaN takes the likeliest."""
 
 
 @dataclass(eq=False)

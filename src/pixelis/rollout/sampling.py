@@ -30,15 +30,16 @@ class Drawn(NamedTuple):
 
 
 def drawn(logits: Tensor, uniform: NDArray[np.float64], temperature: float, allowed: Tensor | None = None) -> Drawn:
-    """One token a row of (B, V), by the inverse of its distribution at `uniform` (B,); the likeliest at temperature 0.
+    """One token a row of (B, V), by the inverse of its distribution at `uniform` (B,); the likeliest at temperature 0,
+    and in rows whose number is NaN.
 
     `allowed`, (B, V) or (1, V) of ones and zeros, holds for the choice alone.
     """
     chances = logits.softmax(-1)  # (B, V)
     total = logits.amax(-1) - chances.amax(-1).log()  # (B,) logarithm of the sum of which the likeliest is a share
-    if temperature == 0.0:
-        tokens = (logits if allowed is None else logits + allowed.log()).argmax(-1)
-    else:
+    surely = np.isnan(uniform) | (temperature == 0.0)  # (B,)
+    tokens = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
+    if not surely.all():
         if temperature != 1.0:
             chances = (logits / temperature).softmax(-1)
         if allowed is not None:
@@ -46,7 +47,10 @@ def drawn(logits: Tensor, uniform: NDArray[np.float64], temperature: float, allo
             if float(left.sum(-1).min()) < LEAST:  # what is allowed is too unlikely to be told apart
                 left = (logits / temperature + allowed.log()).softmax(-1)
             chances = left
-        tokens = torch.from_numpy(inverted(chances, uniform)).to(logits.device)
+        tokens = torch.from_numpy(inverted(chances, np.where(surely, 0.0, uniform))).to(logits.device)
+    if surely.any():
+        likeliest = (logits if allowed is None else logits + allowed.log()).argmax(-1)
+        tokens = torch.where(torch.from_numpy(surely).to(logits.device), likeliest, tokens)
     return Drawn(tokens, logits.gather(-1, tokens[:, None])[:, 0] - total)
 
 

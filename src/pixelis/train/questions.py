@@ -8,7 +8,7 @@ from itertools import islice
 from pixelis.data.acceptance import RIGHT
 from pixelis.media import MediaSet
 from pixelis.policy.model import Policy
-from pixelis.rollout.batch import rollout
+from pixelis.rollout.batch import ROWS_AT_ONCE, rollout
 from pixelis.rollout.episode import Query, Rollout
 from pixelis.tools.toolbox import Toolbox
 from pixelis.train.precision import computed_in, computing
@@ -29,16 +29,19 @@ def ask(
     n: int,
     seed: int,
     temperature: float,
+    greedy: bool = False,
 ) -> list[list[Rollout]]:
-    """n rollouts of each item; 0 is greedy. What an item draws depends on `seed` and on the item alone."""
+    """n rollouts of each item; temperature 0 is greedy, and with `greedy` one such rollout comes last in each group.
+    What an item draws depends on `seed` and on the item alone."""
     media = [MediaSet(made.media) for made in items]
     queries = [
         Query(made.item.id, made.item.question, own, made.item.seed) for made, own in zip(items, media, strict=True)
     ]
     with computing(policy.device, computed_in(config)):  # as the update will read them
         groups = rollout(
-            policy, toolbox, queries, n=n, seed=seed, limits=config.limits, temperature=temperature, name=config.name
-        )
+            policy, toolbox, queries, n=n, seed=seed, limits=config.limits, temperature=temperature, greedy=greedy,
+            name=config.name, rows_at_once=max(ROWS_AT_ONCE, len(queries) * (n + greedy)),
+        )  # fmt: skip
     for own in media:
         toolbox.let_go(own)
     return groups

@@ -182,13 +182,11 @@ def hear(around: Around, learner: Learner, batch: Sequence[Rendered], state: Sta
     """Roll the queries of a batch out together, and put each to the vote in its turn."""
     config, toolbox, policy = around.config, around.toolbox, learner.policy
     seed = seed_of(config, first)
-    groups = ask(config, policy, toolbox, batch, n=config.samples, seed=seed, temperature=1.0)
-    greedy: list[str | None] = [None] * len(batch)
-    if config.greedy:
-        greedy = [one.answer for (one,) in ask(config, policy, toolbox, batch, n=1, seed=seed, temperature=0.0)]
+    n = config.samples
+    groups = ask(config, policy, toolbox, batch, n=n, seed=seed, temperature=1.0, greedy=config.greedy)
     return [
-        put_to_vote(around, learner, made, group, said, state, first + k)
-        for k, (made, group, said) in enumerate(zip(batch, groups, greedy, strict=True))
+        put_to_vote(around, learner, made, group[:n], group[n].answer if config.greedy else None, state, first + k)
+        for k, (made, group) in enumerate(zip(batch, groups, strict=True))
     ]
 
 
