@@ -85,7 +85,7 @@ def measure(chain: int, nano: NanoConfig = NanoConfig(), *, queries: int = QUERI
     rng = np.random.default_rng(0)
     asked = [Query(f"q{k}", QUESTION, MediaSet((picture(rng),)), k) for k in range(queries)]
     engine = Engine(
-        policy, Viewing(), asked, n=samples, seed=0, limits=Limits(steps=chain), temperature=1.0,
+        policy, Viewing(), asked, n=samples, seed=0, limits=Limits(steps=chain), temperature=1.0, greedy=False,
         grammar=Forced(known), on_progress=None, name="bench", rows_at_once=ROWS_AT_ONCE,
         cache_bytes=CACHE_BYTES, clock=time.monotonic, created_at=datetime.now(UTC),
     )  # fmt: skip
