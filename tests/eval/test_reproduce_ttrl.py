@@ -202,7 +202,7 @@ def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_pa
     assert hard["held_out"]["voted"]["mean"] == 50.0
     assert none["kl"] is None
     assert ours["prequential"]["voted_later"]["mean"] == 100.0
-    for name in ("risk_coverage.svg", "kl.svg", "accuracy.svg"):
+    for name in ("risk_coverage.svg", "kl.svg", "accuracy.svg", "families.svg"):
         assert (tmp_path / "out" / name).stat().st_size > 5_000
     written = json.loads((tmp_path / "out" / "table.json").read_text())
     assert (written["budget"], written["not_run"]) == (2, ["not-yet-0"])

@@ -17,7 +17,7 @@ from pixelis.config import load_config
 from pixelis.errors import ConfigError
 from pixelis.eval.comparing import Part, Say, merged, parts_of
 from pixelis.eval.kept_parts import TABLE, place_of_table
-from pixelis.eval.ttrl_figures import draw_kl, draw_prequential, draw_risk
+from pixelis.eval.ttrl_figures import draw_families, draw_kl, draw_prequential, draw_risk
 from pixelis.eval.ttrl_runs import (
     ReproduceTtrlConfig,
     Runs,
@@ -83,11 +83,13 @@ def reproduce_ttrl(
         place.mkdir(parents=True, exist_ok=True)
         own = {"settings": base.model_dump(mode="json"), "budget": budget, "not_run": left}
         write_json(place / TABLE, provenance(**own, **facts))
-        first = {part.variant.name: runs.rows(part) for part in reversed(done)}  # the first seed of each
-        steady = {v.name: first[v.name] for v in config.variants if v.name in first and v.matched and v.course is None}
+        streams = {name: [stream.rows for stream in own] for name, own in found.items()}
+        first = {name: own[0] for name, own in streams.items()}
+        steady = [v.name for v in config.variants if v.name in streams and v.matched and v.course is None]
         draw_risk(first, place / "risk_coverage.svg", ours=config.ours)
-        draw_kl(steady, place / "kl.svg", target=base.kl.target)
-        draw_prequential(steady, table, place / "accuracy.svg")
+        draw_kl({name: first[name] for name in steady}, place / "kl.svg", target=base.kl.target)
+        draw_prequential({name: streams[name] for name in steady}, table, place / "accuracy.svg")
+        draw_families(table, place / "families.svg")
     return {"rows": table, "pairs": pairs, "left": left, "written": str(place) if place else None}
 
 

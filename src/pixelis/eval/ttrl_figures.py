@@ -1,8 +1,10 @@
-"""The figures of phase 3: risk against coverage, KL against its corridor, accuracy over the stream and after it."""
+"""The figures of phase 3: risk against coverage, KL against its corridor, accuracy over the stream and after it,
+acceptance and drift by family."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ WINDOW = 100
 FEWEST = 25
 """A mean over fewer of them is not drawn, unless the stream has no more."""
 BAND_RESAMPLES = 200
+MOST_LINES = 5
+"""Variants that one panel shows over the stream or by family: the first ones of the configuration."""
 KINDS = (("score", "voted"), ("greedy", "greedy"), ("sampled", "sampled"))
 
 
@@ -72,15 +76,18 @@ def draw_kl(streams: Mapping[str, Rows], path: Path, *, target: float) -> None:
     finish(figure, axes[0], path)
 
 
-def draw_prequential(streams: Mapping[str, Rows], table: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Voted, greedy and sampled accuracy over the stream, each query before it was learnt from; and after it."""
+def draw_prequential(streams: Mapping[str, Sequence[Rows]], table: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Voted, greedy and sampled accuracy over the stream, each query before it was learnt from, seeds together; and
+    after it."""
     figure, axes = panels(4)
     for axis, (key, title) in zip(axes, KINDS, strict=False):
-        for name, rows in streams.items():
-            values = 100.0 * np.array([np.nan if row[key] is None else row[key] for row in rows], dtype=float)
+        for name, seeds in islice(streams.items(), MOST_LINES):
+            scores = [[np.nan if row[key] is None else row[key] for row in rows] for rows in seeds]
+            values = 100.0 * np.mean(np.array(scores, dtype=float), axis=0)  # (n,)
             if not np.isnan(values).any():
-                first = min(FEWEST, len(rows)) - 1
-                axis.plot(range(first + 1, len(rows) + 1), recent(values)[first:], label=name, linewidth=1.2)
+                first = min(FEWEST, len(values)) - 1
+                label = f"{name}, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+                axis.plot(range(first + 1, len(values) + 1), recent(values)[first:], label=label, linewidth=1.2)
         axis.set_title(f"{title}, the last {WINDOW} queries of the stream, %", fontsize=10, loc="left")
         axis.set_xlabel("query", fontsize=8)
     held = [row for row in table if row["held_out"] is not None and "voted" in row["held_out"]]  # not stress
@@ -90,10 +97,37 @@ def draw_prequential(streams: Mapping[str, Rows], table: Sequence[Mapping[str, A
         spread = [[row["held_out"][title][side] for row in held] for side in ("low", "high")]
         errors = np.abs(np.array(spread) - np.array(middle)) if held else None
         axes[3].bar(np.arange(len(held)) + k * width, middle, width, label=title, yerr=errors)
-    axes[3].set_xticks(np.arange(len(held)) + width, [row["variant"] for row in held], rotation=40, fontsize=7)
+    axes[3].set_xticks(
+        np.arange(len(held)) + width, [row["variant"] for row in held], rotation=40, ha="right", fontsize=7
+    )
     axes[3].set_title("held-out, afterwards, % (95 %)", fontsize=10, loc="left")
     if held:
         axes[3].legend(fontsize=7, frameon=False)
+    finish(figure, axes[0], path)
+
+
+def draw_families(table: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Queries learnt from per thousand, P95 of the KL on a query's own rollouts, and what held-out greedy accuracy
+    became, by family (tab:supp_fairness_per_bench)."""
+    figure, axes = panels(3)
+    shown = [row for row in table if row["kl"] is not None][:MOST_LINES]
+    measures: tuple[tuple[str, Callable[[Mapping[str, Any]], float | None]], ...] = (
+        ("queries learnt from, of 1,000", lambda own: own["accepted_per_1k"]),
+        ("KL to π_EMA, P95, nats a token", lambda own: own["kl_p95"]),
+        ("held-out greedy accuracy, points over its base",
+         lambda own: None if own["pre"] is None or own["post"] is None else own["post"] - own["pre"]),
+    )  # fmt: skip
+    families = list(dict.fromkeys(family for row in shown for family in row["families"]))
+    width = 0.8 / max(len(shown), 1)
+    for axis, (title, of) in zip(axes, measures, strict=False):
+        for k, row in enumerate(shown):
+            values = [of(row["families"][name]) if name in row["families"] else None for name in families]
+            heights = [np.nan if value is None else value for value in values]
+            axis.bar(np.arange(len(families)) + k * width, heights, width, label=row["variant"])
+        axis.axhline(0.0, color="0.5", linewidth=0.6)
+        axis.set_xticks(np.arange(len(families)) + (0.8 - width) / 2, families, fontsize=8)
+        axis.set_title(title, fontsize=10, loc="left")
+    axes[3].set_visible(False)
     finish(figure, axes[0], path)
 
 
