@@ -115,9 +115,9 @@ def test_nothing_is_learnt_where_most_rollouts_say_something_else():
 
 def test_answers_from_outside_are_no_agreement_of_the_rollouts():
     # of two rollouts each has its own answer; what memory adds to A lowers no entropy
-    ours = consensus(["A", "B", "A", "A"], [0.5, 0.1, 0.5, 0.5], rollouts=2)
+    ours = consensus(["A", "B", "A", "A"], [0.5, 0.1, 0.5, 0.5], own=["A", "B"])
     assert (ours.answer, ours.entropy) == ("A", 1.0)
-    assert consensus(["B", "B", "A"], [0.1, 0.1, 0.9], rollouts=2).majority == "B"
+    assert consensus(["B", "B", "A"], [0.1, 0.1, 0.9], own=["B", "B"]).majority == "B"
 
 
 def test_entropy_of_agreement_is_zero_and_of_all_different_one():

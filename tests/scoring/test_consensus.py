@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from pixelis.equations.calibration import Temperature
+from pixelis.equations.voting import answer_entropy
 from pixelis.media import MediaSet, open_media
 from pixelis.policy.ledger import Ledger
 from pixelis.rollout.episode import Rollout
@@ -89,9 +90,25 @@ def test_flips_of_equal_chains_do_not_outvote_them(rolled):
         assert vote.answer == "blue"
         assert vote.consensus.accepted
         assert [b.fidelity for b in vote.ballots] == [b.fidelity for b in clean.ballots]
+        # the gates, and what teaches, see what was heard
+        assert [b.answer for b in vote.ballots] == heard
+        assert vote.consensus.agreement == 5 / 8
+        assert vote.consensus.entropy == pytest.approx(answer_entropy(heard))
     assert decide(group, heard=["red"] * 5 + ["blue"] * 3).answer == "red"
     hard = VoteSettings(weighted=False, behaviour=False, reliability=False)
     assert decide(group, hard, heard=["red"] * 3 + ["blue"] * 5).consensus.margin == pytest.approx(2 / 8)
+
+
+def test_what_was_said_before_it_was_flipped_is_known_to_nobody(rolled):
+    """Of eight that looked at one place five say "two" and three "six": what is heard decides, in one vote."""
+    group = [rolled(answer, *looks_at("blue", LEFT)) for answer in ["two"] * 5 + ["six"] * 3]
+    heard = ["six"] * 2 + ["two"] * 3 + ["six"] * 3
+    vote = decide(group, heard=heard)
+    assert (vote.answer, vote.consensus.majority, vote.consensus.agreement) == ("six", "six", 5 / 8)
+    assert len({ballot.group for ballot in vote.ballots}) == 1
+    assert vote.consensus.margin == 1.0
+    silent = decide([*group, *(rolled(None, *looks_at("blue", LEFT)) for _ in range(9))], heard=[*heard, *[None] * 9])
+    assert silent.answer == "six"  # those who found nothing are no voice of that vote
 
 
 def test_a_chain_that_wandered_before_it_looked_is_less_like_the_exemplar(rolled):

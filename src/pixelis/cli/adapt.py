@@ -74,6 +74,7 @@ def run(
     """
     from pixelis.cli.index_files import key_maker
     from pixelis.config import load_config
+    from pixelis.errors import ConfigError
     from pixelis.eval.streams import stream_of
     from pixelis.train.ttrl import adapt
     from pixelis.train.ttrl_config import TtrlConfig
@@ -81,6 +82,11 @@ def run(
     given = stream or []
     settings = load_config(TtrlConfig, config, [word for word in given if "=" in word])
     names = [word for word in given if "=" not in word]
+    if split == "dev-cal" and (settings.calibration.items or settings.canary.items):
+        raise ConfigError(
+            "dev-cal holds the questions of calibration and the canaries, which are never learnt from: choose another "
+            "--split, or calibration.items=0 canary.items=0"
+        )
     chosen = stream_of(names, split=split, limit=limit, shifts=shift or (), course=course)
     keys = key_maker() if settings.neighbours or evaluation or settings.memory is not None else None
     mask = mask_of(settings, evaluation or [], keys)

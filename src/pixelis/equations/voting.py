@@ -188,20 +188,20 @@ def consensus(
     conformal_threshold: float | None = None,
     max_entropy: float = 0.2,
     least_agreement: float = 0.0,
-    rollouts: int | None = None,
+    own: Sequence[Answer] | None = None,
 ) -> Consensus:
     """The weighted vote with abstention (sec:supp:voting-calib, supp:ttrl_loss_clean; delta from tab:risk_coverage).
 
     m(q) = 1 iff the margin is at least `delta` and the conformal set holds one answer: an answer is in it when
     1 - its vote share is at most `conformal_threshold`. Without a threshold the margin alone decides. Majority and
     entropy are taken over the answers of all rollouts, whatever they weigh: equal chains are one vote where an answer
-    is chosen, but seven of eight that came to the same answer do agree. The first `rollouts` answers are those (all,
-    unless told); others vote from outside. A rollout without an answer takes its part of the vote with it: one voice
-    among seven that say nothing has a share and a margin of an eighth.
+    is chosen, but seven of eight that came to the same answer do agree. `own` are those answers (the ones that are
+    voted with, unless told): others may vote from outside. A rollout without an answer takes its part of the vote with
+    it: one voice among seven that say nothing has a share and a margin of an eighth.
     No rollouts, none with an answer, or all weights 0: no answer, margin 0, not accepted. One rollout with weight:
     its answer, margin 1. All answers different with equal weights: margin 0, not accepted.
     """
-    own = answers[:rollouts]
+    own = answers if own is None else own
     given = [a for a in own if a is not None]
     spoken = len(given) / len(own) if own else 0.0
     raw = class_scores(answers, weights)

@@ -115,15 +115,18 @@ def together(a: Sequence[Run], b: Sequence[Run], key: str) -> tuple[Floats, Floa
     return np.mean([run.measures[key] for run in mine], axis=0), np.mean([run.measures[key] for run in theirs], axis=0)
 
 
-def difference(a: Sequence[Run], b: Sequence[Run], key: str) -> dict[str, float]:
+def difference(a: Sequence[Run], b: Sequence[Run], key: str) -> dict[str, Any]:
     """How much more the first has than the second: paired by item, BCa interval, paired permutation test.
 
-    Intervals and p are over items: that other seeds might have learnt otherwise is not in them.
+    Intervals and p are over items: that other seeds might have learnt otherwise is not in them. `by_seed` tells how far
+    the seeds that both have agree.
     """
     mine, theirs = together(a, b, key)
     test = paired_permutation_test(mine, theirs, rng=np.random.default_rng(0), permutations=PERMUTATIONS)
     own = interval(mine - theirs, "difference")
-    out = {"difference": test.difference, "low": own.low, "high": own.high, "p": test.p_value}
+    out: dict[str, Any] = {"difference": test.difference, "low": own.low, "high": own.high, "p": test.p_value}
+    means = [{run.seed: float(run.measures[key].mean()) for run in runs} for runs in (a, b)]
+    out["by_seed"] = [each - means[1][seed] for seed, each in means[0].items() if seed in means[1]]
     if key in COUNTED and theirs.mean() > 0:
         fewer = bca_interval(np.column_stack([mine, theirs]), share_less, rng=np.random.default_rng(0))
         out |= {"less": fewer.point, "less_low": fewer.low, "less_high": fewer.high}

@@ -32,7 +32,7 @@ from pixelis.eval.ttrl_runs import (
     taken_at,
     thresholds,
 )
-from pixelis.eval.ttrl_table import COST, Told, paired_rows, tabulated
+from pixelis.eval.ttrl_table import Told, paired_rows, tabulated
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.rundir import provenance, write_json
 from pixelis.train.calibrating import FILE as CALIBRATION
@@ -127,17 +127,15 @@ def told(
     statistics = external_statistics(runs) if asked else {}
     found: dict[str, list[Told]] = {}
     for part in done:
-        stream, variant = runs.stream_of(part), part.variant
-        calibration, cost = (
-            json.loads(path.read_text()) if path.exists() else None for path in (stream / CALIBRATION, stream / COST)
-        )
+        variant, path = part.variant, runs.stream_of(part) / CALIBRATION
+        calibration = json.loads(path.read_text()) if path.exists() else None
         found.setdefault(variant.name, []).append(
             Told(
                 part.seed, runs.rows(part), taken_at(runs, part, budget),
                 held(runs, part, budget) if part in asked else None, asked=variant.asked,
                 base=variant.base or runs.config.none,
                 budget=budget if counts(runs, part) else None, calibration=calibration,
-                cpu_seconds=cost["cpu_seconds"] if cost else None, statistics=statistics,
+                stress=not variant.matched and variant.course is None, statistics=statistics,
             )
         )  # fmt: skip
     return found

@@ -21,9 +21,9 @@ from pixelis.equations.embedding import CosineStatistics
 from pixelis.eval.comparing import Part, Say, Seeded, merged, rows_of
 from pixelis.eval.kept_parts import has_ended, keep_part, restore_part, sign_part
 from pixelis.eval.process import task_statistics
-from pixelis.eval.running import cpu_seconds, evaluate_model
+from pixelis.eval.running import evaluate_model
 from pixelis.eval.streams import Course, Stream, StreamTask, stream_of
-from pixelis.eval.ttrl_table import COST, VOTED, Rows, mass_of
+from pixelis.eval.ttrl_table import VOTED, Rows, mass_of
 from pixelis.policy.checkpoint import weights_of
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.retrieval.memory_files import DELETED, ITEMS, KEYS, ROWS
@@ -38,7 +38,7 @@ from pixelis.train.ttrl_export import policy_after
 
 WHOLE = {"canary": {"items": 0}}
 """Canary questions stop a deployment; in a comparison every variant lives its whole stream, a falling one too."""
-OF_STREAM = (LEDGER, CALIBRATION, COST)
+OF_STREAM = (LEDGER, CALIBRATION)
 """Of a stream, beside the table: its rows and thresholds, not its weights and memory."""
 OF_MEMORY = (LEDGER, CALIBRATION, *(f"{MEMORY}/{name}" for name in (HEAD, ROWS, ITEMS, KEYS, DELETED)))
 OF_HELD_OUT_GREEDILY = ("greedy/items.jsonl", "greedy/report.json", "old/items.jsonl", "old/report.json")
@@ -215,7 +215,7 @@ def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
     if (shared := thresholds(runs, part)).exists() and calibrates_as_none(runs, part):
         write_whole(folder / CALIBRATION, shared.read_bytes())
     adapt(
-        settings, stream.items(), folder, show=counting(folder / COST, show),
+        settings, stream.items(), folder, show=show,
         keys=runs.keys() if runs.keys and settings.neighbours else None,
         dev_cal=stream_of(runs.config.families, split="dev-cal", limit=settings.calibration.items).items,
     )  # fmt: skip
@@ -226,18 +226,6 @@ def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
 def keep_stream(runs: Runs, part: Part[TtrlVariant]) -> None:
     archive, shorten = runs.archive(f"{part.name}-stream"), {LEDGER: told_of}
     keep_part(runs.stream_of(part), archive, OF_STREAM, runs.made_of(part), shorten=shorten)
-
-
-def counting(path: Path, show: Any) -> Any:
-    """`show`, and the CPU seconds from the first row on into a file, added to those that it has."""
-    before = json.loads(path.read_text())["cpu_seconds"] if path.exists() else 0.0
-    start = cpu_seconds()
-
-    def counted(row: dict[str, Any], total: int) -> None:
-        write_json(path, {"cpu_seconds": before + cpu_seconds() - start})
-        show(row, total)
-
-    return counted
 
 
 def remember(runs: Runs, show: Any) -> None:

@@ -18,8 +18,6 @@ from pixelis.metrics.selective import aurc, error_at_coverage, error_at_margin
 from pixelis.train.adaptation import LEDGER, read_rows
 
 Rows = list[dict[str, Any]]
-COST = "cost.json"
-"""The CPU seconds of a stream."""
 VOTED = "voted"
 """Where the answers by vote lie, of those who were asked so."""
 COVERAGE = 0.889
@@ -42,13 +40,19 @@ class Told(NamedTuple):
     budget: int | None
     """Queries that it may have learnt from; None where it is not matched."""
     calibration: Any
-    cpu_seconds: float | None
+    stress: bool
+    """Its votes, neighbours or keys were disturbed on purpose."""
     statistics: Mapping[str, CosineStatistics]
 
     @property
     def learnt(self) -> int:
         """Queries that it had learnt from when it was asked."""
         return sum(row["learnt"] for row in self.rows[: self.spent])
+
+    @property
+    def under_budget(self) -> bool:
+        """Its stream came to an end before as many queries had taught as the budget allows."""
+        return self.budget is not None and sum(row["learnt"] for row in self.rows) < self.budget
 
 
 def tabulated(found: Mapping[str, Sequence[Told]], none: str) -> list[dict[str, Any]]:
@@ -63,9 +67,10 @@ def tabulated(found: Mapping[str, Sequence[Told]], none: str) -> list[dict[str, 
         spent = [stream.learnt for stream in streams]
         table.append({
             "variant": name, "seeds": len(streams), "queries": len(rows[0]), "spent": spent,
-            "under_budget": any(s.budget is not None and s.learnt < s.budget for s in streams),
-            "cpu_seconds_a_query": cost(streams), "base": bases[name], "asked": streams[0].asked,
+            "under_budget": any(stream.under_budget for stream in streams),
+            "cpu_seconds_a_query": cost(rows), "base": bases[name], "asked": streams[0].asked,
             "held_out": held_out.get(name), "prequential": answered[name], **acceptance(rows),
+            "drift_when_asked": drift_after([stream.rows[: stream.spent] for stream in streams]),
             "per_point": per_point(held_out.get(name), spent) if name != none else None,
             "selective": selective(rows), "families": families(rows, after.get(name), after.get(bases[name])),
             "calibration": streams[0].calibration,
@@ -92,9 +97,10 @@ def per_point(held_out: Mapping[str, Any] | None, spent: Sequence[int]) -> dict[
     }  # fmt: skip
 
 
-def cost(streams: Sequence[Told]) -> float | None:
-    """CPU seconds of a query, tools that nobody had asked before included."""
-    known = [s.cpu_seconds / len(s.rows) for s in streams if s.cpu_seconds is not None]
+def cost(streams: Sequence[Rows]) -> float | None:
+    """CPU seconds of a query without its tools, whose results others may have asked for before: over the rows that say
+    so, which older ones do not."""
+    known = [row["cpu_s"] for rows in streams for row in rows if "cpu_s" in row]
     return float(np.mean(known)) if known else None
 
 
@@ -106,7 +112,9 @@ def paired_rows(found: Mapping[str, Sequence[Told]], ours: str) -> dict[str, lis
     """
     streams = answers_before(found)
     alike = {
-        name: runs for name, runs in streams.items() if ours in streams and runs[0].items == streams[ours][0].items
+        name: runs
+        for name, runs in streams.items()
+        if ours in streams and runs[0].items == streams[ours][0].items and not found[name][0].stress
     }
     still = [name for name in alike if not any(row["learnt"] for s in found[name] for row in s.rows)]
     return {
@@ -131,9 +139,10 @@ def only(runs: Sequence[Run], key: str) -> list[Run]:
 
 
 def rivals(found: Mapping[str, Sequence[Told]], ours: str) -> list[tuple[str, str]]:
-    """Variants that answered the same queries under the same stress: ours, and ours under flips, against the others."""
+    """Variants that answered the same queries under the same stress: ours against those without any, ours under flips
+    against majorities under as many."""
     items = {name: [row["item"] for row in streams[0].rows] for name, streams in found.items()}
-    pairs = [(ours, name) for name in found if name != ours]
+    pairs = [(ours, name) for name, streams in found.items() if name != ours and not streams[0].stress]
     pairs += [(name, name.replace(ours, "majority", 1)) for name in found if name.startswith(f"{ours}-")]
     return [(a, b) for a, b in pairs if a in found and b in found and items[a] == items[b]]
 
@@ -190,7 +199,6 @@ def acceptance(streams: Sequence[Rows]) -> dict[str, Any]:
     """Acceptance and drift (tab:supp_accept_drift), over all seeds."""
     rows = [row for stream in streams for row in stream]
     kls = [row["kl"] for row in rows if row["kl"] is not None]
-    drifts = [stream[-1]["drift"] for stream in streams if stream[-1]["drift"] is not None]
     learnt = float(np.mean([row["learnt"] for row in rows]))
     quarter = [max(1, len(stream) // 4) for stream in streams]
     return {
@@ -198,12 +206,18 @@ def acceptance(streams: Sequence[Rows]) -> dict[str, Any]:
         "abstained": 100.0 * float(np.mean([not row["answered"] for row in rows])),
         "refused": sum(len({row["updates"] for row in stream if row["refused"]}) for stream in streams),
         "kl": {"p50": float(np.median(kls)), "p95": float(np.percentile(kls, 95))} if kls else None,
-        "drift": float(np.mean(drifts)) if drifts else None,
+        "drift": drift_after(streams),
         "variety": {
             "first": float(np.mean([r["variety"] for s, q in zip(streams, quarter, strict=True) for r in s[:q]])),
             "last": float(np.mean([r["variety"] for s, q in zip(streams, quarter, strict=True) for r in s[-q:]])),
         },
     }  # fmt: skip
+
+
+def drift_after(streams: Sequence[Rows]) -> float | None:
+    """KL to the start after the last row of each stream, on the mean."""
+    drifts = [stream[-1]["drift"] for stream in streams if stream and stream[-1]["drift"] is not None]
+    return float(np.mean(drifts)) if drifts else None
 
 
 def selective(streams: Sequence[Rows]) -> dict[str, Any]:

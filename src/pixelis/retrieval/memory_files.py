@@ -1,4 +1,4 @@
-"""The files of a memory, which a process may leave at any byte (issue 7, "Bad input").
+"""The files of a memory, which a process may leave at any byte.
 
     memory/
       memory.json     what the keys are: sizes of the two halves, which encoders made them; written once

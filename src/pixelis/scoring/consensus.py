@@ -200,8 +200,9 @@ def decide(
     """Put a group of rollouts to the vote. `threshold` is the conformal one; `window` is read and then told of this.
 
     `outside` are answers of others that vote beside the rollouts, each with its weight; they never become exemplars.
-    `heard` are the answers as they are counted, where that is not what was said (stress): what the rollouts looked at,
-    and who repeats whom, is as it was, and near-duplicates vote for what most of them are heard to say.
+    `heard` are the answers as they are counted, where that is not what was said (stress). What the rollouts looked at
+    is as it was; what they said nobody knows any more. Near-duplicates are then those that looked at the same, and vote
+    for what most of them are heard to say.
     """
     marks = [[d.decisive for d in decisive_steps(rolled.trace)] for rolled in group]
     chains = [evidence(rolled.trace, own) for rolled, own in zip(group, marks, strict=True)]
@@ -212,10 +213,11 @@ def decide(
     scores = step_scores([step for chain in chains for step in chain])
     fidelity, groups = np.ones(len(group)), list(range(len(group)))
     if settings.behaviour:
-        groups = list(duplicate_groups(chains, answers, overlap_over=settings.duplicate_over, scores=scores))
+        alike = answers if heard is None else [a is not None for a in answers]
+        groups = list(duplicate_groups(chains, alike, overlap_over=settings.duplicate_over, scores=scores))
         fidelity = np.maximum(fidelities(chains, answers, groups), settings.least_fidelity)
     if heard is not None:
-        spelt = one_voice([a or None for a in heard], groups)
+        spelt = [a or None for a in heard]
         answers = [a.casefold() if a else None for a in spelt]
     reliability, by = np.ones(len(group)), list[Source](["none"] * len(group))
     if settings.reliability:
@@ -228,11 +230,11 @@ def decide(
     if not settings.weighted:
         weights = np.ones(len(group))
     kept = one_vote_each(weights, groups)
-    said = [*answers, *(answer.casefold() for answer, _ in outside)]
+    said = [*one_voice(answers, groups), *(answer.casefold() for answer, _ in outside)]
     weighed = np.append(kept, [weight for _, weight in outside])
     voted = consensus(
         said, weighed, delta=settings.delta, conformal_threshold=threshold, max_entropy=settings.max_entropy,
-        least_agreement=settings.least_agreement, rollouts=len(group),
+        least_agreement=settings.least_agreement, own=answers,
     )  # fmt: skip
     successful = [a is not None and a == voted.answer for a in answers]
     nothing = np.zeros(len(group))
@@ -242,9 +244,9 @@ def decide(
         nothing if coherence is None else coherence,
         fidelity, successful=successful, eta=settings.eta, xi=settings.xi,
     )  # fmt: skip
-    alike = np.full(len(group), np.nan)
+    similarity = np.full(len(group), np.nan)
     if star.rollout is not None:
-        alike = np.array([s.similarity for s in similarities(chains, star.rollout, scores=scores, names=names)])
+        similarity = np.array([s.similarity for s in similarities(chains, star.rollout, scores=scores, names=names)])
     ballots = tuple(
         Ballot(
             answers[j], spelt[j], tuple(tools[j].split(">")) if tools[j] else (), float(entropy[j]), float(raw[j]),
@@ -255,11 +257,11 @@ def decide(
     flips = tuple(flip for flip in single_flips(said, weighed) if flip.rollout < len(group))
     sources = sorted(set(by)) or ["none"]
     total = fsum(weight for answer, weight in zip(said, weighed.tolist(), strict=True) if answer is not None)
-    return Decision(ballots, voted, star, alike, flips, sources[0] if len(sources) == 1 else "mixed", total)
+    return Decision(ballots, voted, star, similarity, flips, sources[0] if len(sources) == 1 else "mixed", total)
 
 
 def one_voice(answers: Sequence[str | None], groups: Sequence[int]) -> list[str | None]:
-    """What most of each group are heard to say; the first of those who are as many."""
+    """What most of each group are heard to say; the first of those who are as many. Without stress all say the same."""
     said: dict[int, Counter[str | None]] = {}
     for answer, group in zip(answers, groups, strict=True):
         said.setdefault(group, Counter())[answer] += 1

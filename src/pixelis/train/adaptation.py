@@ -212,7 +212,8 @@ class Adaptation:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The whole rows of a ledger. A last line that is cut off, or a last batch that is not whole, is passed over.
+    """The whole rows of a ledger. What cannot be read at its end, or a last batch that is not whole, is passed over: it
+    was never acknowledged. TraceError where whole rows come after something that cannot be read.
 
     It may be about to be written: whoever only reads leaves the file alone.
     """
@@ -223,10 +224,19 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         try:
             rows.append(json.loads(line))
         except ValueError as error:
-            raise TraceError(f"{path}:{number} is no row of a ledger ({error})") from error
+            if any(map(is_row, lines[number:])):
+                raise TraceError(f"{path}:{number} is no row of a ledger ({error})") from error
+            break
     if rows and (until := rows[-1].get("until", 0)) > rows[-1].get("query", until):
         rows = [row for row in rows if row.get("until") != until]
     return rows
+
+
+def is_row(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def mended_rows(path: Path) -> list[dict[str, Any]]:

@@ -1,15 +1,18 @@
 """What is fitted on dev-cal before a stream: a calibrator, the conformal threshold, δ (sec:supp:voting-calib).
 
 The policy at the start answers dev-cal questions with N rollouts each. p_raw of every rollout against whether it is
-right gives the calibrators; all are fitted on one half of the questions and held against the other, so that the table
-compares what was not seen. The votes of the same rollouts, weighed with the chosen one, give the conformal threshold:
-split conformal on 1 − the right answer's share. It lies in one file of the adaptation and never changes afterwards.
+right gives the calibrators; all are fitted on one half of each family's questions and held against the other, so that
+the table compares what was not seen. The votes of the same rollouts, weighed with the chosen one, give the conformal
+threshold: the quantile of 1 − the right answer's share. The one number of a temperature is fitted on these questions
+too, so that the promise of split conformal holds but for that. It lies in one file of the adaptation and never changes
+afterwards.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
@@ -97,7 +100,7 @@ def calibrate(config: TtrlConfig, policy: Policy, toolbox: Toolbox, questions: Q
         "questions": len(asked),
         "rollouts": len(raw),
         "right": float(correct.mean()),
-        "compared": compared(item, raw, correct),
+        "compared": compared(in_first_half([own.family for own, _ in asked])[item], raw, correct),
         "risk_coverage": [
             {"delta": d, **error_at_margin(margins, wrong.astype(float), delta=d)._asdict()} for d in DELTAS
         ],
@@ -107,8 +110,9 @@ def calibrate(config: TtrlConfig, policy: Policy, toolbox: Toolbox, questions: Q
 
 
 def share_of_right(item: Item, scores: Mapping[Any, float]) -> float:
-    """The vote share of all answers that are right by the item's rule."""
-    return sum(share for answer, share in scores.items() if right(item, str(answer)))
+    """The largest vote share among the answers that are right by the item's rule: sets are of single answers, so that
+    two spellings with half of it each are not as good as one with all of it."""
+    return max((share for answer, share in scores.items() if right(item, str(answer))), default=0.0)
 
 
 def delta_of(margins: Floats, settings: CalibrationSettings) -> float | None:
@@ -136,12 +140,22 @@ FITS: dict[Calibrators, Any] = {
 """Each from (n,) p_raw and (n,) whether it was right."""
 
 
-def compared(item: NDArray[np.int64], raw: Floats, correct: NDArray[np.bool_]) -> list[dict[str, Any]]:
+def in_first_half(families: Sequence[str]) -> NDArray[np.bool_]:
+    """(questions,) every other question of each family, so that both halves hold them all."""
+    seen = Counter[str]()
+    out = []
+    for family in families:
+        out.append(seen[family] % 2 == 0)
+        seen[family] += 1
+    return np.array(out, dtype=bool)
+
+
+def compared(first: NDArray[np.bool_], raw: Floats, correct: NDArray[np.bool_]) -> list[dict[str, Any]]:
     """ECE and mean NLL of each calibrator on the half of the questions that it was not fitted on, both halves in turn.
 
-    With a single question there is no other half, and nothing is compared.
+    `first` says of each rollout whether its question is in the first half. With a single question there is no other
+    half, and nothing is compared.
     """
-    first = item % 2 == 0
     if first.all() or not first.any():
         return []
     rows = [{"kind": "none", **figures(raw, correct)}]

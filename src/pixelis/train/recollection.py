@@ -24,8 +24,6 @@ from pixelis.world import Rendered, apply
 BEFORE = "memory_before.txt"
 ENOUGH = 32
 """Remembered traces from which their own statistics are taken, not phase 2's."""
-SAME_SOURCE = 8
-"""So many neighbours more are looked up, in case that some show the query's own media (subsec:eval_setup)."""
 JPEG_20, RESIZE_2 = ("jpeg", 3), ("resize", 5)
 """The two shifts of a search key in (3) of supp:failures_risk_coverage, by the world's severities."""
 
@@ -95,10 +93,10 @@ class Recollection:
             for shift, severity in (JPEG_20, RESIZE_2):
                 media = apply(shift, severity, made.item.seed, media)
         key = self.keys.of_rollouts(traces, MediaSet(media))
-        own = {medium.sha256 for medium in made.media}  # what shows the very same media says nothing new
+        # what shows the very same media says nothing new (subsec:eval_setup)
+        own = self.memory.rows_showing([medium.sha256 for medium in made.media])
         mismatched = config.stress.mismatched
-        found = self.memory.search(key, len(self.memory) if mismatched else config.neighbours + SAME_SOURCE)
-        found = [n for n in found if not own & {medium.sha256 for medium in n.item.media}]
+        found = self.memory.search(key, len(self.memory) if mismatched else config.neighbours, without=own)
         if mismatched:
             found = [n for n in found if n.item.answer.casefold() != majority]
         return found[: config.neighbours]
@@ -157,6 +155,12 @@ def open_memory(
     if keys is not None and memory.head.encoders != keys.fingerprint:
         memory.close()
         raise MemoryFileError(f"{config.memory or folder} was made with other encoders; build it again with these")
+    if memory.head.mask != (mask.digest if mask is not None else None):
+        memory.close()
+        raise ConfigError(
+            f"{out} was begun {'without' if memory.head.mask is None else 'with'} an evaluation mask, and this one is "
+            "another: give the same media of evaluation as then, or another folder"
+        )
     return memory
 
 

@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 from pixelis.config import Config
 from pixelis.errors import ConfigError
+from pixelis.trace.artifacts import replacing
 from pixelis.train.crew import Crew
 from pixelis.train.events import Events
 from pixelis.train.state import State
@@ -75,9 +76,8 @@ def write_config(config: Config, path: Path) -> None:
         if changed:
             listed = ", ".join(sorted(changed))
             raise ConfigError(f"{path.parent} holds a run with another {listed}: give its values, or another folder")
-    partial = path.with_suffix(".part")
-    partial.write_text(yaml.safe_dump(own, sort_keys=False, allow_unicode=True))
-    partial.replace(path)
+    with replacing(path) as file:
+        file.write(yaml.safe_dump(own, sort_keys=False, allow_unicode=True).encode())
 
 
 def drop_rows_after(path: Path, step: int) -> None:

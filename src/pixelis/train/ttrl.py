@@ -125,10 +125,10 @@ def adapt(
             items = iter(stream)
             require_same(home.rows, items, out)
             while not canary.fell and (batch := list(islice(items, config.batch))):
-                first = len(home.rows)
+                first, began_at = len(home.rows), spent()
                 heard = hear(around, home.learner, batch, state, first)
                 rows = settle(around, home, state, heard, first)
-                home.acknowledge(rows)
+                home.acknowledge([row | cost_of(began_at, len(batch)) for row in rows])
                 for row in rows:
                     show(row, len(home.rows))
                 watch(around, home, canary, canaries)
@@ -144,6 +144,25 @@ def adapt(
         start_kl=start_kl(loaded.card), bytes=home.size(), seconds=time.monotonic() - began, resumed=resumed,
         stopped=told(canary.fell) if canary.fell else "",
     )  # fmt: skip
+
+
+class Spent(NamedTuple):
+    """CPU seconds so far."""
+
+    own: float
+    """Of the thread that decodes, votes and learns."""
+    every: float
+    """Of all threads: tools that nobody had asked before among them."""
+
+
+def spent() -> Spent:
+    return Spent(time.thread_time(), time.process_time())
+
+
+def cost_of(before: Spent, queries: int) -> dict[str, float]:
+    """What each query of a batch has cost, by row: tools apart, since who asks first pays for them."""
+    own, every = (now - then for now, then in zip(spent(), before, strict=True))
+    return {"cpu_s": own / queries, "tool_cpu_s": max(0.0, every - own) / queries}
 
 
 def tools_of(config: TtrlConfig) -> ToolboxConfig:
@@ -222,14 +241,15 @@ def put_to_vote(
     near = recollection.near([rolled.trace for rolled in group], made, majority_of(heard))
     own = around.calibration
     curiosity, coherence = standardised(worth.curiosity, worth.coherence, recollection.summaries)
+    leak = recollection.leak(made)
     decision = decide(
         group, config.vote if own.delta is None else config.vote.model_copy(update={"delta": own.delta}),
-        calibration=own.calibrator, threshold=own.threshold, window=state.window,
+        calibration=own.calibrator, threshold=own.threshold, window=None if leak else state.window,
         outside=[(n.item.answer, max(n.similarity, 0.0) / len(near)) for n in near] if config.neighbour_votes else (),
         curiosity=curiosity.tolist(), coherence=coherence.tolist(), heard=heard if config.stress.flips else None,
     )  # fmt: skip
     pens = np.array([chain_penalty(one, known, config.reward) for one in experience])
-    return Heard(made, experience, worth, pens, near, decision, greedy, recollection.leak(made))
+    return Heard(made, experience, worth, pens, near, decision, greedy, leak)
 
 
 def majority_of(answers: Sequence[str | None]) -> str | None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import yaml
 
+from pixelis.config import load_config
 from pixelis.errors import ConfigError
 from pixelis.policy.checkpoint import Card, Loaded, load_checkpoint, save_checkpoint
 from pixelis.policy.model import Policy
@@ -99,4 +99,4 @@ def config_of(out: Path) -> TtrlConfig:
     path = out / RESOLVED
     if not path.exists() or not (out / LEDGER).exists():
         raise ConfigError(f"{out} is no adaptation; `pixelis adapt STREAM -o {out}` makes one")
-    return TtrlConfig.model_validate(yaml.safe_load(path.read_text()))
+    return load_config(TtrlConfig, path, [])
