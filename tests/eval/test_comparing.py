@@ -38,6 +38,7 @@ def test_seeds_are_averaged_item_by_item_and_held_against_the_base():
     assert row["greedy"]["over_seeds"] == pytest.approx(50 / 2**0.5)  # 100 and 50, by n − 1
     over = row["greedy"]["over_none"]
     assert (over["difference"], over["base"]) == (50.0, "none")
+    assert over["by_seed"] == [75.0, 25.0]  # 100 and 50, each less the one base of 25
     # differences 100, 0, 50, 50: of 16 swaps four (the pair of zeros counts twice) leave all or none turned
     assert over["p"] == over["p_adjusted"] == pytest.approx(4 / 16)
 
@@ -46,6 +47,7 @@ def test_a_variant_of_one_seed_is_held_against_the_same_seed():
     base = [run("greedy", [0, 0, 0, 0], seed=0), run("greedy", [100, 100, 100, 100], seed=1)]
     _, row = compared({"none": base, "one": [run("greedy", [100, 0, 0, 0], seed=0)]}, {"one": "none"}, "over_none")
     assert row["greedy"]["over_none"]["difference"] == 25.0
+    assert row["greedy"]["over_none"]["by_seed"] == [25.0]
 
 
 def test_ours_is_held_against_every_other_and_fewer_calls_are_told_as_a_share():

@@ -104,7 +104,7 @@ def test_risk_of_two_variants_is_compared_on_the_same_queries():
     """Ours is sure of what it knows; the majority's share says nothing, so that its risk is 1/2 at every coverage."""
     ours = [row(1, margin=0.9), row(2, margin=0.1, score=0.0), row(3, margin=0.8), row(4, margin=0.2, score=0.0)]
     hard = [row(k, majority=float(k % 2)) for k in range(1, 5)]
-    sides = [[Told(0, rows, 4, None, True, "", None, None, None, {})] for rows in (ours, hard)]
+    sides = [[Told(0, rows, 4, None, True, "", None, None, False, {})] for rows in (ours, hard)]
     found = selective_difference(*sides)
     assert found["aurc"]["difference"] == pytest.approx((0 + 0 + 1 / 3 + 1 / 2) / 4 - 1 / 2)
     assert found["aurc"]["low"] <= found["aurc"]["difference"] <= found["aurc"]["high"]
@@ -188,7 +188,10 @@ def test_what_has_ended_is_not_run_again_and_becomes_a_table_with_figures(tmp_pa
         ("no-adaptation", "majority_later"), ("no-adaptation", "voted_later")
     ]  # fmt: skip
     assert found["pairs"]["plain_voting"][1]["difference"] == 100.0
-    assert ("ours-flips-30", "majority-flips-30") in [(r["variant"], r["over"]) for r in found["pairs"]["selective"]]
+    held_against = [(r["variant"], r["over"]) for r in found["pairs"]["selective"]]
+    assert ("ours-flips-30", "majority-flips-30") in held_against
+    assert ("ours", "hard") in held_against
+    assert not {("ours", "ours-flips-30"), ("ours", "majority-flips-30")} & set(held_against)
     print_adapted(found["rows"])
     assert "as none" in capsys.readouterr().out
     assert over({"over_none": {"difference": 4.16, "p_adjusted": 0.0002}}, "over_none") == ("+4.2", "<.001")

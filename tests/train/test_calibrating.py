@@ -1,6 +1,7 @@
 """What is fitted on dev-cal: by hand, through the file, and once with real rollouts."""
 
 import json
+from collections import Counter
 from math import inf
 
 import numpy as np
@@ -11,13 +12,24 @@ from pixelis.eval.streams import stream_of
 from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train import calibrating
-from pixelis.train.calibrating import FITS, Calibration, calibrate, compared, delta_of, plain, read_calibration
+from pixelis.train.calibrating import (
+    FITS,
+    Calibration,
+    calibrate,
+    compared,
+    delta_of,
+    in_first_half,
+    plain,
+    read_calibration,
+    share_of_right,
+)
+from pixelis.train.questions import right
 from pixelis.train.ttrl_config import CalibrationSettings, TtrlConfig
 
 
 def test_confidences_of_nine_tenths_that_hold_half_of_the_time_become_a_half():
     raw, correct, item = np.full(40, 0.9), np.arange(40) % 4 < 2, np.arange(40)
-    rows = {row["kind"]: row for row in compared(item, raw, correct)}
+    rows = {row["kind"]: row for row in compared(item % 2 == 0, raw, correct)}
     assert rows["none"]["ece"] == pytest.approx(40.0)  # |0.9 − 0.5|
     # all 40 lie in one bin; each half of the questions has as many right as wrong, so that T goes to its end, 20:
     # sigmoid(ln 9 / 20) = 0.5274
@@ -31,7 +43,24 @@ def test_confidences_of_nine_tenths_that_hold_half_of_the_time_become_a_half():
 
 
 def test_with_one_question_nothing_can_be_compared():
-    assert compared(np.zeros(4, dtype=int), np.full(4, 0.5), np.array([True, False, True, True])) == []
+    assert compared(np.ones(4, dtype=bool), np.full(4, 0.5), np.array([True, False, True, True])) == []
+
+
+def test_both_halves_of_dev_cal_hold_every_family():
+    families = [made.item.family for made in stream_of([], split="dev-cal", limit=3).items()]
+    first = in_first_half(families)
+    assert len(families) == 18
+    assert Counter(np.array(families)[first].tolist()) == dict.fromkeys(families, 2)
+    assert Counter(np.array(families)[~first].tolist()) == dict.fromkeys(families, 1)
+
+
+def test_a_set_is_of_single_answers_and_so_is_the_share_that_its_threshold_is_made_of():
+    """20 is right, and 19 nearly (MRA): together they have 0.6 of the vote, but no answer of the set has."""
+    made = next(m for m in stream_of(["space"], split="dev-cal", limit=50).items() if m.item.scoring == "mra")
+    item = made.item.model_copy(update={"answer": "20", "answers": ("20",)})
+    assert right(item, "19")
+    assert share_of_right(item, {"7": 0.4, "19": 0.3, "20": 0.3}) == 0.3
+    assert share_of_right(item, {"7": 1.0}) == 0.0
 
 
 def test_delta_lets_the_wanted_share_of_votes_through():

@@ -386,9 +386,19 @@ def test_a_stream_needs_no_verb(tmp_path):
     assert "no shift 'fog'" in str(done.exception)
 
 
+def test_questions_of_calibration_and_canaries_are_no_stream(tmp_path):
+    done = CliRunner().invoke(
+        app, ["adapt", "search", "canary.items=4", "--split", "dev-cal", "-o", str(tmp_path / "run")]
+    )
+    assert isinstance(done.exception, ConfigError)
+    assert "choose another --split" in str(done.exception)
+    assert not (tmp_path / "run").exists()
+
+
 def test_nothing_that_is_learnt_knows_the_right_answers(run, tmp_path, keys):
     """The same queries with no answer and no references: nothing is scored, and the weights are the same bits."""
     _, items, rows = run
+    assert any(row["learnt"] for row in rows[:2])
     nothing = {"answers": ("",), "answer": "", "references": (), "evidence": ()}
     unlabelled = [made._replace(item=made.item.model_copy(update=nothing)) for made in items[:2]]
     report = adapt(settings(), unlabelled, tmp_path / "run", keys=keys)
@@ -433,6 +443,17 @@ def test_a_ledger_whose_last_line_was_cut_off_is_read_without_it(tmp_path):
     (tmp_path / LEDGER).write_text(json.dumps({"query": 1}) + "\n" + '{"query": 2, "ans')
     assert mended_rows(tmp_path / LEDGER) == [{"query": 1}]
     assert (tmp_path / LEDGER).read_text() == json.dumps({"query": 1}) + "\n"
+
+
+def test_a_torn_page_at_the_end_of_a_ledger_is_dropped_and_one_in_the_middle_is_told(tmp_path):
+    """A power cut may leave zeros where the last rows were to stand, and a line's end after them."""
+    path, rows = tmp_path / LEDGER, [json.dumps({"query": k}).encode() for k in (1, 2)]
+    path.write_bytes(rows[0] + b"\n" + bytes(40) + b"\n" + bytes(9) + b"\n")
+    assert mended_rows(path) == [{"query": 1}]
+    assert path.read_bytes() == rows[0] + b"\n"
+    path.write_bytes(rows[0] + b"\n" + bytes(40) + b"\n" + rows[1] + b"\n")
+    with pytest.raises(TraceError, match="jsonl:2 is no row"):
+        mended_rows(path)
 
 
 def test_whoever_only_reads_a_ledger_leaves_a_batch_that_is_being_written_alone(tmp_path):

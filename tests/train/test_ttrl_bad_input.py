@@ -19,6 +19,8 @@ from pixelis.retrieval.keys import Key, KeyMaker
 from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.memory import Memory, MemoryConfig
 from pixelis.retrieval.memory_item import Draft, MemoryItem
+from pixelis.retrieval.remembering import remember
+from pixelis.scoring.consensus import decide
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.trace.running import Plan, run_plan
 from pixelis.train import ttrl
@@ -145,6 +147,13 @@ def test_what_was_remembered_of_the_very_same_picture_is_no_neighbour(items, key
         traces = [_trace(made) for made in items]
         assert all(own.keep(trace, made, 0.1, 0.2) for trace, made in zip(traces, items, strict=True))
         assert {n.item.id for n in own.near(traces[:1], items[0], None)} == {made.item.id for made in items[1:]}
+        key = own.keys.of_rollouts(traces[:1], MediaSet(items[0].media))
+        shown = remember(traces[0], MediaSet(items[0].media), keys, mask=None, id="again").item
+        rng = np.random.default_rng(0)
+        for k in range(20):  # twenty questions more about the same picture, all nearer than the others
+            near = Key(*(half + 0.3 * rng.normal(size=half.shape).astype("f4") / 30 for half in (key.text, key.visual)))
+            own.memory.add([Draft(shown.model_copy(update={"id": f"again-{k}"}), near)])
+        assert {n.item.id for n in own.near(traces[:1], items[0], None)} == {made.item.id for made in items[1:]}
     finally:
         own.close()
 
@@ -213,6 +222,23 @@ def test_evaluation_media_are_answered_and_neither_learnt_from_nor_remembered(it
     assert (first["updates"], first["kl"]) == (0, None)  # not even the KL is taken on it
     assert second["leak"] == ""
     assert second["updates"] == 1
+    with pytest.raises(
+        ConfigError, match="begun with an evaluation mask"
+    ):  # without it the next one would be learnt from
+        adapt(settings(), items[:2], tmp_path / "run", keys=keys)
+
+
+def test_evaluation_media_say_nothing_about_who_is_reliable(items, keys, tmp_path, monkeypatch):
+    """What later votes weigh, and what a run that goes on reads off its rows, is the same."""
+    windows = []
+    monkeypatch.setattr(
+        ttrl, "decide", lambda *given, window, **more: windows.append(window) or decide(*given, window=window, **more)
+    )
+    mask = EvaluationMask.of([Item("test/1", medium=items[0].media[0])], keys.visual)
+    adapt(settings(), items[:2], tmp_path / "run", keys=keys, mask=mask)
+    first, second = read_rows(tmp_path / "run" / LEDGER)
+    assert windows[0] is None
+    assert (first["labels"], list(windows[1].rows)) == ({}, [second["labels"]])
 
 
 def test_without_encoders_the_very_same_evaluation_media_are_still_refused(items, keys, tmp_path):

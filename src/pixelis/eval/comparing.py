@@ -125,8 +125,9 @@ def difference(a: Sequence[Run], b: Sequence[Run], key: str) -> dict[str, Any]:
     test = paired_permutation_test(mine, theirs, rng=np.random.default_rng(0), permutations=PERMUTATIONS)
     own = interval(mine - theirs, "difference")
     out: dict[str, Any] = {"difference": test.difference, "low": own.low, "high": own.high, "p": test.p_value}
-    means = [{run.seed: float(run.measures[key].mean()) for run in runs} for runs in (a, b)]
-    out["by_seed"] = [each - means[1][seed] for seed, each in means[0].items() if seed in means[1]]
+    means, base = ({run.seed: float(run.measures[key].mean()) for run in runs} for runs in (a, b))
+    known = ((mean, base.get(seed, base.get(None))) for seed, mean in means.items())  # None: one base for all seeds
+    out["by_seed"] = [mean - other for mean, other in known if other is not None]
     if key in COUNTED and theirs.mean() > 0:
         fewer = bca_interval(np.column_stack([mine, theirs]), share_less, rng=np.random.default_rng(0))
         out |= {"less": fewer.point, "less_low": fewer.low, "less_high": fewer.high}
