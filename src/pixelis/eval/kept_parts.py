@@ -85,7 +85,7 @@ def place_of_table(results: Path, work: Path, table: Mapping[str, Any], say: Cal
 
 
 def sign_part(folder: Path, made_of: Mapping[str, Any]) -> None:
-    """Say that a part has ended, and what it was made of: the last file that is written."""
+    """Say what a part is made of: where it ends by this, the last file that is written."""
     write_whole(folder / MADE_OF, canonical(made_of))
 
 

@@ -128,7 +128,8 @@ def adapt(
                 first, began_at = len(home.rows), spent()
                 heard = hear(around, home.learner, batch, state, first)
                 rows = settle(around, home, state, heard, first)
-                home.acknowledge([row | cost_of(began_at, len(batch)) for row in rows])
+                cost = cost_of(began_at, len(batch))
+                home.acknowledge(rows := [row | cost for row in rows])
                 for row in rows:
                     show(row, len(home.rows))
                 watch(around, home, canary, canaries)

@@ -77,8 +77,8 @@ class TtrlConfig(Config):
     lambda_pen: float = Field(default=1.0, ge=0.0)
     """λ_pen. Ours."""
     baseline: Literal["return", "literal", "own"] = "return"
-    """What is taken off a return: the smoothed mean of queries before, the paper's v̄, or the mean of the query's own
-    rollouts, so that the better of them are always told from the worse."""
+    """What is taken off a return: the smoothed mean of queries before, the supplement's smoothed v̄, or the mean of the
+    query's own rollouts, so that the better of them are always told from the worse."""
     rho: float = Field(default=0.99, ge=0.0, lt=1.0)
     """Of π_EMA."""
     rho_baseline: float = Field(default=0.9, ge=0.0, lt=1.0)
