@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,9 +23,11 @@ from pixelis.errors import LeakageError
 from pixelis.media import MediaSet, open_media
 from pixelis.retrieval.collection import Collection, Item
 from pixelis.retrieval.features import Features
+from pixelis.retrieval.keys import Key
 from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.memory import Memory
 from pixelis.retrieval.memory_audit import audit_memory
+from pixelis.retrieval.memory_item import Draft, MemoryItem
 from pixelis.trace import codec
 from pixelis.trace.reopening import record_media
 from pixelis.trace.schema import Trace, seal_trace
@@ -113,7 +117,7 @@ def test_the_verbs_find_add_audit_and_delete(built, tmp_path, pictures):
     added = json.loads(run("add", out, tmp_path / "t.jsonl", "--cache", tmp_path / "c.sqlite", "--json"))
     assert (added["added"][0]["id"], added["added"][0]["row"], added["items"]) == ("cat", 2, 3)
     own = json.loads(run("search", out, "--media", tmp_path / "cat.png", "--json"))
-    assert own["masked"] == 1  # a query does not meet its own source
+    assert own["same_source"] == 1  # a query does not meet its own source
     assert "cat" not in [n["id"] for n in own["neighbours"]]
     shown = json.loads(run("search", out, "--media", tmp_path / "cat.png", "--same-source", "--json"))
     assert shown["neighbours"][0]["id"] == "cat"
@@ -122,6 +126,36 @@ def test_the_verbs_find_add_audit_and_delete(built, tmp_path, pictures):
     assert report["hits"] == 300
     assert json.loads(run("delete", out, "cat", "--json")) == {"deleted": 2, "items": 2}
     assert "no item 'cat'" in run("delete", out, "cat", code=2)
+
+
+@pytest.mark.weights
+def test_what_was_deleted_stays_out_of_the_next_build_and_of_two_of_one_id_a_row_is_wanted(
+    built, corpus, tmp_path, pictures
+):
+    out = tmp_path / "m"
+    shutil.copytree(built[0], out)
+    assert json.loads(run("delete", out, "choice.count/1/3", "--json")) == {"deleted": 0, "items": 1}
+    again = json.loads(run("build", corpus, "-o", out, "--cache", out.parent / "c.sqlite", "--json"))
+    assert (again["added"], again["known"], again["deleted"], again["items"]) == (0, 1, 1, 1)
+    Image.fromarray(pictures["chelsea"]).save(tmp_path / "cat.png")
+    media = MediaSet((open_media(tmp_path / "cat.png"),))
+    for answer in ("a cat", "a tabby"):  # two files, each with the first trace of its own
+        path = tmp_path / f"{answer}.jsonl"
+        codec.append(traced(f"Is it {answer}?", answer, media, path, "question-0"), path, {})
+        run("add", out, path, "--cache", tmp_path / "c.sqlite", "--json")
+    names = [item.id for _, item in Memory.reading(out).items()][1:]
+    assert names[0] == "question-0"
+    assert re.fullmatch("question-0-[0-9a-f]{8}", names[1])
+    with Memory.open(out) as memory:
+        same = [draft._replace(item=draft.item.model_copy(update={"id": "twin"})) for draft in twins(memory)]
+        memory.files.append(same)
+    assert "all have the id 'twin': say which with --row" in run("delete", out, "twin", code=2)
+
+
+def twins(memory: Memory) -> list[Draft]:
+    keys_ = np.random.default_rng(0).normal(size=(2, memory.head.dimensions)).astype("f4")
+    text = memory.head.text_dimensions
+    return [Draft(MemoryItem(id="x"), Key(key[:text], key[text:])) for key in keys_]
 
 
 @pytest.mark.weights
@@ -145,8 +179,10 @@ def test_what_a_person_can_mistype_ends_in_one_line(tmp_path):
     with new_memory(tmp_path / "m") as memory:
         memory.add([draft(0, keys(1)[0])])
     assert "without an evaluation mask" in run("audit", tmp_path / "m", code=2)
+    assert "holds no memory" in run("audit", tmp_path, code=2)
     assert "--row wants a number" in run("delete", tmp_path / "m", "x", "--row", code=2)
     assert json.loads(run("build", "--reindex", "-o", tmp_path / "m", "--json"))["items"] == 1
+    assert json.loads(run("build", "index.exact_below=7", "--reindex", "-o", tmp_path / "m", "--json"))["items"] == 1
     assert "row 0 is gone" in run("delete", tmp_path / "m", "0", "--row")
 
 

@@ -9,6 +9,7 @@ from pixelis.errors import ConfigError
 from pixelis.train.rft_config import RftConfig
 from pixelis.train.run import Watch, write_config
 from pixelis.train.state import State
+from pixelis.train.ttrl_config import TtrlConfig
 
 
 def test_a_second_step_before_the_next_round_is_timed_from_the_first(monkeypatch):
@@ -38,6 +39,28 @@ def test_a_run_that_failed_before_its_first_row_leaves_its_folder_to_another(tmp
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     with pytest.raises(ConfigError, match="holds a run with another policy"):
         write_config(one, tmp_path / "config.yaml")
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
+    given = RftConfig.model_validate({"policy": "nano-sft", "corpus": "c"})
+    (tmp_path / "policy").mkdir()
+    with pytest.raises(ConfigError, match="is not empty and holds no run of this kind"):
+        write_config(given, tmp_path / "config.yaml")
+    assert not (tmp_path / "config.yaml").exists()
+    (tmp_path / "policy").rmdir()
+    for words in ("mine: 1\n", "- a\n", "a: [\n", ""):
+        (tmp_path / "config.yaml").write_text(words)
+        with pytest.raises(ConfigError, match="holds no run of this kind"):
+            write_config(given, tmp_path / "config.yaml")
+        assert (tmp_path / "config.yaml").read_text() == words
+
+
+def test_a_key_that_differs_is_named_with_those_above_it(tmp_path):
+    write_config(TtrlConfig(), tmp_path / "config.yaml")
+    (tmp_path / "ledger.jsonl").touch()
+    other = TtrlConfig.model_validate({"vote": {"delta": 0.2}, "lr": 1e-3})
+    with pytest.raises(ConfigError, match=r"another lr, vote\.delta:"):
+        write_config(other, tmp_path / "config.yaml")
 
 
 def test_a_run_that_was_begun_before_there_was_a_key_goes_on_where_it_has_its_default(tmp_path):

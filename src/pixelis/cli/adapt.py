@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -35,7 +35,8 @@ WHERE = Path("runs/ttrl")
 
 @app.callback()
 def _adapt() -> None:
-    """Phase 3. `pixelis adapt STREAM…` answers a stream and learns from it; the verbs below look at what came of it."""
+    """Phase 3. `pixelis adapt STREAM…` answers a stream and learns from it, as `run` does (`pixelis adapt run --help`
+    lists its options); the other verbs look at what came of it."""
 
 
 @app.command()
@@ -90,9 +91,9 @@ def run(
     chosen = stream_of(names, split=split, limit=limit, shifts=shift or (), course=course)
     keys = key_maker() if settings.neighbours or evaluation or settings.memory is not None else None
     mask = mask_of(settings, evaluation or [], keys)
-    with board(len(chosen), quiet=as_json) as show:
+    with board(len(chosen), quiet=as_json) as view:
         report = adapt(
-            settings, chosen.items(), out, keys=keys, mask=mask, show=show,
+            settings, chosen.items(), out, keys=keys, mask=mask, show=view.show, asking=view.asking,
             dev_cal=stream_of([], split="dev-cal", limit=settings.calibration.items).items,
             canaries=stream_of(
                 [], split="dev-cal", limit=settings.canary.items, skip=settings.calibration.items
@@ -107,8 +108,17 @@ def run(
         raise typer.Exit(1)
 
 
+class Board(NamedTuple):
+    """What a live view is told."""
+
+    show: Callable[[dict[str, Any], int], None]
+    """A row, and how many there are."""
+    asking: Callable[[str, int], None]
+    """Questions that are no queries of the stream, and how many of them have been asked."""
+
+
 @contextmanager
-def board(total: int | None, *, quiet: bool) -> Iterator[Callable[[dict[str, Any], int], None]]:
+def board(total: int | None, *, quiet: bool) -> Iterator[Board]:
     """A live view on a terminal: where the stream is, what was said last, how sure, what it did to the policy.
 
     Elsewhere a line now and then. Without a total there may be several streams, one after the other.
@@ -157,13 +167,22 @@ def board(total: int | None, *, quiet: bool) -> Iterator[Callable[[dict[str, Any
                 table.add_row(name, printable(words))
             live.update(table)
 
-        yield show
+        def asking(which: str, done: int) -> None:
+            words = f"asking {which}: {done} so far"
+            if live is not None:
+                live.update(words)
+            elif not quiet and (not done or time.monotonic() - told[0] >= EVERY_S):
+                told[0] = time.monotonic()
+                typer.echo(words, err=True)
+
+        yield Board(show, asking)
 
 
 def told_kl(row: dict[str, Any]) -> str:
     if row["kl"] is None or row["drift"] is None:
-        return row["refused"] or "learning is off"
-    return f"KL to its average {row['kl']:.4f}, to the start {row['drift']:.4f}; β {row['beta']:.4f}"
+        return row["refused"] or row["leak"] or "learning is off"
+    kl, drift = (abs(row[key]) for key in ("kl", "drift"))  # rounding may leave a KL of nothing under 0
+    return f"KL to its average {kl:.4f}, to the start {drift:.4f}; β {row['beta']:.4f}"
 
 
 def mask_of(settings: TtrlConfig, evaluation: list[Path], keys: KeyMaker | None) -> EvaluationMask | None:
@@ -185,13 +204,17 @@ def outcome(row: dict[str, Any]) -> str:
     return "learnt" if row["learnt"] else "answered" if row["answered"] else "abstained"
 
 
+def counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
 def print_adapted(report: TtrlReport, out: Path) -> None:
     right = "" if report.accuracy is None else f"; {report.accuracy:.1f} % of the given answers are right"
     begun = {0.0: " (π_SFT)", None: ""}.get(report.start_kl, f" (itself {report.start_kl or 0.0:.3f} from π_SFT)")
     typer.echo(
-        f"{report.queries} queries, {report.answered:.0f} % answered{right}; learnt from {report.accepted}, "
-        f"{report.refused} updates refused, drift {report.drift:.3f} from the start{begun}, "
-        f"{report.bytes / 1e6:.0f} MB of states and updates"
+        f"{counted(report.queries, 'query', 'queries')}, {report.answered:.0f} % answered{right}; learnt from "
+        f"{report.accepted}, {counted(report.refused, 'update', 'updates')} refused, drift {abs(report.drift):.4f} "
+        f"from the start{begun}, {report.bytes / 1e6:.0f} MB of states and updates"
     )
     where = "" if out == WHERE else f" -o {out}"
     typer.echo(f"wrote {printable(report.policy)}; `pixelis adapt log{printable(where)}`, `show` and `revert`")
@@ -216,10 +239,13 @@ def log(
     for heading in ("query", "what", "right", "KL", "drift", "weights", "answer, and why it was not learnt from"):
         table.add_column(heading, no_wrap=heading in ("query", "what", "right", "KL", "drift", "weights"))
     for row in rows:
-        right, *figures = ("" if row[key] is None else f"{row[key]:.3f}" for key in ("score", "kl", "drift"))
+        right, *figures = ("" if row[key] is None else f"{abs(row[key]):.4g}" for key in ("score", "kl", "drift"))
         told = f"{escaped(str(row['answer'] or '–'))} [dim]{escaped(row['item'])}[/]"
         told += f"\n[dim]{escaped(row['why'])}[/]" if row["why"] else ""
         table.add_row(str(row["query"]), outcome(row), right, *figures, row["weights"][:8], told)
+    if not rows:
+        typer.echo("no rows yet")
+        return
     stdout().print(table)
 
 
@@ -281,4 +307,5 @@ def revert(
     from pixelis.train.ttrl_export import go_back
 
     row = go_back(out, query)
-    typer.echo(f"{out} is at row {query} again, {row['updates']} updates, weights {str(row['weights'])[:10]}")
+    weights = str(row["weights"])[:10] if query else "those that it began with"
+    typer.echo(f"{out} is at row {query} again, {counted(row['updates'], 'update', 'updates')}, weights {weights}")

@@ -94,8 +94,8 @@ def adapt_briefly(model: str, out: Path) -> None:
     except WeightsError:
         stdout().print("  (no encoders here, `pixelis models pull` fetches them: nothing is retrieved)")
         keys, settings = None, settings.model_copy(update={"neighbours": 0})
-    with board(total, quiet=False) as show:
-        found = before_and_after(settings, out, shift=SHIFT, queries=QUERIES, held=HELD, keys=keys, show=show)
+    with board(total, quiet=False) as view:
+        found = before_and_after(settings, out, shift=SHIFT, queries=QUERIES, held=HELD, keys=keys, show=view.show)
     report = found.report
     stdout().print(
         f"  {report.answered:.0f} % answered, learnt from {report.accepted}, drift {report.drift:.4f} nats a token\n"

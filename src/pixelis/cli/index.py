@@ -83,6 +83,8 @@ def build(
     from pixelis.errors import ConfigError
     from pixelis.retrieval.features import FeatureCache
 
+    if corpus is not None and "=" in corpus.name and not corpus.exists():  # a setting, with --reindex and no corpus
+        corpus, overrides = None, [str(corpus), *(overrides or [])]
     settings = settings_of(out, config, overrides or [])
     if reindex:
         if corpus is not None:
@@ -119,14 +121,17 @@ def take_in(
     opened = Corpus(corpus)
     known = {item.id for _, item in memory.items()}
     total = sum(row.accepted for row in opened.rows(split="train"))
-    counts: dict[str, Any] = {"added": 0, "known": 0, "repeats": 0, "refused": []}
-    read = drafts_of(opened, keys, mask=memory.mask, known=known, keep_traces=keep_traces, cache=cache)
+    counts: dict[str, Any] = {"added": 0, "known": 0, "deleted": 0, "repeats": 0, "refused": []}
+    read = drafts_of(
+        opened, keys, mask=memory.mask, known=known, deleted=memory.files.was_deleted, keep_traces=keep_traces,
+        cache=cache,
+    )  # fmt: skip
     batch: list[Prepared] = []
     for number, prepared in enumerate(read, 1):
         progress("reading the corpus", number, total)
         if prepared.draft is None:
-            if prepared.reason == "known":
-                counts["known"] += 1
+            if prepared.reason in ("known", "deleted"):
+                counts[prepared.reason] += 1
             else:
                 counts["refused"].append({"id": prepared.id, "reason": prepared.reason})
             continue
@@ -150,7 +155,9 @@ def put(memory: Memory, batch: list[Prepared], counts: dict[str, Any]) -> None:
 @app.command()
 def add(
     folder: Folder,
-    traces: Annotated[Path, typer.Argument(help="A file of traces, such as `pixelis ask --trace` writes.")],
+    traces: Annotated[
+        Path, typer.Argument(help="A file of traces, such as `pixelis ask -o page.html` writes beside its page.")
+    ],
     media: Annotated[list[Path] | None, typer.Option(help="Media of the traces, where their paths have moved.")] = None,
     keep_traces: Annotated[bool, typer.Option("--keep-traces", help="Keep each trace beside its item.")] = False,
     cache: Cache = None,
@@ -168,10 +175,15 @@ def add(
         keys = key_maker()
         with Memory.open(folder, mask=kept_mask(folder)) as memory:
             require_same_encoders(memory, keys)
-            drafts = []
+            drafts, taken = [], {item.id for _, item in memory.items()}
             for number, trace in enumerate(read(traces), 1):
                 opened = reopen(trace, traces, media or [])
-                drafts.append(remember(trace, opened, keys, mask=memory.mask, keep_trace=keep_traces, cache=kept))
+                # every first question to `pixelis ask` has the same id: some of its seal tells them apart
+                name = trace.id if trace.id not in taken else f"{trace.id}-{trace.seal[:8]}"
+                taken.add(name)
+                drafts.append(
+                    remember(trace, opened, keys, mask=memory.mask, id=name, keep_trace=keep_traces, cache=kept)
+                )
                 progress("reading traces", number, number)
             outcomes = memory.add(drafts)
             memory.save_index()
@@ -215,12 +227,14 @@ def search(
     found = memory.search(keys.key(keys.key_text(text), [], given), k, without=own)
     if as_json:
         neighbours = [{"row": n.row, "similarity": n.similarity, **n.item.model_dump(mode="json")} for n in found]
-        print_json({"neighbours": neighbours, "items": len(memory), "index": memory.kind, "masked": len(own)})
+        print_json({"neighbours": neighbours, "items": len(memory), "index": memory.kind, "same_source": len(own)})
         return
     for n in found:
         chain = " ".join(n.item.signature) or "no calls"
         typer.echo(f"{n.similarity:6.3f}  {printable(n.item.id)}  {chain}  -> {printable(n.item.answer)[:80]}")
-    typer.echo(f"{len(found)} of {len(memory)} items, {memory.kind} search" + (f", {len(own)} masked" if own else ""))
+        typer.echo(f"        {printable(' '.join(n.item.text.split()))[:70]}")
+    same = f"; {len(own)} that show the very same media are left out (--same-source)" if own else ""
+    typer.echo(f"{len(found)} of {len(memory)} items, {memory.kind} search{same}")
 
 
 @app.command()
@@ -244,12 +258,15 @@ def audit(
     from pixelis.retrieval.memory import Memory
     from pixelis.retrieval.memory_audit import audit_memory
 
+    memory = Memory.reading(folder)
+    if not len(memory):
+        raise ConfigError(f"{folder} is empty: there is nothing to audit")
     asked = EvaluationMask.load(mask) if mask else kept_mask(folder)
     if asked is None:
         raise ConfigError(f"{folder} was built without an evaluation mask; name one with --mask")
     with watched() as progress:
         rng = np.random.default_rng(seed)
-        found = audit_memory(Memory.reading(folder), asked, rng=rng, queries=queries, k=k, progress=progress)
+        found = audit_memory(memory, asked, rng=rng, queries=queries, k=k, progress=progress)
     if as_json:
         print_json(found.as_dict())
         return
@@ -290,9 +307,10 @@ def report_index(memory: Memory, counts: dict[str, Any], *, as_json: bool) -> No
         print_json({**content, "folder": str(memory.folder)})
         return
     if counts:
+        gone = f", {counts['deleted']} deleted before and left out" if counts["deleted"] else ""
         typer.echo(
             f"{counts['added']} added, {counts['known']} known, {counts['repeats']} repeat others, "
-            f"{len(counts['refused'])} refused"
+            f"{len(counts['refused'])} refused{gone}"
         )
         for entry in counts["refused"][:20]:
             typer.echo(f"  {printable(entry['reason'])}")

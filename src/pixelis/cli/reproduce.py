@@ -88,10 +88,11 @@ def ttrl(
     from pixelis.eval.reproduce_ttrl import reproduce_ttrl
     from pixelis.eval.ttrl_runs import ReproduceTtrlConfig
 
-    with board(None, quiet=as_json) as show:
+    with board(None, quiet=as_json) as view:
         found = reproduce_ttrl(
             load_config(ReproduceTtrlConfig, config, []), out, results, keys=cache(key_maker), only=only or (),
-            overrides={"policy": policy} if policy else {}, say=lambda words: typer.echo(words, err=True), show=show,
+            overrides={"policy": policy} if policy else {}, say=lambda words: typer.echo(words, err=True),
+            show=view.show,
         )  # fmt: skip
     if as_json:
         print_json(found)

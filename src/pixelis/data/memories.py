@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from pixelis.data.record import Split
@@ -32,17 +32,19 @@ def drafts_of(
     *,
     mask: EvaluationMask | None,
     known: Collection[str] = (),
+    deleted: Callable[[str], bool] = lambda item_id: False,
     keep_traces: bool = False,
     cache: FeatureCache | None = None,
 ) -> Iterator[Prepared]:
-    """A draft for each accepted record of `train` that is not known by its id; what leaks or does not open is named.
+    """A draft for each accepted record of `train` that is not known by its id, and was not deleted; what leaks or does
+    not open is named.
 
     Value, curiosity and coherence are a policy's to say: phase 3 writes them when it has one.
     """
     for record in corpus.records(split="train", accepted=True):
         name = record.item.id
-        if name in known:
-            yield Prepared(name, None, "known")
+        if name in known or deleted(name):
+            yield Prepared(name, None, "known" if name in known else "deleted")
             continue
         try:
             media = corpus.media(record)

@@ -228,11 +228,12 @@ class Memory:
         return self.files.items()
 
     def find(self, item_id: str) -> int:
-        """The row of an item; MemoryFileError where there is none of that name."""
-        row = next((row for row, item in self.items() if item.id == item_id), None)
-        if row is None:
-            raise MemoryFileError(f"{self.folder} has no item {item_id!r}")
-        return row
+        """The row of an item; MemoryFileError where there is none of that name, or several."""
+        rows = [row for row, item in self.items() if item.id == item_id]
+        if len(rows) != 1:
+            several = f"rows {', '.join(map(str, rows))} all have the id {item_id!r}: say which with --row"
+            raise MemoryFileError(f"{self.folder}: {several if rows else f'there is no item {item_id!r}'}")
+        return rows[0]
 
     def add(self, drafts: Sequence[Draft]) -> list[Added]:
         """Append what is new. LeakageError, and nothing is added, where one of them shows evaluation media."""
@@ -325,7 +326,7 @@ class Memory:
             raise MemoryFileError(f"a key of {keys.shape[1]} values; {self.folder} has {self.head.dimensions}")
         if allowed is not None and len(allowed) != len(self.files):
             raise MemoryFileError(f"a mask of {len(allowed)} rows; {self.folder} has {len(self.files)}")
-        hidden = self.files.deleted.union(without)
+        hidden = {*self.files.deleted, *without}
         if hidden or allowed is not None:
             rows = np.ones(len(self.files), bool) if allowed is None else np.array(allowed, bool)
             rows[[row for row in hidden if row < len(rows)]] = False

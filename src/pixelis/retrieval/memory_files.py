@@ -5,7 +5,7 @@
       rows.bin        32 bytes an item: where its line lies, checksums of line and key, and of these 32 bytes
       items.jsonl     the items, a line each; a deleted one is blanks
       keys.f16        the keys, text half and visual half, each of unit length, half precision; a deleted one is zeros
-      deleted.bin     16 bytes for each item that was deleted
+      deleted.bin     16 bytes for each item that was deleted: its row, and a checksum of its id
       files/          media and traces that items brought along, named by their content
       index.json      which index file is valid, for which rows (`memory_index`)
 
@@ -35,7 +35,7 @@ from pixelis.trace.artifacts import replacing, sync_folder, write_whole
 
 ROWS, ITEMS, KEYS, DELETED, FILES = "rows.bin", "items.jsonl", "keys.f16", "deleted.bin", "files"
 ROW = np.dtype([("at", "<u8"), ("length", "<u4"), ("line", "<u4"), ("key", "<u4"), ("spare", "<u8"), ("own", "<u4")])
-GONE = np.dtype([("row", "<u8"), ("spare", "<u4"), ("own", "<u4")])
+GONE = np.dtype([("row", "<u8"), ("id", "<u4"), ("own", "<u4")])
 
 
 class Recovered(NamedTuple):
@@ -67,9 +67,10 @@ class MemoryFiles:
             for name in (ROWS, ITEMS, KEYS, DELETED):
                 (self.folder / name).touch()
         gone = np.frombuffer(whole(self._path(DELETED).read_bytes(), GONE), GONE)
-        self.deleted = {int(row) for row in gone[checked(gone)]["row"]}
+        deleted = {int(entry["row"]): int(entry["id"]) for entry in gone[checked(gone)]}
         self._rows = self._whole_rows(self._path(ROWS).read_bytes())
-        self.deleted = {row for row in self.deleted if row < len(self)}
+        self.deleted = {row: own for row, own in deleted.items() if row < len(self)}
+        """Rows of deleted items, each with the checksum of its id; 0 where the line that named it was damaged."""
         sizes = {ROWS: len(self) * ROW.itemsize, ITEMS: self._end, KEYS: len(self) * self._row_bytes}
         left_over = {name: self._path(name).stat().st_size - size for name, size in sizes.items()}
         for name, extra in left_over.items():
@@ -160,7 +161,7 @@ class MemoryFiles:
         entry = self._rows[row]
         line = read_at(self._path(ITEMS), int(entry["at"]), int(entry["length"]))
         if zlib.crc32(line) != entry["line"]:
-            raise MemoryFileError(f"{self._path(ITEMS)}: item {row} is damaged; `pixelis index delete` takes it out")
+            raise self._damaged(row)
         return MemoryItem.decode(line)
 
     def items(self) -> Iterator[tuple[int, MemoryItem]]:
@@ -171,10 +172,12 @@ class MemoryFiles:
                 if row in self.deleted:
                     continue
                 if zlib.crc32(line) != self._rows[row]["line"]:
-                    raise MemoryFileError(
-                        f"{self._path(ITEMS)}: item {row} is damaged; `pixelis index delete` takes it out"
-                    )
+                    raise self._damaged(row)
                 yield row, MemoryItem.decode(line)
+
+    def _damaged(self, row: int) -> MemoryFileError:
+        told = f"`pixelis index delete {self.folder} --row {row}` takes it out"
+        return MemoryFileError(f"{self._path(ITEMS)}: item {row} is damaged; {told}")
 
     def damaged(self) -> Iterator[int]:
         """Rows whose key or line is not what was written: reads every byte."""
@@ -228,7 +231,7 @@ class MemoryFiles:
         end = self._end
         cut(self._path(ROWS), rows * ROW.itemsize)  # from here on the rest is an append that was cut off
         self._rows = self._rows[:rows].copy()
-        self.deleted = {row for row in self.deleted if row < rows}
+        self.deleted = {row: own for row, own in self.deleted.items() if row < rows}
         self._rewrite_deleted()
         self._map()
         lines = read_at(self._path(ITEMS), self._end, end - self._end).split(b"\n")[:-1]
@@ -239,10 +242,18 @@ class MemoryFiles:
     def delete(self, row: int) -> None:
         """Erase an item's line, key and files. Its row number is never given to another."""
         self._require_writing()
-        self.deleted.add(row)
+        try:
+            item = self.item(row)
+        except MemoryFileError:  # its line is damaged: nobody knows its id
+            item = None
+        self.deleted[row] = zlib.crc32(item.id.encode()) if item else 0
         self._rewrite_deleted()
         self._erase(row)
         self._map()
+
+    def was_deleted(self, item_id: str) -> bool:
+        """Whether an item of this id was taken out, as far as a checksum tells."""
+        return zlib.crc32(item_id.encode()) in self.deleted.values()
 
     def _erase(self, row: int) -> None:
         """Files first: the line is what names them. A damaged line can go too, but leaves its files behind."""
@@ -255,6 +266,7 @@ class MemoryFiles:
     def _rewrite_deleted(self) -> None:
         gone = np.zeros(len(self.deleted), GONE)
         gone["row"] = sorted(self.deleted)
+        gone["id"] = [self.deleted[row] for row in sorted(self.deleted)]
         gone["own"] = [zlib.crc32(entry.tobytes()[:-4]) for entry in gone]
         content = gone.tobytes()
         if self._path(DELETED).read_bytes() != content:

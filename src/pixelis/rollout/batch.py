@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -76,8 +76,8 @@ def rollout(
     each group, beside those that are sampled. The policy's own name goes into the traces."""
     if n < 1 or rows_at_once < 1 or not temperature >= 0.0:
         raise ConfigError(f"n {n}, rows_at_once {rows_at_once}, temperature {temperature}: want 1 or more, 0 or more")
-    if len({query.id for query in queries}) < len(queries):
-        raise ConfigError("two queries have the same id")
+    if twice := [name for name, count in Counter(query.id for query in queries).items() if count > 1]:
+        raise ConfigError(f"two queries have the same id, {twice[0]!r}")
     was_training = policy.training
     policy.eval()
     engine = Engine(

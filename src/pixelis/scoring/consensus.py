@@ -54,7 +54,7 @@ Source = Literal["dawid-skene", "agreement", "none"]
 class VoteSettings(Config):
     """What the vote can be told; defaults are the paper's where it has a value."""
 
-    delta: float = Field(default=0.08, ge=0.0)
+    delta: float = Field(default=0.08, ge=0.0, le=1.0)
     """Least margin (tab:risk_coverage)."""
     max_entropy: float = Field(default=0.2, ge=0.0)
     """The gate of the successful set."""

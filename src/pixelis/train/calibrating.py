@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
@@ -63,14 +63,22 @@ class Calibration(NamedTuple):
     """The vote's own where it was not fitted."""
 
 
-def calibrate(config: TtrlConfig, policy: Policy, toolbox: Toolbox, questions: Questions, path: Path) -> Calibration:
+def calibrate(
+    config: TtrlConfig,
+    policy: Policy,
+    toolbox: Toolbox,
+    questions: Questions,
+    path: Path,
+    asking: Callable[[int], None] = lambda done: None,
+) -> Calibration:
     """The calibration that lies at `path`, or a new one, fitted on these questions and written there."""
     if path.exists():
         return read_calibration(path)
     if not config.calibration.items:
         return Calibration()
     seed = config.seed * 1_000_003
-    asked = list(ask_each(config, policy, toolbox, questions, n=config.samples, seed=seed, temperature=1.0))
+    each = ask_each(config, policy, toolbox, questions, n=config.samples, seed=seed, temperature=1.0, asking=asking)
+    asked = list(each)
     told = [
         (k, sureness(rolled.trace), right(own, rolled.answer))
         for k, (own, group) in enumerate(asked)

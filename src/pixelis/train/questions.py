@@ -48,11 +48,21 @@ def ask(
 
 
 def ask_each(
-    config: TtrlConfig, policy: Policy, toolbox: Toolbox, questions: Questions, *, n: int, seed: int, temperature: float
+    config: TtrlConfig,
+    policy: Policy,
+    toolbox: Toolbox,
+    questions: Questions,
+    *,
+    n: int,
+    seed: int,
+    temperature: float,
+    asking: Callable[[int], None] = lambda done: None,
 ) -> Iterator[tuple[Item, list[Rollout]]]:
-    """The same for many items, a few of whose media are held at a time."""
-    items = iter(questions())
+    """The same for many items, a few of whose media are held at a time; `asking` is told how many have been asked."""
+    items, done = iter(questions()), 0
     while some := list(islice(items, max(1, ROLLOUTS_AT_ONCE // n))):
+        asking(done)
+        done += len(some)
         groups = ask(config, policy, toolbox, some, n=n, seed=seed, temperature=temperature)
         for made, group in zip(some, groups, strict=True):
             yield made.item, [rolled._replace(blobs={}) for rolled in group]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import yaml
@@ -23,6 +23,8 @@ from pixelis.train.events import Events
 from pixelis.train.state import State
 
 METRICS, RESOLVED, LOCK = "metrics.jsonl", "config.yaml", ".lock"
+GIVEN = ("made_of.json", "calibration.json")
+"""What may lie in a run's folder before it begins: whose part of a comparison it is, and thresholds that it shares."""
 MAY_CHANGE = ("threads", "workers", "examples", "log_every", "save_minutes", "device_facts", "architecture",
               "checkpoint_activations")  # fmt: skip
 """Keys that a run may be resumed with other values of: they do not change what is learnt."""
@@ -68,16 +70,42 @@ def write_config(config: Config, path: Path) -> None:
     A run that failed before its first row has left nothing but its values: another takes its place. A key that the run
     was begun without has its default.
     """
-    own = config.model_dump(mode="json")
-    if path.exists() and any(each.name not in (LOCK, RESOLVED) for each in path.parent.iterdir()):
-        other = yaml.safe_load(path.read_text()) or {}
+    own, folder = config.model_dump(mode="json"), path.parent
+    found = {each.name for each in folder.iterdir()} - {LOCK, *GIVEN}
+    other = read_values(path)
+    if (found and RESOLVED not in found) or (RESOLVED in found and not set(other) & set(own)):
+        raise ConfigError(f"{folder} is not empty and holds no run of this kind: give another folder")
+    if found - {RESOLVED}:
         usual = type(config).model_construct().model_dump(mode="json")
-        changed = [key for key in own if key not in MAY_CHANGE and own[key] != other.get(key, usual.get(key))]
+        changed = [
+            name
+            for key in own
+            if key not in MAY_CHANGE
+            for name in differing(key, own[key], other.get(key, usual.get(key)), usual.get(key))
+        ]
         if changed:
             listed = ", ".join(sorted(changed))
-            raise ConfigError(f"{path.parent} holds a run with another {listed}: give its values, or another folder")
+            raise ConfigError(f"{folder} holds a run with another {listed}: give its values, or another folder")
     with replacing(path) as file:
         file.write(yaml.safe_dump(own, sort_keys=False, allow_unicode=True).encode())
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """Of a resolved configuration; none where there is no file, or one of somebody else's."""
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def differing(name: str, own: Any, other: Any, usual: Any) -> list[str]:
+    """The keys below `name` whose values differ, by their dotted names; what `other` lacks has its usual value."""
+    if not isinstance(own, dict) or not isinstance(other, dict):
+        return [name] if own != other else []
+    usual = usual if isinstance(usual, dict) else {}
+    below = ((key, other.get(key, usual.get(key)), usual.get(key)) for key in own)
+    return [each for key, value, default in below for each in differing(f"{name}.{key}", own[key], value, default)]
 
 
 def drop_rows_after(path: Path, step: int) -> None:

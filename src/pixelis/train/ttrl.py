@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,6 +59,8 @@ from pixelis.world import Rendered
 
 Show = Callable[[dict[str, Any], int], None]
 """Called with a row and how many there are."""
+Asking = Callable[[str, int], None]
+"""Called while questions are asked that are no queries of the stream: which, and how many have been."""
 
 
 class Around(NamedTuple):
@@ -68,6 +71,8 @@ class Around(NamedTuple):
     known: Known
     recollection: Recollection
     calibration: Calibration
+    asking: Callable[[int], None] = lambda done: None
+    """Told how many canary questions have been asked."""
 
 
 class TtrlReport(NamedTuple):
@@ -104,6 +109,7 @@ def adapt(
     canaries: Questions = tuple,
     dev_cal: Questions = tuple,
     show: Show = lambda row, total: None,
+    asking: Asking = lambda which, done: None,
 ) -> TtrlReport:
     """Answer a stream and learn from it without labels, into a folder, or go on where that was stopped."""
     torch.set_num_threads(config.threads)
@@ -112,12 +118,14 @@ def adapt(
         loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
         known = known_of(loaded, config.policy)
         known.heads.h_psi.requires_grad_(False)
-        calibration = calibrate(config, loaded.policy.eval(), toolbox, dev_cal, out / CALIBRATION)
+        calibration = calibrate(
+            config, loaded.policy.eval(), toolbox, dev_cal, out / CALIBRATION, partial(asking, "calibration questions")
+        )
         home = Adaptation(out, config, begin(config, loaded))
         resumed = bool(home.rows)
         with closing(Recollection(config, out, keys, mask, known.summaries)) as recollection:
             recollection.rollback(home.rows[-1]["memory"] if home.rows else recollection.start)
-            around = Around(config, toolbox, known, recollection, calibration)
+            around = Around(config, toolbox, known, recollection, calibration, partial(asking, "canary questions"))
             canary, state = Canary(out, config.canary), Standing(config, home.rows)
             if not canary.fell:
                 canary.forget_after(len(home.rows))
@@ -186,7 +194,9 @@ def watch(around: Around, home: Adaptation, canary: Canary, questions: Questions
     home.good = canary.good
     if canary.fell is None and canary.due(len(home.rows)):
         config, policy = around.config, home.learner.policy
-        asked = ask_each(config, policy, around.toolbox, questions, n=1, seed=config.seed, temperature=0.0)
+        asked = ask_each(
+            config, policy, around.toolbox, questions, n=1, seed=config.seed, temperature=0.0, asking=around.asking
+        )
         canary.check(len(home.rows), [score_of(item, rolled.answer) for item, (rolled,) in asked])
         home.good = canary.good
     fall = canary.fell
