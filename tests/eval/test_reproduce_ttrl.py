@@ -109,6 +109,15 @@ def test_risk_of_two_variants_is_compared_on_the_same_queries():
     assert found["aurc"]["difference"] == pytest.approx((0 + 0 + 1 / 3 + 1 / 2) / 4 - 1 / 2)
     assert found["aurc"]["low"] <= found["aurc"]["difference"] <= found["aurc"]["high"]
     assert found["seeds"] == 1
+    by_mass = selective_difference(*([side[0]._replace(rows=with_mass(side[0].rows))] for side in sides))
+    # sure of the wrong ones first: 1, 1, 2/3, 1/2
+    assert by_mass["aurc_by_mass"]["difference"] == pytest.approx((1 + 1 + 2 / 3 + 1 / 2) / 4 - 1 / 2)
+    assert by_mass["aurc"] == found["aurc"]
+
+
+def with_mass(rows):
+    """Rows whose votes weigh most where their margins are least."""
+    return [r | {"vote": r["vote"] | {"mass": 1.0 - r["vote"]["margin"]}} for r in rows]
 
 
 def test_accuracy_is_drawn_over_the_last_queries_and_over_fewer_at_first():

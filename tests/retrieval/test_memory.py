@@ -105,7 +105,7 @@ def test_an_index_with_codes_of_eight_bytes_finds_the_exact_neighbours_by_its_re
     memory.close()
 
 
-@pytest.mark.parametrize("changed", [{"opq": False}, {"m": 4}, {"lambda_pix": 0.8}, {"opq_iterations": 2}])
+@pytest.mark.parametrize("changed", [{"opq": False}, {"m": 4}, {"bits": 8}, {"lambda_pix": 0.8}, {"opq_iterations": 2}])
 def test_other_settings_make_another_index_and_an_index_of_other_settings_is_refused(tmp_path, changed):
     memory, stored = large(tmp_path / "m", 650)
     memory.close()
@@ -306,9 +306,22 @@ def test_a_deleted_item_is_gone_from_the_disk_with_its_files(tmp_path):
         assert [item.id for _, item in memory.items()] == ["item-9"]
 
 
-@pytest.mark.parametrize("kind", ["ivfpq", "hnsw-text"])
-def test_a_deleted_item_leaves_no_code_in_the_index_file(tmp_path, kind):
-    config = SMALL.model_copy(update={"index": SMALL.index.model_copy(update={"kind": kind})})
+def woven(inner, row):
+    """The code of a row, unpacked from its block by FAISS itself."""
+    lists = faiss.downcast_InvertedLists(inner.invlists)
+    for cell in range(inner.nlist):
+        count = lists.list_size(cell)
+        ids = faiss.rev_swig_ptr(lists.get_ids(cell), count).tolist()
+        if row in ids:
+            blocks = -(-count // lists.n_per_block)
+            codes = faiss.rev_swig_ptr(lists.get_codes(cell), blocks * lists.block_size).reshape(blocks, -1)
+            return lists.packer.unpack_1(codes, ids.index(row))
+    raise AssertionError(row)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("ivfpq", 4), ("ivfpq", 8), ("hnsw-text", 4)])
+def test_a_deleted_item_leaves_no_code_in_the_index_file(tmp_path, kind, bits):
+    config = SMALL.model_copy(update={"index": SMALL.index.model_copy(update={"kind": kind, "bits": bits})})
     stored = keys(640)
     memory = new_memory(tmp_path / "m", config)
     memory.add(drafts(stored))
@@ -317,7 +330,12 @@ def test_a_deleted_item_leaves_no_code_in_the_index_file(tmp_path, kind):
     memory.close()
     (file,) = (tmp_path / "m").glob("index-*.faiss")
     index = faiss.read_index(str(file))
-    if kind == "ivfpq":
+    if kind == "ivfpq" and bits == 4:
+        inner = faiss.downcast_index(index.index)
+        assert not woven(inner, 77).any()
+        neighbours = [row for row in range(640) if row != 77]
+        assert all(woven(inner, row).any() for row in neighbours)  # 16 parts that are all the first: never by chance
+    elif kind == "ivfpq":
         inner = faiss.downcast_index(index.index)
         inner.make_direct_map(True)
         blank, other = inner.reconstruct(77), inner.reconstruct(78)
@@ -392,6 +410,15 @@ def test_the_number_of_cells_is_the_papers_at_its_size():
     assert [config.kind_for(n) for n in (19_999, 20_000)] == ["exact", "ivfpq"]
 
 
+def test_cells_that_are_probed_and_rows_that_are_compared_grow_with_the_memory():
+    config = IndexConfig()
+    assert [config.probes(cells) for cells in (8, 512, 1024, 4096)] == [32, 96, 192, 768]
+    assert [config.proposed(rows) for rows in (100, 204_800, 1_250_000)] == [256, 256, 1562]
+    fixed = IndexConfig(n_probe=32, rerank=256)
+    assert (fixed.probes(4096), fixed.proposed(1_250_000)) == (32, 256)
+    assert (config.parts, IndexConfig(bits=8).parts) == (128, 64)  # 64 bytes both
+
+
 def test_the_shipped_sweeps_are_configurations():
     found = {}
     for path in sorted((ROOT / "configs" / "memory").glob("*.yaml")):
@@ -399,5 +426,6 @@ def test_the_shipped_sweeps_are_configurations():
     assert {c.index.lambda_pix for c in found.values()} >= {0.0, 0.25, 0.5, 0.75, 0.85, 1.0}
     assert {c.index.n_probe for c in found.values()} >= {8, 16, 32, 64}
     assert {c.index.m for c in found.values()} == {32, 64}
+    assert {c.index.bits for c in found.values()} == {4, 8}
     assert {c.index.opq for c in found.values()} == {True, False}
     assert found["hnsw-text"].index.kind == "hnsw-text"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -262,25 +263,32 @@ def selective(streams: Sequence[Rows]) -> dict[str, Any]:
 
 
 def selective_difference(ours: Sequence[Told], theirs: Sequence[Told]) -> dict[str, Any]:
-    """Risk of ours by the margin of its vote less that of others by the share of their majority, on the same queries:
-    AURC, and the error at equal coverage, over the seeds that both have. Whole items are drawn."""
+    """Risk of ours by the margin of its vote, and by its mass, less that of others by the share of their majority, on
+    the same queries: AURC, and the error at equal coverage, over the seeds that both have. Whole items are drawn."""
     mine, other = ({s.seed: s.rows for s in side} for side in (ours, theirs))
     seeds = sorted(mine.keys() & other.keys())  # every variant has the seed 0
     columns, items = list[list[float]](), list[int]()
     for seed in seeds:
         for k, (own, their) in enumerate(zip(mine[seed], other[seed], strict=True)):
-            columns.append([own["vote"]["margin"], 1.0 - own["score"], majority_share(their), 1.0 - their["majority"]])
+            sure = (own["vote"]["margin"], mass_of(own))
+            columns.append([*sure, 1.0 - own["score"], majority_share(their), 1.0 - their["majority"]])
             items.append(k)
 
-    def area(found: NDArray[np.float64]) -> float:
-        return aurc(found[:, 0], found[:, 1]) - aurc(found[:, 2], found[:, 3])
+    def area(found: NDArray[np.float64], sure: int) -> float:
+        return aurc(found[:, sure], found[:, 2]) - aurc(found[:, 3], found[:, 4])
 
-    def error(found: NDArray[np.float64]) -> float:
-        errors = [error_at_coverage(found[:, k], found[:, k + 1], coverage=COVERAGE).error for k in (0, 2)]
+    def error(found: NDArray[np.float64], sure: int) -> float:
+        errors = [
+            error_at_coverage(found[:, by], found[:, of], coverage=COVERAGE).error for by, of in ((sure, 2), (3, 4))
+        ]
         return 100.0 * (errors[0] - errors[1])
 
     out: dict[str, Any] = {"seeds": len(seeds)}
-    for name, statistic in (("aurc", area), ("error", error)):
+    measures = {
+        "aurc": partial(area, sure=0), "error": partial(error, sure=0),
+        "aurc_by_mass": partial(area, sure=1), "error_by_mass": partial(error, sure=1),
+    }  # fmt: skip
+    for name, statistic in measures.items():
         found = clustered_interval(
             np.array(columns), np.array(items), statistic, rng=np.random.default_rng(0), resamples=RESAMPLES
         )

@@ -2,7 +2,8 @@
 (supp:retrieval_index, tab:supp_index_conf).
 
 Whatever proposes rows, the exact mix of cosines over the keys on disk orders them: product codes alone have a recall@8
-of about 0.2. Keys in half precision are what is compared, so that the exact index and the re-rank agree to the bit.
+of about 0.4. Keys in half precision are what is compared, by the same FAISS routine in the exact index and in the
+re-rank, so that they agree to the bit.
 An index is trained once and then only grows, in whole blocks of rows; the rest, less than a block, is searched exactly.
 """
 
@@ -39,10 +40,12 @@ class IndexConfig(Config):
     """Rows under which every key is compared: up to here that is as quick as an index."""
     n_list: int | None = Field(default=None, ge=1)
     """Coarse cells; None: the power of two nearest to 4·√N, at most the paper's 4096 (which is 1.25 M's)."""
-    n_probe: int = Field(default=32, ge=1)
-    """Cells that are searched."""
+    n_probe: int | None = Field(default=None, ge=1)
+    """Cells that are searched; None: three of sixteen, at least the paper's 32."""
     m: int = Field(default=64, ge=1)
     """Bytes of a product code."""
+    bits: Literal[4, 8] = 4
+    """Of each part of a code: 8 is the paper's, m parts; 4 has twice as many, whose tables stay in registers."""
     opq: bool = True
     """Learn a rotation before coding."""
     opq_dimensions: int = Field(default=768, ge=1)
@@ -55,8 +58,8 @@ class IndexConfig(Config):
     """Most keys that cells and codes are learned from; 40 for each cell are enough."""
     iterations: int = Field(default=20, ge=1)
     """Of k-means."""
-    rerank: int = Field(default=256, ge=1)
-    """Rows that the exact comparison orders."""
+    rerank: int | None = Field(default=None, ge=1)
+    """Rows that the exact comparison orders; None: one in 800, at least the paper's 256."""
     hnsw_m: int = Field(default=32, ge=2)
     hnsw_ef_construction: int = Field(default=80, ge=1)
     hnsw_ef_search: int = Field(default=128, ge=1)
@@ -71,6 +74,18 @@ class IndexConfig(Config):
         if self.n_list is not None:
             return min(self.n_list, max(1, rows))
         return min(4096, max(1, 2 ** round(np.log2(max(1.0, 4.0 * np.sqrt(rows))))))
+
+    @property
+    def parts(self) -> int:
+        """Of a code."""
+        return self.m * 8 // self.bits
+
+    def probes(self, cells: int) -> int:
+        return self.n_probe or max(32, 3 * cells // 16)
+
+    def proposed(self, rows: int) -> int:
+        """Rows that codes propose."""
+        return self.rerank or max(256, rows // 800)
 
     @property
     def made_from(self) -> dict[str, Any]:
@@ -161,7 +176,7 @@ class Coded:
         if self.kind == "hnsw-text":
             params = faiss.SearchParametersHNSW(sel=sel, efSearch=max(config.hnsw_ef_search, count))
         else:
-            params = faiss.SearchParametersIVF(sel=sel, nprobe=config.n_probe)
+            params = faiss.SearchParametersIVF(sel=sel, nprobe=config.probes(self.inner.nlist))
             if isinstance(self.index, faiss.IndexPreTransform):
                 params = faiss.SearchParametersPreTransform(index_params=params)
         return self.index.search(self.prepared(queries), min(count, max(1, len(self))), params=params)[1]
@@ -173,7 +188,7 @@ class Coded:
             return True
         if rows < trained or self.kind == "hnsw-text":
             return False
-        inner = faiss.downcast_index(self.index.index) if self._is_rotated else self.index
+        inner = self.inner
         inner.remove_ids(faiss.IDSelectorRange(trained + (rows - trained) // BLOCK * BLOCK, 2**62))
         self.index.ntotal = inner.ntotal
         return True
@@ -190,22 +205,35 @@ class Coded:
             changed = bool(blank[wanted].any())
             blank[wanted] = 0.0
             return changed
-        inner = faiss.downcast_index(self.index.index) if self._is_rotated else self.index
-        lists, changed = inner.invlists, False
-        zeros = np.zeros(inner.code_size, np.uint8)
-        for cell in range(inner.nlist):
+        lists, changed = faiss.downcast_InvertedLists(self.inner.invlists), False
+        for cell in range(self.inner.nlist):
             count = lists.list_size(cell)
             ids = faiss.rev_swig_ptr(lists.get_ids(cell), count) if count else np.zeros(0, np.int64)
-            for place in np.flatnonzero(np.isin(ids, wanted)):
-                code = faiss.rev_swig_ptr(lists.get_codes(cell), count * inner.code_size)
-                if code[place * inner.code_size : (place + 1) * inner.code_size].any():
-                    changed = True
-                    lists.update_entry(cell, int(place), int(ids[place]), faiss.swig_ptr(zeros))
+            for place in np.flatnonzero(np.isin(ids, wanted)).tolist():
+                changed |= blanked(lists, cell, place, self.inner.code_size)
         return changed
 
     @property
-    def _is_rotated(self) -> bool:
-        return isinstance(self.index, faiss.IndexPreTransform)
+    def inner(self) -> Any:
+        """The index behind the rotation, where there is one."""
+        rotated = isinstance(self.index, faiss.IndexPreTransform)
+        return faiss.downcast_index(self.index.index) if rotated else self.index
+
+
+def blanked(lists: Any, cell: int, place: int, code_size: int) -> bool:
+    """Zeros for one code of a cell; whether it was anything else."""
+    count = lists.list_size(cell)
+    if isinstance(lists, faiss.BlockInvertedLists):  # 32 codes of 4 bits lie woven into one block
+        blocks = -(-count // lists.n_per_block)
+        woven = faiss.rev_swig_ptr(lists.get_codes(cell), blocks * lists.block_size).reshape(blocks, -1)
+        code = lists.packer.unpack_1(woven, place)
+        lists.packer.pack_1(np.zeros_like(code), place, woven)
+        return bool(code.any())
+    flat = faiss.rev_swig_ptr(lists.get_codes(cell), count * code_size)
+    own = flat[place * code_size : (place + 1) * code_size]
+    changed = bool(own.any())
+    own[:] = 0
+    return changed
 
 
 def train(
@@ -249,7 +277,9 @@ def _trained(keys: NDArray[np.float16], config: IndexConfig, text_dimensions: in
         part = mixed(keys[sample[start : start + CHUNK]], text_dimensions, config.lambda_pix)
         learned[start : start + CHUNK] = rotation.apply(part) if rotation is not None else part
     metric = faiss.METRIC_INNER_PRODUCT
-    inner = faiss.IndexIVFPQ(faiss.IndexFlat(width, metric), width, cells, config.m, 8, metric)
+    made = faiss.IndexIVFPQ if config.bits == 8 else faiss.IndexIVFPQFastScan
+    inner = made(faiss.IndexFlat(width, metric), width, cells, config.parts, config.bits, metric)
+    inner.by_residual = True
     inner.cp.niter, inner.cp.seed, inner.cp.spherical = config.iterations, config.seed + 1, True
     for learner in (inner.cp, inner.pq.cp):
         learner.min_points_per_centroid = 1  # FAISS would print a line for each part of a small memory's codes
@@ -260,24 +290,24 @@ def _trained(keys: NDArray[np.float16], config: IndexConfig, text_dimensions: in
 
 
 def rotating(sample: Floats, config: IndexConfig) -> Any:
-    """OPQ (ge2013opq) as a FAISS transform. Parametric start: principal directions, dealt out to the m parts so that
+    """OPQ (ge2013opq) as a FAISS transform. Parametric start: principal directions, dealt out to the parts so that
     the products of their variances are equal, which is optimal for Gaussian keys and takes seconds; FAISS's own starts
     at random and takes minutes. Moments are not centred: inner products are to be kept.
     """
     variance, directions = np.linalg.eigh((sample.T @ sample).astype(np.float64) / len(sample))
     variance, directions = variance[::-1], directions[:, ::-1]  # largest first
-    each = config.opq_dimensions // config.m
-    parts: list[list[int]] = [[] for _ in range(config.m)]
-    filled = np.zeros(config.m)
+    each = config.opq_dimensions // config.parts
+    parts: list[list[int]] = [[] for _ in range(config.parts)]
+    filled = np.zeros(config.parts)
     for number in range(config.opq_dimensions):
-        open_parts = [p for p in range(config.m) if len(parts[p]) < each]
+        open_parts = [p for p in range(config.parts) if len(parts[p]) < each]
         part = min(open_parts, key=lambda p: filled[p])
         parts[part].append(number)
         filled[part] += np.log(max(variance[number], 1e-12))
     matrix = directions[:, [n for part in parts for n in part]].T.astype(np.float32)  # (width, dimensions)
     for _ in range(config.opq_iterations):
         turned = sample @ matrix.T
-        codes = faiss.ProductQuantizer(config.opq_dimensions, config.m, 8)
+        codes = faiss.ProductQuantizer(config.opq_dimensions, config.parts, config.bits)
         codes.cp.niter, codes.cp.seed, codes.cp.min_points_per_centroid = 8, config.seed + 1, 1
         codes.train(turned)
         left, _, right = np.linalg.svd(codes.decode(codes.compute_codes(turned)).T @ sample, full_matrices=False)
@@ -289,12 +319,13 @@ def rotating(sample: Floats, config: IndexConfig) -> Any:
 
 
 def require_divisible(config: IndexConfig, dimensions: int) -> None:
-    """Codes cut a key into m equal parts."""
+    """Codes cut a key into equal parts."""
     width = config.opq_dimensions if config.opq else dimensions
-    if width % config.m or (config.opq and width > dimensions):
+    if width % config.parts or (config.opq and width > dimensions):
         raise MemoryFileError(
             f"keys of {dimensions} values{f' rotated into {width}' if config.opq else ''} cannot be cut into "
-            f"m = {config.m} equal parts; choose m and opq_dimensions so that they can"
+            f"{config.parts} equal parts (m = {config.m}, bits = {config.bits}); choose m and opq_dimensions so that "
+            "they can"
         )
 
 
@@ -305,10 +336,13 @@ def chunks(keys: NDArray[np.float16], size: int = CHUNK) -> Iterator[tuple[int, 
 
 def rerank(keys: NDArray[np.float16], query: Floats, rows: Rows, k: int) -> tuple[Rows, Floats]:
     """The k best of the proposed rows by the exact mix; `query` is weighted."""
-    rows = np.unique(rows[rows >= 0])
-    similarity = keys[rows].astype(np.float32) @ query
-    order = np.lexsort((rows, -similarity))[:k]
-    return rows[order], similarity[order]
+    rows = np.unique(rows[rows >= 0])  # in order, as the disk is read, and as ties are told apart
+    if not len(rows):
+        return rows, np.zeros(0, np.float32)
+    own = Exact(keys.shape[1])
+    own.add(keys[rows])
+    found = own.search(query[None], min(k, len(rows)), None)
+    return rows[found.rows[0]], found.similarity[0]
 
 
 class Searcher:
@@ -350,7 +384,8 @@ class Searcher:
         near = self._exact.search(query, k, allowed).rows if len(self._exact) else found.rows
         proposed = np.full((count, 0), -1, np.int64)
         if self.coded is not None:
-            proposed = self.coded.propose(queries, max(self.config.rerank, k), self.config, allowed)
+            most = max(self.config.proposed(len(self.coded)), k)
+            proposed = self.coded.propose(queries, most, self.config, allowed)
         for number in range(count):
             rows, similarity = rerank(keys, query[number], np.concatenate([near[number], proposed[number]]), k)
             found.rows[number, : len(rows)] = rows
