@@ -103,7 +103,9 @@ def test_real_rollouts_are_fitted_once_and_kept(tmp_path, monkeypatch):
     questions = stream_of(["search"], split="dev-cal", limit=3).items
     with Toolbox(ToolboxConfig(seg="classical", isolate=False)) as toolbox:
         policy = load_checkpoint("nano-sft").policy
-        found = calibrate(config, policy, toolbox, questions, tmp_path / "c.json")
+        asked: list[int] = []
+        found = calibrate(config, policy, toolbox, questions, tmp_path / "c.json", asked.append)
+        assert asked == [0]  # three questions of two rollouts are asked at once
         monkeypatch.setattr(calibrating, "ask_each", lambda *a, **k: pytest.fail("asked again"))
         again = calibrate(config, policy, toolbox, questions, tmp_path / "c.json")
     assert again == found

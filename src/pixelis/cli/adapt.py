@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from pixelis.cli.terminal import EVERY_S, AsJson, escaped, print_json, printable, stdout
+from pixelis.cli.terminal import EVERY_S, AsJson, counted, escaped, print_json, printable, stdout
 
 if TYPE_CHECKING:
     from pixelis.retrieval.keys import KeyMaker
@@ -204,16 +204,12 @@ def outcome(row: dict[str, Any]) -> str:
     return "learnt" if row["learnt"] else "answered" if row["answered"] else "abstained"
 
 
-def counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
-
-
 def print_adapted(report: TtrlReport, out: Path) -> None:
     right = "" if report.accuracy is None else f"; {report.accuracy:.1f} % of the given answers are right"
     begun = {0.0: " (π_SFT)", None: ""}.get(report.start_kl, f" (itself {report.start_kl or 0.0:.3f} from π_SFT)")
     typer.echo(
         f"{counted(report.queries, 'query', 'queries')}, {report.answered:.0f} % answered{right}; learnt from "
-        f"{report.accepted}, {counted(report.refused, 'update', 'updates')} refused, drift {abs(report.drift):.4f} "
+        f"{report.accepted}, {counted(report.refused, 'update')} refused, drift {abs(report.drift):.4f} "
         f"from the start{begun}, {report.bytes / 1e6:.0f} MB of states and updates"
     )
     where = "" if out == WHERE else f" -o {out}"
@@ -308,4 +304,4 @@ def revert(
 
     row = go_back(out, query)
     weights = str(row["weights"])[:10] if query else "those that it began with"
-    typer.echo(f"{out} is at row {query} again, {counted(row['updates'], 'update', 'updates')}, weights {weights}")
+    typer.echo(f"{out} is at row {query} again, {counted(row['updates'], 'update')}, weights {weights}")

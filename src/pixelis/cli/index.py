@@ -18,7 +18,7 @@ from pixelis.cli.index_files import (
     say_recovered,
     settings_of,
 )
-from pixelis.cli.terminal import AsJson, print_json, printable
+from pixelis.cli.terminal import AsJson, counted, print_json, printable
 
 if TYPE_CHECKING:
     from pixelis.data.memories import Prepared
@@ -197,7 +197,7 @@ def add(
                 place = f"row {entry['row']}" if entry["row"] is not None else f"repeats row {entry['repeats']}"
                 typer.echo(f"{printable(entry['id'])}: {place}")
             say_recovered(memory)
-            typer.echo(f"{len(memory)} items in {folder}")
+            typer.echo(f"{counted(len(memory), 'item')} in {folder}")
 
 
 @app.command()
@@ -298,7 +298,7 @@ def delete(
             print_json({"deleted": number, "items": len(memory)})
         else:
             say_recovered(memory)
-            typer.echo(f"row {number} is gone; {len(memory)} items stay")
+            typer.echo(f"row {number} is gone; {counted(len(memory), 'item')} left")
 
 
 def report_index(memory: Memory, counts: dict[str, Any], *, as_json: bool) -> None:
@@ -314,4 +314,4 @@ def report_index(memory: Memory, counts: dict[str, Any], *, as_json: bool) -> No
         )
         for entry in counts["refused"][:20]:
             typer.echo(f"  {printable(entry['reason'])}")
-    typer.echo(f"{len(memory)} items in {memory.folder}, {memory.kind} search")
+    typer.echo(f"{counted(len(memory), 'item')} in {memory.folder}, {memory.kind} search")

@@ -66,3 +66,8 @@ def waiting(what: str, *, quiet: bool) -> Iterator[None]:
 
     with Console(stderr=True).status(escaped(what)):
         yield
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """1 item, 2 items; `many` where an s does not do."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"

@@ -118,12 +118,11 @@ def adapt(
         loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
         known = known_of(loaded, config.policy)
         known.heads.h_psi.requires_grad_(False)
-        calibration = calibrate(
-            config, loaded.policy.eval(), toolbox, dev_cal, out / CALIBRATION, partial(asking, "calibration questions")
-        )
-        home = Adaptation(out, config, begin(config, loaded))
-        resumed = bool(home.rows)
         with closing(Recollection(config, out, keys, mask, known.summaries)) as recollection:
+            told_of = partial(asking, "calibration questions")
+            calibration = calibrate(config, loaded.policy.eval(), toolbox, dev_cal, out / CALIBRATION, told_of)
+            home = Adaptation(out, config, begin(config, loaded))
+            resumed = bool(home.rows)
             recollection.rollback(home.rows[-1]["memory"] if home.rows else recollection.start)
             around = Around(config, toolbox, known, recollection, calibration, partial(asking, "canary questions"))
             canary, state = Canary(out, config.canary), Standing(config, home.rows)
