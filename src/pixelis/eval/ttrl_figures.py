@@ -21,6 +21,8 @@ WINDOW = 100
 FEWEST = 25
 """A mean over fewer of them is not drawn, unless the stream has no more."""
 BAND_RESAMPLES = 200
+LEAST_KL = 1e-3
+"""Less of it is not drawn."""
 MOST_LINES = 5
 """Variants that one panel shows over the stream or by family: the first ones of the configuration."""
 KINDS = (("score", "voted"), ("greedy", "greedy"), ("sampled", "sampled"))
@@ -63,7 +65,8 @@ def draw_band(axis: Any, sure: Sequence[float], wrong: Sequence[float], label: s
 
 
 def draw_kl(streams: Mapping[str, Rows], path: Path, *, target: float) -> None:
-    """Token KL to π_EMA and to the start, over the queries (fig:ttrl_dual)."""
+    """Token KL to π_EMA and to the start, over the queries, in powers of ten: with control and without lie far
+    apart (fig:ttrl_dual)."""
     figure, axes = panels(2)
     for axis, key, title in zip(axes, ("kl", "drift"), ("token KL to π_EMA", "token KL to the start"), strict=True):
         for name, rows in streams.items():
@@ -72,6 +75,8 @@ def draw_kl(streams: Mapping[str, Rows], path: Path, *, target: float) -> None:
                 axis.plot(range(1, len(rows) + 1), values, label=name, linewidth=1.0)
         axis.set_title(title, fontsize=10, loc="left")
         axis.set_xlabel("query", fontsize=8)
+        axis.set_yscale("log")
+        axis.set_ylim(bottom=LEAST_KL)
     axes[0].axhspan(*corridor(target), color="tab:green", alpha=0.12)
     finish(figure, axes[0], path)
 
