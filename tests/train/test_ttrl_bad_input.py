@@ -10,6 +10,7 @@ import pytest
 
 from pixelis.encoders.text import TextEncoder
 from pixelis.encoders.visual import VisualEncoder
+from pixelis.equations.calibration import Temperature
 from pixelis.equations.ttrl import Summaries
 from pixelis.errors import ConfigError, MemoryFileError
 from pixelis.eval.streams import stream_of
@@ -20,11 +21,14 @@ from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.memory import Memory, MemoryConfig
 from pixelis.retrieval.memory_item import Draft, MemoryItem
 from pixelis.retrieval.remembering import remember
+from pixelis.rundir import write_json
 from pixelis.scoring.consensus import decide
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.trace.running import Plan, run_plan
 from pixelis.train import ttrl
 from pixelis.train.adaptation import LEDGER, read_rows
+from pixelis.train.calibrating import FILE as CALIBRATION
+from pixelis.train.calibrating import plain
 from pixelis.train.recollection import Recollection
 from pixelis.train.ttrl import adapt, flipped, variety
 from pixelis.train.ttrl_config import TtrlConfig
@@ -82,11 +86,13 @@ def test_an_empty_memory_has_no_neighbours_and_one_rollout_is_no_vote(items, key
 
 
 def test_where_nobody_is_sure_nothing_is_given_learnt_or_remembered(items, keys, tmp_path):
-    report = adapt(settings(vote={"delta": 2.0}, batch=2), items[:2], tmp_path / "run", keys=keys)
+    never = {"kind": "temperature", "calibrator": plain(Temperature(1.0, 0.0)), "threshold": -1.0, "delta": None}
+    write_json(tmp_path / "run" / CALIBRATION, never)  # a threshold that no share reaches: every set is empty
+    report = adapt(settings(batch=2), items[:2], tmp_path / "run", keys=keys)
     rows = read_rows(tmp_path / "run" / LEDGER)
     assert (report.answered, report.accepted, report.updates) == (0.0, 0, 1)  # the KL and EMA part of the step ran
     assert report.accuracy is None
-    assert all("under 2" in row["why"] or "no rollout" in row["why"] for row in rows)
+    assert all(row["why"] in ("conformal set of 0 answers", "no rollout voted with weight") for row in rows)
     assert {row["memory"] for row in rows} == {0}
     assert max(row["drift"] for row in rows) < 1e-4
 
