@@ -235,7 +235,7 @@ def log(
     for heading in ("query", "what", "right", "KL", "drift", "weights", "answer, and why it was not learnt from"):
         table.add_column(heading, no_wrap=heading in ("query", "what", "right", "KL", "drift", "weights"))
     for row in rows:
-        right, *figures = ("" if row[key] is None else f"{abs(row[key]):.4g}" for key in ("score", "kl", "drift"))
+        right, *figures = ("" if row[key] is None else f"{abs(row[key]):.2g}" for key in ("score", "kl", "drift"))
         told = f"{escaped(str(row['answer'] or '–'))} [dim]{escaped(row['item'])}[/]"
         told += f"\n[dim]{escaped(row['why'])}[/]" if row["why"] else ""
         table.add_row(str(row["query"]), outcome(row), right, *figures, row["weights"][:8], told)
