@@ -111,7 +111,7 @@ def print_written(found: dict[str, Any]) -> None:
 
 def print_adapted(rows: list[dict[str, Any]]) -> None:
     """Columns that fit a terminal of 80; stress was asked greedily alone."""
-    headings = ("variant", "n", "greedy", "95 %", "more", "p", "sampl.", "voted", "preq.", "KL95", "AURC")
+    headings = ("variant", "n", "greedy", "95 %", "more", "p", "smp.", "vote", "preq.", "KL95", "AURC")
     table = table_of(headings)
     for row in rows:
         held, kl = row["held_out"] or {}, row["kl"]
@@ -121,8 +121,8 @@ def print_adapted(rows: list[dict[str, Any]]) -> None:
             f"{own['mean']:.1f}" if own else "not run" if row["asked"] else "as none",
             f"{own['low']:.1f}–{own['high']:.1f}" if own else "", *over(own, "over_none"),
             *(f"{held[key]['mean']:.1f}" if key in held else "" for key in ("sampled", "voted")),
-            f"{row['prequential']['voted']['mean']:.1f}", f"{kl['p95']:.3f}" if kl else "",
-            f"{row['selective']['vote']['aurc']['mean']:.3f}",
+            f"{row['prequential']['voted']['mean']:.1f}", short(kl["p95"]) if kl else "",
+            short(row["selective"]["vote"]["aurc"]["mean"]),
         )  # fmt: skip
     console = stdout()
     console.print(table)
@@ -132,6 +132,11 @@ def print_adapted(rows: list[dict[str, Any]]) -> None:
         "learnt from; token KL to π_EMA, P95; area under risk and coverage of the vote",
         style="dim",
     )
+
+
+def short(value: float) -> str:
+    """Three digits behind the point, and none before it where that is 0."""
+    return f"{value:.3f}".removeprefix("0")
 
 
 def table_of(headings: tuple[str, ...]) -> Any:
