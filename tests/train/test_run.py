@@ -48,6 +48,8 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
         write_config(given, tmp_path / "config.yaml")
     assert not (tmp_path / "config.yaml").exists()
     (tmp_path / "policy").rmdir()
+    (tmp_path / ".config.yaml.x.part").touch()  # a process was killed while it wrote its first file: that is ours
+    write_config(given, tmp_path / "config.yaml")
     for words in ("mine: 1\n", "- a\n", "a: [\n", ""):
         (tmp_path / "config.yaml").write_text(words)
         with pytest.raises(ConfigError, match="holds no run of this kind"):

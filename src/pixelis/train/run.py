@@ -71,7 +71,8 @@ def write_config(config: Config, path: Path) -> None:
     was begun without has its default.
     """
     own, folder = config.model_dump(mode="json"), path.parent
-    found = {each.name for each in folder.iterdir()} - {LOCK, *GIVEN}
+    # the lock, and what a process that was killed had begun to write, have names with a dot before them
+    found = {each.name for each in folder.iterdir() if not each.name.startswith(".")} - {*GIVEN}
     other = read_values(path)
     if (found and RESOLVED not in found) or (RESOLVED in found and not set(other) & set(own)):
         raise ConfigError(f"{folder} is not empty and holds no run of this kind: give another folder")
