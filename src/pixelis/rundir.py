@@ -1,4 +1,4 @@
-"""Where a number comes from: the command, commit, versions and machine that are written beside every result."""
+"""Where a number comes from, which is written beside every result, and how a file is written that is to last."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import os
 import platform
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pixelis import __version__
 from pixelis.errors import ConfigError
@@ -60,13 +63,52 @@ def write_json(path: Path, content: Any) -> None:
     """A result file, whole or not at all; ConfigError where it cannot be."""
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path} is not a file: nothing was written")  # a device would be replaced
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(path, (json.dumps(content, indent=2) + "\n").encode())
     except OSError as error:
         raise ConfigError(f"{path} cannot be written ({error.strerror})") from error
+
+
+# --- files that last through a power cut
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """The file appears with all of its content, or not at all."""
+    make_folder(file.parent)
+    with replacing(file) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A stream whose content takes the file's place when the body ends well, and vanishes when it does not."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    try:
+        with temporary.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """A folder and those above it, where they are missing; their names last too."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make what was named or renamed in a folder last."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -263,7 +263,7 @@ def show(
         raise TraceError(f"{out} has {len(rows)} rows")
     row = rows[query - 1]
     if page is not None:
-        from pixelis.trace.artifacts import write_whole
+        from pixelis.rundir import write_whole
         from pixelis.view.vote import vote_page
 
         write_whole(page, vote_page(row).encode())

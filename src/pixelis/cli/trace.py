@@ -166,7 +166,7 @@ def page_of_call(call: ToolCall, media: MediaSet, execution: Execution, out: Pat
 def write_page(page: str, out: Path) -> int:
     """Put the page in place, whole; the number of its bytes. Nothing but an older page is replaced."""
     from pixelis.errors import TraceError
-    from pixelis.trace.artifacts import replacing
+    from pixelis.rundir import replacing
 
     content = page.encode()
     check_page(out)

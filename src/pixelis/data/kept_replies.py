@@ -15,7 +15,7 @@ from typing import Any
 
 from pixelis.errors import ConfigError, UndoneError
 from pixelis.policy.chat_server import ChatServer, Reply, ServerConfig, request_key
-from pixelis.trace.artifacts import write_whole
+from pixelis.rundir import write_whole
 from pixelis.trace.schema import canonical_json
 
 

@@ -23,8 +23,8 @@ from PIL import Image as Pil
 
 from pixelis.data.importers.nouns import class_of
 from pixelis.errors import ConfigError
+from pixelis.rundir import replacing
 from pixelis.tools.backends.nanodet import COCO_NAMES
-from pixelis.trace.artifacts import replacing
 
 SECONDS = 600.0
 MEMBER_BYTES = 4 * 2**20

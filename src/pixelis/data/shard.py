@@ -21,7 +21,8 @@ from pydantic import Field, ValidationError
 from pixelis.data.record import Record, Row, Split, decode
 from pixelis.errors import TraceError
 from pixelis.geometry import Value
-from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member, replacing
+from pixelis.rundir import replacing
+from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member
 from pixelis.trace.schema import Sha256, canonical_json
 
 BLOCK = 16

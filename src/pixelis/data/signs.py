@@ -21,7 +21,7 @@ from pixelis.data.importers.questions import asked
 from pixelis.data.importers.text_questions import TEMPLATES
 from pixelis.geometry import Size, TextSpan, rounded
 from pixelis.media import Image
-from pixelis.trace.artifacts import replacing
+from pixelis.rundir import replacing
 from pixelis.world.item import Item, Reference
 from pixelis.world.lettering import any_font, ink
 from pixelis.world.painting import Canvas

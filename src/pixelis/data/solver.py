@@ -28,8 +28,8 @@ from pixelis.data.splits import Unit
 from pixelis.data.teaching import Lesson, Teacher, make_teacher, settled
 from pixelis.errors import PixelisError, UndoneError
 from pixelis.media import MediaSet
+from pixelis.rundir import replacing
 from pixelis.tools.toolbox import Toolbox
-from pixelis.trace.artifacts import replacing
 from pixelis.world import Rendered, generate, shifted
 
 TRIES_AFTER_A_TIMEOUT = 2

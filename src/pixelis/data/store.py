@@ -26,7 +26,7 @@ from pixelis.data.shard import Shard, ShardFacts, read_json
 from pixelis.errors import MediaError, TraceError
 from pixelis.geometry import Value
 from pixelis.media import MediaSet, Medium, open_media
-from pixelis.trace.artifacts import replacing
+from pixelis.rundir import replacing
 from pixelis.trace.schema import Sha256, canonical_json
 from pixelis.world import Item, generate, shifted, templates
 

@@ -15,7 +15,8 @@ from types import MappingProxyType
 from typing import Any
 
 from pixelis.errors import ConfigError
-from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member, write_whole
+from pixelis.rundir import write_whole
+from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member
 
 MADE_OF = "made_of.json"
 TABLE = "table.json"

@@ -28,8 +28,7 @@ from pixelis.policy.checkpoint import weights_of
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.retrieval.memory_files import DELETED, ITEMS, KEYS, ROWS
 from pixelis.retrieval.memory_head import HEAD
-from pixelis.rundir import write_json
-from pixelis.trace.artifacts import write_whole
+from pixelis.rundir import write_json, write_whole
 from pixelis.train.adaptation import LEDGER, MEMORY, UPDATES, read_rows, until_of
 from pixelis.train.calibrating import FILE as CALIBRATION
 from pixelis.train.ttrl import adapt

@@ -22,7 +22,8 @@ from pixelis.retrieval.candidates import Tables, find_candidates
 from pixelis.retrieval.collection import Collection, Item, Progress, collect, silent
 from pixelis.retrieval.confirm import Confirmer, DedupConfig
 from pixelis.retrieval.features import MOST_BYTES, FeatureCache, Features, ImageEncoder, features_of
-from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member, replacing
+from pixelis.rundir import replacing
+from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member
 from pixelis.trace.schema import canonical_json
 
 if TYPE_CHECKING:

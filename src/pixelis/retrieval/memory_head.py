@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from pixelis.errors import MemoryFileError
 from pixelis.geometry import Value
-from pixelis.trace.artifacts import replacing
+from pixelis.rundir import make_folder, replacing
 from pixelis.trace.schema import Sha256, canonical_json
 
 HEAD = "memory.json"
@@ -52,7 +52,7 @@ def write_memory_head(folder: Path, head: MemoryHead) -> None:
     if (folder / HEAD).exists():
         raise MemoryFileError(f"{folder} holds a memory already; `pixelis index add` appends to it")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         if any(folder.iterdir()):
             raise MemoryFileError(f"{folder} is not empty and holds no memory; name another folder")
         with replacing(folder / HEAD) as file:

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from pixelis.errors import MemoryFileError
 from pixelis.geometry import Value
 from pixelis.retrieval.memory_index import Coded, IndexConfig
-from pixelis.trace.artifacts import replacing, sync_folder
+from pixelis.rundir import replacing, sync_folder
 from pixelis.trace.schema import Sha256, canonical_json
 
 HEAD = "index.json"

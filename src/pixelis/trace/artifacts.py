@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import stat
-import threading
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from pixelis.errors import TraceError
+from pixelis.rundir import write_whole
 from pixelis.tools.results import Artifact
 from pixelis.trace.schema import Trace
 
@@ -87,30 +85,6 @@ def new_artifacts(trace: Trace, trace_path: Path, blobs: Mapping[str, bytes]) ->
         raise
 
 
-def write_whole(file: Path, content: bytes) -> None:
-    """The file appears with all of its content, or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(file) as stream:
-        stream.write(content)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content takes the file's place when the body ends well, and vanishes when it does not."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-    try:
-        with temporary.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    sync_folder(path.parent)
-
-
 def add_member(archive: zipfile.ZipFile, name: str, content: bytes, how: int) -> None:
     """A member that knows neither the time nor the machine, so that equal content gives equal archives."""
     info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
@@ -135,12 +109,3 @@ def remove_with_empty_folders(file: Path) -> None:
         file.unlink(missing_ok=True)
         file.parent.rmdir()
         file.parent.parent.rmdir()
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -18,8 +18,9 @@ from typing import Any, BinaryIO, NamedTuple
 from pydantic import ValidationError
 
 from pixelis.errors import TraceError
+from pixelis.rundir import replacing
 from pixelis.tools.results import Artifact
-from pixelis.trace.artifacts import artifact_path, new_artifacts, problem_with, replacing
+from pixelis.trace.artifacts import artifact_path, new_artifacts, problem_with
 from pixelis.trace.schema import VERSION, Trace, canonical_json, verify, verify_record
 
 LINE_BYTES = 64 * 2**20

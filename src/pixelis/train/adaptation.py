@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save
 
 from pixelis.equations.pid import Pid
 from pixelis.errors import TraceError
-from pixelis.trace.artifacts import replacing
+from pixelis.rundir import make_folder, replacing, sync_folder
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.train.ttrl_update import Learner, Lesson, Updated, lay, read_lesson, tensors_of, update, write_lesson
 
@@ -41,7 +41,7 @@ class Adaptation:
     def __init__(self, folder: Path, config: TtrlConfig, learner: Learner) -> None:
         self.folder, self.config, self.learner = folder, config, learner
         for name in (UPDATES, STATES):
-            (folder / name).mkdir(parents=True, exist_ok=True)
+            make_folder(folder / name)
         self.rows = mended_rows(folder / LEDGER)
         self.good: int | None = None
         """A row that must stay within reach, whatever `keep_bytes` says: the last at which canary questions stood."""
@@ -257,10 +257,13 @@ def until_of(row: dict[str, Any], number: int) -> int:
 
 def append(path: Path, lines: list[str]) -> None:
     """Lines at the end of a file, on the disk when this returns."""
+    new = not path.exists()
     with path.open("ab") as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
         file.flush()
         os.fsync(file.fileno())
+    if new:
+        sync_folder(path.parent)
 
 
 def shown(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

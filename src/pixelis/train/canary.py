@@ -15,7 +15,7 @@ import numpy as np
 
 from pixelis.errors import ConfigError
 from pixelis.metrics.statistics import paired_permutation_test
-from pixelis.trace.artifacts import replacing
+from pixelis.rundir import replacing
 from pixelis.train.adaptation import append, mended_rows
 from pixelis.train.ttrl_config import CanarySettings
 

@@ -15,7 +15,7 @@ from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.memory import Memory, Neighbour
 from pixelis.retrieval.memory_head import HEAD
 from pixelis.retrieval.remembering import Worth, remember, screened
-from pixelis.trace.artifacts import replacing
+from pixelis.rundir import replacing
 from pixelis.trace.schema import Trace
 from pixelis.train.adaptation import MEMORY
 from pixelis.train.ttrl_config import TtrlConfig

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from pixelis.config import Config
 from pixelis.errors import ConfigError
-from pixelis.trace.artifacts import replacing
+from pixelis.rundir import make_folder, replacing
 from pixelis.train.crew import Crew
 from pixelis.train.events import Events
 from pixelis.train.state import State
@@ -49,7 +49,7 @@ def run_folder(config: Config, out: Path, us: Crew) -> Iterator[None]:
     lock = FileLock(out / LOCK, timeout=0)
     if us.first:
         try:
-            out.mkdir(parents=True, exist_ok=True)
+            make_folder(out)
             lock.acquire()
         except Timeout as error:
             raise ConfigError(f"{out}: another run is at work in it") from error

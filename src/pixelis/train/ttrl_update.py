@@ -27,7 +27,7 @@ from pixelis.policy.checkpoint import Loaded
 from pixelis.policy.ledger import Ledger, Place
 from pixelis.policy.model import Policy
 from pixelis.policy.pictures import Picture
-from pixelis.trace.artifacts import replacing
+from pixelis.rundir import replacing
 from pixelis.train.crew import trained
 from pixelis.train.experience import Part, parts_of
 from pixelis.train.precision import computed_in, computing

@@ -19,8 +19,8 @@ from pixelis.data.importers.spans import span_items
 from pixelis.data.rights import rights_reasons
 from pixelis.errors import ConfigError, MediaError
 from pixelis.media import MediaSet, open_media
+from pixelis.rundir import replacing
 from pixelis.trace import codec
-from pixelis.trace.artifacts import replacing
 from pixelis.trace.foreign import Imported
 from pixelis.trace.foreign_files import Line, Problem, lines, parsed
 from pixelis.trace.schema import canonical_json
