@@ -13,6 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from pixelis.cli import app
+from pixelis.cli.adapt import told_right
 from pixelis.encoders.text import TextEncoder
 from pixelis.encoders.visual import VisualEncoder
 from pixelis.errors import ConfigError, TraceError
@@ -378,6 +379,14 @@ def test_rows_are_listed_shown_and_reverted_from_the_command_line(run, tmp_path)
     assert "VisFid" in (tmp_path / "vote.html").read_text()
     assert "is at row 3 again" in said("revert", "3")
     assert [row["query"] for row in json.loads(said("log", "--json"))] == [1, 2, 3]
+
+
+def test_the_live_view_counts_given_answers_alone_as_the_end_does():
+    given, held_back, unknown = ({"score": 1.0, "answered": True}, {"score": 0.0, "answered": False},
+                                 {"score": None, "answered": True})  # fmt: skip
+    assert told_right([given, held_back, unknown, given | {"score": 0.5}]) == "75.0 % of the given answers"
+    assert told_right([held_back]) == "no answer given yet"
+    assert told_right([unknown]) == "nobody knows"
 
 
 def test_a_stream_needs_no_verb(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -148,8 +148,7 @@ def board(total: int | None, *, quiet: bool) -> Iterator[Board]:
             told[0] = time.monotonic()
             kinds = [outcome(each) for each in seen]
             so_far = ", ".join(f"{kind} {kinds.count(kind)}" for kind in dict.fromkeys(kinds))
-            known = [each["score"] for each in seen if each["score"] is not None]
-            right = f"{100 * sum(known) / len(known):.1f} % of what the vote said" if known else "nobody knows"
+            right = told_right(seen)
             if live is None:
                 typer.echo(f"query {row['query']}{of_all}: {so_far}; right: {right}; {told_kl(row)}", err=True)
                 return
@@ -176,6 +175,14 @@ def board(total: int | None, *, quiet: bool) -> Iterator[Board]:
                 typer.echo(words, err=True)
 
         yield Board(show, asking)
+
+
+def told_right(rows: Sequence[dict[str, Any]]) -> str:
+    """By the same count as at the end: abstained queries have no part in it."""
+    if all(row["score"] is None for row in rows):
+        return "nobody knows"
+    given = [row["score"] for row in rows if row["answered"] and row["score"] is not None]
+    return f"{100 * sum(given) / len(given):.1f} % of the given answers" if given else "no answer given yet"
 
 
 def told_kl(row: dict[str, Any]) -> str:
