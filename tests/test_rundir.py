@@ -41,9 +41,14 @@ def test_the_first_row_of_a_ledger_lasts_with_its_name_and_later_ones_by_themsel
 def test_a_body_that_fails_leaves_the_older_file_and_nothing_beside_it(tmp_path):
     path = tmp_path / "kept.json"
     path.write_text("old")
-    with pytest.raises(RuntimeError), replacing(path) as file:
-        file.write(b"half of the n")
-        raise RuntimeError("the tool died")
+
+    def interrupted():
+        with replacing(path) as file:
+            file.write(b"half of the n")
+            raise RuntimeError("the tool died")
+
+    with pytest.raises(RuntimeError):
+        interrupted()
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["kept.json"]
 

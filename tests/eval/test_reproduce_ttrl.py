@@ -19,8 +19,9 @@ from pixelis.eval.harness import Scored, as_row
 from pixelis.eval.process import Process
 from pixelis.eval.reproduce_ttrl import reproduce_ttrl
 from pixelis.eval.ttrl_figures import recent
+from pixelis.eval.ttrl_risk import lessons, mass_of, selective, selective_difference
 from pixelis.eval.ttrl_runs import ReproduceTtrlConfig, TtrlVariant, row_at
-from pixelis.eval.ttrl_table import Told, acceptance, after, families, mass_of, selective, selective_difference
+from pixelis.eval.ttrl_table import acceptance, after, families
 from pixelis.train.ttrl_config import TtrlConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,15 +105,26 @@ def test_risk_of_two_variants_is_compared_on_the_same_queries():
     """Ours is sure of what it knows; the majority's share says nothing, so that its risk is 1/2 at every coverage."""
     ours = [row(1, margin=0.9), row(2, margin=0.1, score=0.0), row(3, margin=0.8), row(4, margin=0.2, score=0.0)]
     hard = [row(k, majority=float(k % 2)) for k in range(1, 5)]
-    sides = [[Told(0, rows, 4, None, True, "", None, None, False, {})] for rows in (ours, hard)]
-    found = selective_difference(*sides)
+    found = selective_difference({0: ours}, {0: hard, 1: hard})
     assert found["aurc"]["difference"] == pytest.approx((0 + 0 + 1 / 3 + 1 / 2) / 4 - 1 / 2)
     assert found["aurc"]["low"] <= found["aurc"]["difference"] <= found["aurc"]["high"]
     assert found["seeds"] == 1
-    by_mass = selective_difference(*([side[0]._replace(rows=with_mass(side[0].rows))] for side in sides))
+    by_mass = selective_difference({0: with_mass(ours)}, {0: with_mass(hard)})
     # sure of the wrong ones first: 1, 1, 2/3, 1/2
     assert by_mass["aurc_by_mass"]["difference"] == pytest.approx((1 + 1 + 2 / 3 + 1 / 2) / 4 - 1 / 2)
     assert by_mass["aurc"] == found["aurc"]
+
+
+def test_lessons_are_right_as_often_as_what_was_learnt_from_is():
+    ours = [row(1), row(2, score=0.0), row(3, score=0.0, learnt=False), row(4, score=0.5)]
+    hard = [row(1, learnt=False), row(2), row(3), row(4, score=0.0)]
+    found = lessons([ours, ours])
+    assert (found["learnt"], found["wrong"]) == (6, 3.0)
+    assert found["mean"] == pytest.approx(50.0)
+    assert found["low"] <= 50.0 <= found["high"]
+    assert lessons([[row(1, learnt=False)]]) is None
+    assert selective_difference({0: ours}, {0: hard})["lessons_right"]["difference"] == pytest.approx(50.0 - 200 / 3)
+    assert "lessons_right" not in selective_difference({0: ours}, {0: [r | {"learnt": False} for r in hard]})
 
 
 def with_mass(rows):

@@ -86,7 +86,7 @@ def reproduce_ttrl(
         streams = {name: [stream.rows for stream in own] for name, own in found.items()}
         first = {name: own[0] for name, own in streams.items()}
         steady = [v.name for v in config.variants if v.name in streams and v.matched and v.course is None]
-        draw_risk(first, place / "risk_coverage.svg", ours=config.ours)
+        draw_risk(streams, place / "risk_coverage.svg", ours=config.ours)
         draw_kl({name: first[name] for name in steady}, place / "kl.svg", target=base.kl.target)
         draw_prequential({name: streams[name] for name in steady}, table, place / "accuracy.svg")
         draw_families(table, place / "families.svg")

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.equations.pid import corridor
-from pixelis.eval.ttrl_table import majority_share
+from pixelis.eval.ttrl_risk import Rows, majority_share, mass_of
 from pixelis.metrics.selective import risk_coverage
 
-Rows = list[dict[str, Any]]
 WINDOW = 100
 """Queries over which accuracy is drawn."""
 FEWEST = 25
@@ -25,24 +24,27 @@ LEAST_KL = 1e-3
 """Less of it is not drawn."""
 MOST_LINES = 5
 """Variants that one panel shows over the stream or by family: the first ones of the configuration."""
+SMALL_CHANGE = 10.0
+"""Points up to which a change of accuracy is drawn as it is; beyond it by its logarithm."""
 KINDS = (("score", "voted"), ("greedy", "greedy"), ("sampled", "sampled"))
 
 
-def draw_risk(streams: Mapping[str, Rows], path: Path, *, ours: str) -> None:
+def draw_risk(streams: Mapping[str, Sequence[Rows]], path: Path, *, ours: str) -> None:
     """Error among the answers that are given, over the share that is (fig:risk_coverage_supp): clean, under flips and
-    under retrieval shift, by the margin of our vote and by the share of a hard majority, with 95 % bands over items."""
+    under retrieval shift, by the margin of our vote and by its mass, and by the share of a hard majority, all seeds
+    together, with 95 % bands over items."""
     figure, axes = panels(4)
     shown = (("clean", ours, "hard-majority"), ("20 % of votes flipped", f"{ours}-flips-20", "majority-flips-20"),
              ("30 % of votes flipped", f"{ours}-flips-30", "majority-flips-30"),
              ("search keys after JPEG 20 and ±2 %", "retrieval-shift", ours))  # fmt: skip
     for axis, (title, name, other) in zip(axes, shown, strict=True):
         if name in streams:
-            rows = streams[name]
-            draw_band(axis, [row["vote"]["margin"] for row in rows], [1.0 - row["score"] for row in rows], name)
-        if other in streams:
-            rows, by_vote = streams[other], other == ours
-            sure = [row["vote"]["margin"] if by_vote else majority_share(row) for row in rows]
-            draw_band(axis, sure, [1.0 - row["score" if by_vote else "majority"] for row in rows], other)
+            draw_band(axis, streams[name], margin_of, "score", f"{name}, by margin")
+            draw_band(axis, streams[name], mass_of, "score", f"{name}, by mass")
+        if name in streams and other == ours:
+            draw_band(axis, streams[ours], margin_of, "score", f"{ours} without it, by margin")
+        elif other in streams and other != ours:
+            draw_band(axis, streams[other], majority_share, "majority", f"{other}, by share")
         axis.set_xlabel("coverage, %", fontsize=8)
         axis.set_title(f"error among the given answers, %: {title}", fontsize=10, loc="left")
         if axis.get_legend_handles_labels()[0]:
@@ -52,14 +54,21 @@ def draw_risk(streams: Mapping[str, Rows], path: Path, *, ours: str) -> None:
     finish(figure, axes[0], path)
 
 
-def draw_band(axis: Any, sure: Sequence[float], wrong: Sequence[float], label: str) -> None:
-    """A risk-coverage curve and where it lies when items are drawn anew."""
-    p, loss = np.array(sure), np.array(wrong)
-    curve = risk_coverage(p, loss)
+def margin_of(row: Mapping[str, Any]) -> float:
+    return float(row["vote"]["margin"])
+
+
+def draw_band(
+    axis: Any, seeds: Sequence[Rows], sure: Callable[[Mapping[str, Any]], float], right: str, label: str
+) -> None:
+    """A risk-coverage curve and where it lies when items are drawn anew, each with all its seeds."""
+    p = np.array([[sure(row) for row in rows] for rows in seeds])  # (seeds, n)
+    loss = np.array([[1.0 - row[right] for row in rows] for rows in seeds])
+    curve = risk_coverage(p.ravel(), loss.ravel())
     (line,) = axis.plot(100.0 * curve.coverage, 100.0 * curve.risk, label=label, linewidth=1.2)
-    rng = np.random.default_rng(0)
-    drawn = (rng.integers(0, len(p), len(p)) for _ in range(BAND_RESAMPLES))
-    risks = np.array([risk_coverage(p[own], loss[own]).risk for own in drawn])  # (resamples, n)
+    rng, n = np.random.default_rng(0), p.shape[1]
+    drawn = (rng.integers(0, n, n) for _ in range(BAND_RESAMPLES))
+    risks = np.array([risk_coverage(p[:, own].ravel(), loss[:, own].ravel()).risk for own in drawn])
     low, high = 100.0 * np.quantile(risks, [0.025, 0.975], axis=0)
     axis.fill_between(100.0 * curve.coverage, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
 
@@ -132,6 +141,9 @@ def draw_families(table: Sequence[Mapping[str, Any]], path: Path) -> None:
         axis.axhline(0.0, color="0.5", linewidth=0.6)
         axis.set_xticks(np.arange(len(families)) + (0.8 - width) / 2, families, fontsize=8)
         axis.set_title(title, fontsize=10, loc="left")
+    if any((own["kl_p95"] or 0.0) > 0.0 for row in shown for own in row["families"].values()):
+        axes[1].set_yscale("log")
+    axes[2].set_yscale("symlog", linthresh=SMALL_CHANGE)  # a policy that is lost would hide the others
     axes[3].set_visible(False)
     finish(figure, axes[0], path)
 

@@ -23,7 +23,8 @@ from pixelis.eval.kept_parts import has_ended, keep_part, restore_part, sign_par
 from pixelis.eval.process import task_statistics
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.streams import Course, Stream, StreamTask, stream_of
-from pixelis.eval.ttrl_table import VOTED, Rows, mass_of
+from pixelis.eval.ttrl_risk import Rows, mass_of
+from pixelis.eval.ttrl_table import VOTED
 from pixelis.policy.checkpoint import weights_of
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.retrieval.memory_files import DELETED, ITEMS, KEYS, ROWS

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pixelis.equations.embedding import CosineStatistics
-from pixelis.equations.voting import class_scores, vote_weights
 from pixelis.eval.comparing import Found, Run, compared, difference, paired, rows_of
 from pixelis.eval.process import process_scores
-from pixelis.metrics.bootstrap import clustered_interval
-from pixelis.metrics.selective import aurc, error_at_coverage, error_at_margin
+from pixelis.eval.ttrl_risk import Rows, lessons, selective, selective_difference
 from pixelis.train.adaptation import LEDGER, read_rows
 
-Rows = list[dict[str, Any]]
 VOTED = "voted"
 """Where the answers by vote lie, of those who were asked so."""
-COVERAGE = 0.889
-"""At which errors are compared (tab:risk_coverage)."""
-RESAMPLES = 2000
 
 
 class Told(NamedTuple):
@@ -73,7 +65,8 @@ def tabulated(found: Mapping[str, Sequence[Told]], none: str) -> list[dict[str, 
             "held_out": held_out.get(name), "prequential": answered[name], **acceptance(rows),
             "drift_when_asked": drift_after([stream.rows[: stream.spent] for stream in streams]),
             "per_point": per_point(held_out.get(name), spent) if name != none else None,
-            "selective": selective(rows), "families": families(rows, after.get(name), after.get(bases[name])),
+            "selective": selective(rows), "lessons": lessons(rows),
+            "families": families(rows, after.get(name), after.get(bases[name])),
             "calibration": streams[0].calibration,
         })  # fmt: skip
     return table
@@ -128,10 +121,14 @@ def paired_rows(found: Mapping[str, Sequence[Told]], ours: str) -> dict[str, lis
             for key in ("majority_later", "voted_later")
         ],
         "selective": [
-            {"variant": name, "over": base, **selective_difference(found[name], found[base])}
+            {"variant": name, "over": base, **selective_difference(by_seed(found[name]), by_seed(found[base]))}
             for name, base in rivals(found, ours)
         ],
     }
+
+
+def by_seed(streams: Sequence[Told]) -> dict[int, Rows]:
+    return {stream.seed: stream.rows for stream in streams}
 
 
 def only(runs: Sequence[Run], key: str) -> list[Run]:
@@ -219,103 +216,6 @@ def drift_after(streams: Sequence[Rows]) -> float | None:
     """KL to the start after the last row of each stream, on the mean."""
     drifts = [stream[-1]["drift"] for stream in streams if stream and stream[-1]["drift"] is not None]
     return float(np.mean(drifts)) if drifts else None
-
-
-def selective(streams: Sequence[Rows]) -> dict[str, Any]:
-    """Risk and coverage by the margin of the vote, and of a hard majority by its share, on the same rollouts.
-
-    Seeds answer the same items: intervals draw whole items, and the difference of the two areas has its own.
-    """
-    rows = [row for stream in streams for row in stream]
-    items = np.array([k for stream in streams for k in range(len(stream))])
-    margin, share = (
-        np.array([own(row) for row in rows]) for own in (lambda row: row["vote"]["margin"], majority_share)
-    )
-    wrong, hard = (np.array([1.0 - row[key] for row in rows]) for key in ("score", "majority"))
-    mass = np.array([mass_of(row) for row in rows])
-    columns = np.column_stack([margin, wrong, share, hard, mass])
-
-    def area(statistic: Callable[[NDArray[np.float64]], float]) -> dict[str, float]:
-        own = clustered_interval(columns, items, statistic, rng=np.random.default_rng(0), resamples=RESAMPLES)
-        return {"mean": own.point, "low": own.low, "high": own.high}
-
-    def of_vote(found: NDArray[np.float64]) -> float:
-        return aurc(found[:, 0], found[:, 1])
-
-    def of_majority(found: NDArray[np.float64]) -> float:
-        return aurc(found[:, 2], found[:, 3])
-
-    def of_mass(found: NDArray[np.float64]) -> float:
-        return aurc(found[:, 4], found[:, 1])
-
-    def error(sure: NDArray[np.float64], loss: NDArray[np.float64]) -> float:
-        return 100.0 * error_at_coverage(sure, loss, coverage=COVERAGE).error
-
-    given = error_at_margin(np.array([float(row["answered"]) for row in rows]), wrong, delta=0.5)
-    return {
-        "vote": {"aurc": area(of_vote), "error": error(margin, wrong)},
-        "majority": {"aurc": area(of_majority), "error": error(share, hard)},
-        "mass": {"aurc": area(of_mass), "error": error(mass, wrong)},
-        "mass_difference": area(lambda found: of_mass(found) - of_majority(found)),
-        "aurc_difference": area(lambda found: of_vote(found) - of_majority(found)),
-        "coverage": 100.0 * given.coverage, "error_given": 100.0 * given.error,
-    }  # fmt: skip
-
-
-def selective_difference(ours: Sequence[Told], theirs: Sequence[Told]) -> dict[str, Any]:
-    """Risk of ours by the margin of its vote, and by its mass, less that of others by the share of their majority, on
-    the same queries: AURC, and the error at equal coverage, over the seeds that both have. Whole items are drawn."""
-    mine, other = ({s.seed: s.rows for s in side} for side in (ours, theirs))
-    seeds = sorted(mine.keys() & other.keys())  # every variant has the seed 0
-    columns, items = list[list[float]](), list[int]()
-    for seed in seeds:
-        for k, (own, their) in enumerate(zip(mine[seed], other[seed], strict=True)):
-            sure = (own["vote"]["margin"], mass_of(own))
-            columns.append([*sure, 1.0 - own["score"], majority_share(their), 1.0 - their["majority"]])
-            items.append(k)
-
-    def area(found: NDArray[np.float64], sure: int) -> float:
-        return aurc(found[:, sure], found[:, 2]) - aurc(found[:, 3], found[:, 4])
-
-    def error(found: NDArray[np.float64], sure: int) -> float:
-        errors = [
-            error_at_coverage(found[:, by], found[:, of], coverage=COVERAGE).error for by, of in ((sure, 2), (3, 4))
-        ]
-        return 100.0 * (errors[0] - errors[1])
-
-    out: dict[str, Any] = {"seeds": len(seeds)}
-    measures = {
-        "aurc": partial(area, sure=0), "error": partial(error, sure=0),
-        "aurc_by_mass": partial(area, sure=1), "error_by_mass": partial(error, sure=1),
-    }  # fmt: skip
-    for name, statistic in measures.items():
-        found = clustered_interval(
-            np.array(columns), np.array(items), statistic, rng=np.random.default_rng(0), resamples=RESAMPLES
-        )
-        out[name] = {"difference": found.point, "low": found.low, "high": found.high}
-    return out
-
-
-def mass_of(row: Mapping[str, Any]) -> float:
-    """What the weights of the voted answer come to beyond those of the next one, over the number of rollouts.
-
-    Another reading of the margin, from the same ballots: near-duplicates count, and so do rollouts without an answer
-    and weights that are small throughout, which a margin over the sum of weights does not see.
-    """
-    vote = row["vote"]
-    if "mass" in vote:
-        return float(vote["mass"])
-    ballots = vote["ballots"]
-    terms = [[ballot[key] for ballot in ballots] for key in ("entropy", "calibrated", "fidelity", "reliability")]
-    scores = class_scores([ballot["answer"] for ballot in ballots], vote_weights(*terms).product)
-    own = scores.pop(max(vote["scores"], key=vote["scores"].get, default=""), 0.0)
-    return (own - max(scores.values(), default=0.0)) / len(ballots)
-
-
-def majority_share(row: Mapping[str, Any]) -> float:
-    """Share of the rollouts that gave the most frequent answer."""
-    ballots = row["vote"]["ballots"]
-    return sum(b["answer"] is not None and b["answer"] == row["vote"]["majority"] for b in ballots) / len(ballots)
 
 
 def families(
