@@ -229,6 +229,7 @@ def test_answers_from_elsewhere_vote_with_their_weights_and_are_no_ballots(rolle
     beside = decide(group, outside=[("Blue", 0.8), ("blue", 0.4)])
     weight = alone.ballots[0].weight
     assert beside.consensus.answer == "blue"
+    assert beside.answer == "Blue"  # as the heavier of the two spells it: no rollout gave it
     # what the rollout has of all weights, 1.2 of which came from elsewhere
     assert beside.consensus.scores["red"] == pytest.approx(weight / (weight + 1.2))
     assert len(beside.ballots) == 1

@@ -119,12 +119,15 @@ class Decision(NamedTuple):
     pooled: Literal["dawid-skene", "agreement", "mixed", "none"]
     total: float
     """All weight that was voted with, from outside too: what shares are of."""
+    outside: tuple[tuple[str, float], ...] = ()
+    """Answers of others that voted beside the rollouts, each with its weight."""
 
     @property
     def answer(self) -> str | None:
-        """As the heaviest of its rollouts spells it."""
-        own = [b for b in self.ballots if b.answer is not None and b.answer == self.consensus.answer]
-        return max(own, key=lambda b: b.weight).spelt if own else None
+        """As the heaviest of its rollouts spells it; where none gave it, as the heaviest of the others does."""
+        own = [(b.weight, b.spelt) for b in self.ballots if b.answer is not None and b.answer == self.consensus.answer]
+        own = own or [(weight, text) for text, weight in self.outside if text.casefold() == self.consensus.answer]
+        return max(own, key=lambda one: one[0])[1] if own else None
 
     @property
     def confidence(self) -> float:
@@ -257,7 +260,8 @@ def decide(
     flips = tuple(flip for flip in single_flips(said, weighed) if flip.rollout < len(group))
     sources = sorted(set(by)) or ["none"]
     total = fsum(weight for answer, weight in zip(said, weighed.tolist(), strict=True) if answer is not None)
-    return Decision(ballots, voted, star, similarity, flips, sources[0] if len(sources) == 1 else "mixed", total)
+    pooled = sources[0] if len(sources) == 1 else "mixed"
+    return Decision(ballots, voted, star, similarity, flips, pooled, total, tuple(outside))
 
 
 def one_voice(answers: Sequence[str | None], groups: Sequence[int]) -> list[str | None]:

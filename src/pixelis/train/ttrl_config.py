@@ -101,7 +101,8 @@ class TtrlConfig(Config):
     neighbours: int = Field(default=8, ge=0)
     """k; 0 asks no memory."""
     neighbour_votes: bool = False
-    """The answers of neighbours vote too, each with its similarity (as retrieval-augmented adaptation does)."""
+    """The answers of neighbours vote too, each with its similarity over their number, together as one rollout that is
+    sure (as retrieval-augmented adaptation does)."""
     memory: Path | None = None
     """A memory of `pixelis index`, copied into the run; an empty one where it is not given."""
     remember: bool = True
