@@ -53,5 +53,9 @@ def test_a_table_with_fewer_variants_does_not_take_the_place_of_the_published_on
     assert capsys.readouterr().out.count("more of ours than is here") == 2
     assert place_of_table(results, work, {**table, "rows": [*rows, {"variant": "l2", "seeds": 1}]}, print) == results
     assert place_of_table(results, work, {**table, "config": {"items": (1, 3)}}, print) == results
+    asked = [{**rows[0], "held_out": {"seeds": 1}}, rows[1]]
+    (results / "table.json").write_text(json.dumps({**table, "rows": asked}))
+    unasked = [{**rows[0], "held_out": None}, rows[1]]
+    assert place_of_table(results, work, {**table, "rows": unasked}, print) == work
     (results / "table.json").write_text("[]")
     assert place_of_table(results, work, table, print) == results

@@ -14,7 +14,7 @@ from pixelis.config import load_config
 from pixelis.errors import ConfigError
 from pixelis.eval import reproduce_ttrl as top
 from pixelis.eval import ttrl_runs as module
-from pixelis.eval.comparing import Part, merged, parts_of
+from pixelis.eval.comparing import Part, Run, merged, parts_of
 from pixelis.eval.harness import Scored, as_row
 from pixelis.eval.process import Process
 from pixelis.eval.reproduce_ttrl import reproduce_ttrl
@@ -32,9 +32,10 @@ def row(query, *, score=1.0, learnt=True, kl=0.1, margin=1.0, majority=1.0, answ
     return {
         "query": query, "item": f"q{query}", "family": family, "score": score, "sampled": score, "greedy": score,
         "majority": majority, "learnt": learnt, "answered": answered, "kl": kl, "kl_query": kl, "drift": kl,
-        "refused": "", "variety": 0.5,
+        "refused": "", "variety": 0.5, "advantage": 0.0 if learnt else None,
         "updates": query,
-        "vote": {"margin": margin, "majority": "a", "mass": margin / 2, "ballots": ballots}, **changes,
+        "vote": {"margin": margin, "majority": "a", "mass": margin / 2, "ballots": ballots,
+                 "agreement": 2 / 3, "entropy": 0.5}, **changes,
     }  # fmt: skip
 
 
@@ -99,6 +100,10 @@ def test_families_are_told_apart():
     assert (found["search"]["kl_p95"], found["space"]["kl_p95"]) == (0.3, 0.1)
     assert found["search"]["accepted_per_1k"] == 1000.0
     assert found["space"]["voted"] == 0.0
+    ours = [Run(0, ("search.0", "space.0"), {"greedy": np.array([50.0, 0.0])})]
+    base = [Run(seed, ours[0].items, {"greedy": np.array([own, 0.0])}) for seed, own in ((0, 100.0), (1, 20.0))]
+    found = families([[row(1)]], ours, base)
+    assert (found["search"]["pre"], found["search"]["post"]) == (100.0, 50.0)  # the other seed has no part in it
 
 
 def test_risk_of_two_variants_is_compared_on_the_same_queries():
@@ -123,6 +128,7 @@ def test_lessons_are_right_as_often_as_what_was_learnt_from_is():
     assert found["mean"] == pytest.approx(50.0)
     assert found["low"] <= 50.0 <= found["high"]
     assert lessons([[row(1, learnt=False)]]) is None
+    assert lessons([[row(1, advantage=None)]]) is None  # less entropy, and no answer
     assert selective_difference({0: ours}, {0: hard})["lessons_right"]["difference"] == pytest.approx(50.0 - 200 / 3)
     assert "lessons_right" not in selective_difference({0: ours}, {0: [r | {"learnt": False} for r in hard]})
 
@@ -335,6 +341,41 @@ def test_a_stream_of_another_machine_is_taken_from_its_archive_and_asked_only_wh
         module.live(small_runs(tmp_path, tmp_path / "b", kappa=0.0), part, None)
     module.live(small_runs(tmp_path, tmp_path / "c", kappa=0.0), part, None)  # made of something else
     assert [settings.name for settings, *_ in lives] == ["memory", "ours-0"]
+
+
+def test_what_a_kill_left_half_done_is_done_at_the_next_start(tmp_path, monkeypatch):
+    """A stream that ended without its archive; one whose files were being taken from its archive; an exam without its
+    questions of the old domain."""
+    monkeypatch.setattr(module, "adapt", lambda *a, **k: pytest.fail("ran again"))
+    part, runs = Part(TtrlVariant(name="ours"), 0), small_runs(tmp_path, tmp_path / "a", learn=False)
+    write_part(runs.work / "ours-0", [row(k, learnt=False) for k in range(1, 5)], [(k, 1.0) for k in range(8)], "held")
+    module.sign_part(runs.stream_of(part), runs.made_of(part))
+    assert not module.finished(module.held(runs, part, 0), part)
+    module.live(runs, part, None)
+    assert runs.archive("ours-0-stream").exists()
+    other = runs._replace(work=tmp_path / "b")
+    write_part(other.work / "ours-0", [row(1, learnt=False)], [], "held")
+    module.live(other, part, None)
+    assert len(other.rows(part)) == 4
+
+
+def test_a_figure_that_fails_leaves_no_table_that_would_say_all_is_drawn(tmp_path, monkeypatch):
+    (tmp_path / "t.yaml").write_text("policy: nano-sft\nlearn: false\n")
+    runs = small_runs(tmp_path, tmp_path / "work", policy="nano-sft", learn=False)
+    part = Part(TtrlVariant(name="ours"), 0)
+    write_part(runs.work / "ours-0", [row(k, learnt=False) for k in range(1, 5)], [(k, 1.0) for k in range(8)], "held")
+    module.sign_part(runs.stream_of(part), runs.made_of(part))
+    module.sign_part(module.held(runs, part, 0), module.exam_of(runs, part, 0))
+    write_greedy(runs.work / "statistics", [1.0, 1.0])
+    facts = {"families": ("search",), "shifts": runs.config.shifts, "items": 20, "skip": 4}
+    module.sign_part(runs.work / "statistics", {"weights": module.weights_of("nano-sft"), **facts})
+    with monkeypatch.context() as broken:
+        broken.setattr(top, "draw_families", lambda *a: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            reproduce_ttrl(runs.config, runs.work, tmp_path / "out", say=print)
+    assert not (tmp_path / "out" / "table.json").exists()
+    reproduce_ttrl(runs.config, runs.work, tmp_path / "out", say=print)
+    assert (tmp_path / "out" / "families.svg").exists()
 
 
 def test_stress_is_asked_greedily_alone(tmp_path, monkeypatch):

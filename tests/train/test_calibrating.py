@@ -68,6 +68,8 @@ def test_delta_lets_the_wanted_share_of_votes_through():
     assert delta_of(margins, CalibrationSettings(coverage=0.6)) == 0.5  # 0.9, 0.7, 0.5
     assert delta_of(margins, CalibrationSettings(coverage=1.0)) == 0.1
     assert delta_of(margins, CalibrationSettings()) is None
+    # 0.56 of 50 is 28.000000000000004 in floating point
+    assert delta_of(np.arange(50.0), CalibrationSettings(coverage=0.56)) == 22.0
 
 
 @pytest.mark.parametrize("kind", list(FITS))

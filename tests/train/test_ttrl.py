@@ -463,6 +463,8 @@ def test_a_torn_page_at_the_end_of_a_ledger_is_dropped_and_one_in_the_middle_is_
     path.write_bytes(rows[0] + b"\n" + bytes(40) + b"\n" + rows[1] + b"\n")
     with pytest.raises(TraceError, match="jsonl:2 is no row"):
         mended_rows(path)
+    path.write_bytes(rows[0] + b"\n5\n")  # JSON, and no row
+    assert mended_rows(path) == [{"query": 1}]
 
 
 def test_whoever_only_reads_a_ledger_leaves_a_batch_that_is_being_written_alone(tmp_path):

@@ -19,6 +19,7 @@ from pixelis.retrieval.collection import Item
 from pixelis.retrieval.keys import Key, KeyMaker
 from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.memory import Memory, MemoryConfig
+from pixelis.retrieval.memory_head import HEAD
 from pixelis.retrieval.memory_item import Draft, MemoryItem
 from pixelis.retrieval.remembering import remember
 from pixelis.rundir import write_json
@@ -216,6 +217,17 @@ def test_a_damaged_index_and_a_foreign_memory_are_refused_before_anything_runs(i
         adapt(settings(memory=str(tmp_path / "foreign")), items[:1], tmp_path / "run2", keys=keys)
     with pytest.raises(ConfigError, match="neighbours=0"):
         adapt(settings(), items[:1], tmp_path / "run3")
+
+
+def test_a_run_whose_memory_lost_its_head_is_told_and_keeps_the_rest(keys, tmp_path):
+    own = settings(memory=str(memory_at(tmp_path / "given", keys, ["a"] * 3)))
+    Recollection(own, tmp_path / "run", keys, None).close()
+    folder = tmp_path / "run" / "memory"
+    before = sorted(path.name for path in folder.iterdir())
+    (folder / HEAD).unlink()
+    with pytest.raises(MemoryFileError, match=f"lost its {HEAD}"):
+        Recollection(own, tmp_path / "run", keys, None)
+    assert sorted(path.name for path in folder.iterdir()) == [name for name in before if name != HEAD]
 
 
 def test_evaluation_media_are_answered_and_neither_learnt_from_nor_remembered(items, keys, tmp_path):

@@ -109,10 +109,16 @@ def together(a: Sequence[Run], b: Sequence[Run], key: str) -> tuple[Floats, Floa
     items = {run.items for run in (*a, *b)}
     if len(items) > 1:
         raise ConfigError("two variants were asked different questions: delete the runs of one, and run it again")
-    seeds = [{run.seed for run in runs if run.seed is not None} for runs in (a, b)]
-    shared = (seeds[0] & seeds[1]) | {None} if seeds[0] & seeds[1] else seeds[0] | seeds[1] | {None}
-    mine, theirs = ([run for run in runs if run.seed in shared] for runs in (a, b))
+    mine, theirs = of_shared_seeds(a, b)
     return np.mean([run.measures[key] for run in mine], axis=0), np.mean([run.measures[key] for run in theirs], axis=0)
+
+
+def of_shared_seeds(a: Sequence[Run], b: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """Of two variants the runs whose seed both have; all of each where they share none. A run without a seed stays."""
+    seeds = [{run.seed for run in runs if run.seed is not None} for runs in (a, b)]
+    shared = seeds[0] & seeds[1] or seeds[0] | seeds[1]
+    mine, theirs = ([run for run in runs if run.seed is None or run.seed in shared] for runs in (a, b))
+    return mine, theirs
 
 
 def difference(a: Sequence[Run], b: Sequence[Run], key: str) -> dict[str, Any]:

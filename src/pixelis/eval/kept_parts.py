@@ -70,19 +70,27 @@ def place_of_table(results: Path, work: Path, table: Mapping[str, Any], say: Cal
     where it would take the place of one with more variants or seeds."""
     try:
         old = json.loads((results / TABLE).read_bytes())
-        seeds = {row["variant"]: row["seeds"] for row in old["rows"]}
+        seeds = counts_of(old["rows"])
         same = all(old[key] == json.loads(json.dumps(table[key])) for key in ("config", "rows", "pairs"))
     except (OSError, ValueError, KeyError, TypeError):  # none yet, or none of ours
         return results
     if same:
         say(f"{results} says the same already")
         return None
-    own = {row["variant"]: row["seeds"] for row in table["rows"]}
-    lost = [name for name, count in seeds.items() if own.get(name, 0) < count]
+    own = counts_of(table["rows"])
+    lost = [
+        name for name, counts in seeds.items()
+        if any(now < then for now, then in zip(own.get(name, (0, 0)), counts, strict=True))
+    ]  # fmt: skip
     if not lost:
         return results
     say(f"{results} has more of {', '.join(lost)} than is here: it stays, and this table goes to {work}")
     return work
+
+
+def counts_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
+    """Of each variant its seeds, and those that were asked held-out questions, where that is told apart."""
+    return {row["variant"]: (row["seeds"], (row.get("held_out") or {}).get("seeds", 0)) for row in rows}
 
 
 def sign_part(folder: Path, made_of: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ from pixelis.eval.rft_figures import Curve, draw_dynamics, draw_process
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.tasks import Task, WorldTask, tasks_of
 from pixelis.policy.checkpoint import weights_of
-from pixelis.rundir import provenance, write_json
+from pixelis.rundir import make_folder, provenance, write_json
 from pixelis.train.rft import train_rft
 from pixelis.train.rft_config import RftConfig
 from pixelis.train.sft import train_sft
@@ -127,23 +127,23 @@ def reproduce_rft(
                 say(f"{part.name} waits for {config.ours}-{part.seed}")
                 continue
             run(part, config, base, work, say, show)
-            sign_part(folder, made_of)
             keep_part(folder, archive, KEPT, made_of)
+            sign_part(folder, made_of)
         done.append(part)
     found = scores(done, work, statistics)
     table, pairs = compare(done, found, work), paired(found, config.ours)
     facts = {"config": config.model_dump(mode="json"), "rows": table, "pairs": pairs}
     place = place_of_table(results, work, facts, say)
     if place is not None:
-        place.mkdir(parents=True, exist_ok=True)
-        asked = questions_of(done, work, base.corpus)
-        write_json(place / TABLE, provenance(settings=base.model_dump(mode="json"), questions=asked, **facts))
+        make_folder(place)
         curves: dict[str, list[Curve]] = {}
         for part in done:
             if rows := curve(work / part.name / "train"):
                 curves.setdefault(part.variant.name, []).append(rows)
         draw_dynamics(curves, place / "dynamics.svg", target=base.kl.target)
         draw_process(table, place / "process.svg")
+        asked = questions_of(done, work, base.corpus)
+        write_json(place / TABLE, provenance(settings=base.model_dump(mode="json"), questions=asked, **facts))
     if any(part.variant == ours for part in wanted):  # takes minutes: not for who asked for another
         rescore(config, base, work, results, say)
     left = [part.name for part in parts_of(config.variants, ()) if part not in done]

@@ -32,9 +32,9 @@ from pixelis.eval.ttrl_runs import (
     taken_at,
     thresholds,
 )
-from pixelis.eval.ttrl_table import Told, paired_rows, tabulated
+from pixelis.eval.ttrl_table import Told, by_seed, paired_rows, tabulated
 from pixelis.retrieval.keys import KeyMaker
-from pixelis.rundir import provenance, write_json
+from pixelis.rundir import make_folder, provenance, write_json
 from pixelis.train.calibrating import FILE as CALIBRATION
 from pixelis.train.ttrl_config import TtrlConfig
 
@@ -80,16 +80,16 @@ def reproduce_ttrl(
     facts = {"config": config.model_dump(mode="json"), "rows": table, "pairs": pairs}
     place = place_of_table(results, work, facts, say)
     if place is not None:
-        place.mkdir(parents=True, exist_ok=True)
-        own = {"settings": base.model_dump(mode="json"), "budget": budget, "not_run": left}
-        write_json(place / TABLE, provenance(**own, **facts))
-        streams = {name: [stream.rows for stream in own] for name, own in found.items()}
-        first = {name: own[0] for name, own in streams.items()}
+        make_folder(place)
+        streams = {name: by_seed(own) for name, own in found.items()}
+        first = {name: next(iter(own.values())) for name, own in streams.items()}
         steady = [v.name for v in config.variants if v.name in streams and v.matched and v.course is None]
         draw_risk(streams, place / "risk_coverage.svg", ours=config.ours)
         draw_kl({name: first[name] for name in steady}, place / "kl.svg", target=base.kl.target)
-        draw_prequential({name: streams[name] for name in steady}, table, place / "accuracy.svg")
+        draw_prequential({name: list(streams[name].values()) for name in steady}, table, place / "accuracy.svg")
         draw_families(table, place / "families.svg")
+        own = {"settings": base.model_dump(mode="json"), "budget": budget, "not_run": left}
+        write_json(place / TABLE, provenance(**own, **facts))  # last: where it is, the figures are
     return {"rows": table, "pairs": pairs, "left": left, "written": str(place) if place else None}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pixelis.equations.pid import corridor
+from pixelis.rundir import replacing
 from pixelis.train.rft_export import smoothed
 
 Curve = Sequence[Mapping[str, Any]]
@@ -41,7 +42,8 @@ def draw_dynamics(curves: Mapping[str, Sequence[Curve]], path: Path, *, target: 
     axes[2].axhspan(*corridor(target), color="tab:green", alpha=0.12)
     if curves:
         axes[0].legend(fontsize=7, frameon=False, ncols=2)
-    figure.savefig(path)
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix.removeprefix("."))
 
 
 def draw_process(table: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -58,4 +60,5 @@ def draw_process(table: Sequence[Mapping[str, Any]], path: Path) -> None:
         axis.set_title(f"{title}, held-out, 95 % over items", fontsize=10, loc="left")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_xlim(left=max(0.0, min((row["rapr"]["low"] for row in table), default=0.0) - 10.0))
-    figure.savefig(path)
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix.removeprefix("."))

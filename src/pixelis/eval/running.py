@@ -14,7 +14,7 @@ from pixelis.eval.harness import Evaluation, as_json, as_row, evaluate, summed_u
 from pixelis.eval.tasks import Task
 from pixelis.rollout.episode import Rollout
 from pixelis.rollout.models import open_model
-from pixelis.rundir import provenance, write_json
+from pixelis.rundir import provenance, write_json, write_whole
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools
 from pixelis.trace import codec
 
@@ -66,7 +66,7 @@ def evaluate_model(
         cpu_seconds=cpu_seconds() - before,
     )
     if out is not None:
-        (out / "items.jsonl").write_text("".join(json.dumps(as_row(row)) + "\n" for row in rows))
+        write_whole(out / "items.jsonl", "".join(json.dumps(as_row(row)) + "\n" for row in rows).encode())
         settings = {
             "limit": limit, "without_tools": without_tools, "strict_calls": strict_calls, "temperature": temperature,
             "seed": seed,

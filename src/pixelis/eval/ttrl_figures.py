@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.equations.pid import corridor
-from pixelis.eval.ttrl_risk import Rows, majority_share, mass_of
+from pixelis.eval.ttrl_risk import Rows, majority_share, margin_of, mass_of
 from pixelis.metrics.selective import risk_coverage
+from pixelis.rundir import replacing
 
 WINDOW = 100
 """Queries over which accuracy is drawn."""
@@ -29,22 +30,25 @@ SMALL_CHANGE = 10.0
 KINDS = (("score", "voted"), ("greedy", "greedy"), ("sampled", "sampled"))
 
 
-def draw_risk(streams: Mapping[str, Sequence[Rows]], path: Path, *, ours: str) -> None:
+def draw_risk(streams: Mapping[str, Mapping[int, Rows]], path: Path, *, ours: str) -> None:
     """Error among the answers that are given, over the share that is (fig:risk_coverage_supp): clean, under flips and
-    under retrieval shift, by the margin of our vote and by its mass, and by the share of a hard majority, all seeds
-    together, with 95 % bands over items."""
+    under retrieval shift, by the margin of our vote and by its mass, and by the share of a hard majority, over the
+    seeds that both have, with 95 % bands over items."""
     figure, axes = panels(4)
     shown = (("clean", ours, "hard-majority"), ("20 % of votes flipped", f"{ours}-flips-20", "majority-flips-20"),
              ("30 % of votes flipped", f"{ours}-flips-30", "majority-flips-30"),
              ("search keys after JPEG 20 and ±2 %", "retrieval-shift", ours))  # fmt: skip
     for axis, (title, name, other) in zip(axes, shown, strict=True):
         if name in streams:
-            draw_band(axis, streams[name], margin_of, "score", f"{name}, by margin")
-            draw_band(axis, streams[name], mass_of, "score", f"{name}, by mass")
-        if name in streams and other == ours:
-            draw_band(axis, streams[ours], margin_of, "score", f"{ours} without it, by margin")
-        elif other in streams and other != ours:
-            draw_band(axis, streams[other], majority_share, "majority", f"{other}, by share")
+            rows = [streams[name][seed] for seed in shared(streams, name, other)]
+            draw_band(axis, rows, margin_of, "score", f"{name}, by margin")
+            draw_band(axis, rows, mass_of, "score", f"{name}, by mass")
+        if other in streams and (name in streams or other != ours):
+            rows = [streams[other][seed] for seed in shared(streams, other, name)]
+            if other == ours:
+                draw_band(axis, rows, margin_of, "score", f"{ours} without it, by margin")
+            else:
+                draw_band(axis, rows, majority_share, "majority", f"{other}, by share")
         axis.set_xlabel("coverage, %", fontsize=8)
         axis.set_title(f"error among the given answers, %: {title}", fontsize=10, loc="left")
         if axis.get_legend_handles_labels()[0]:
@@ -54,8 +58,9 @@ def draw_risk(streams: Mapping[str, Sequence[Rows]], path: Path, *, ours: str) -
     finish(figure, axes[0], path)
 
 
-def margin_of(row: Mapping[str, Any]) -> float:
-    return float(row["vote"]["margin"])
+def shared(streams: Mapping[str, Mapping[int, Rows]], name: str, other: str) -> list[int]:
+    """The seeds of a variant that another has too; all of them where that one has none."""
+    return sorted(streams[name].keys() & streams.get(other, {}).keys()) or sorted(streams[name])
 
 
 def draw_band(
@@ -169,4 +174,5 @@ def finish(figure: Any, legend: Any, path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
     if legend.get_legend_handles_labels()[0]:
         legend.legend(fontsize=7, frameon=False)
-    figure.savefig(path)
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix.removeprefix("."))

@@ -27,11 +27,8 @@ def selective(streams: Sequence[Rows]) -> dict[str, Any]:
     """
     rows = [row for stream in streams for row in stream]
     items = np.array([k for stream in streams for k in range(len(stream))])
-    margin, share = (
-        np.array([own(row) for row in rows]) for own in (lambda row: row["vote"]["margin"], majority_share)
-    )
+    margin, share, mass = (np.array([own(row) for row in rows]) for own in (margin_of, majority_share, mass_of))
     wrong, hard = (np.array([1.0 - row[key] for row in rows]) for key in ("score", "majority"))
-    mass = np.array([mass_of(row) for row in rows])
     columns = np.column_stack([margin, wrong, share, hard, mass])
 
     def area(statistic: Callable[[NDArray[np.float64]], float]) -> dict[str, float]:
@@ -69,7 +66,7 @@ def selective_difference(mine: Mapping[int, Rows], other: Mapping[int, Rows]) ->
     columns, items = list[list[float]](), list[int]()
     for seed in seeds:
         for k, (own, their) in enumerate(zip(mine[seed], other[seed], strict=True)):
-            sure = (own["vote"]["margin"], mass_of(own))
+            sure = (margin_of(own), mass_of(own))
             columns.append(
                 [
                     *sure,
@@ -92,11 +89,11 @@ def selective_difference(mine: Mapping[int, Rows], other: Mapping[int, Rows]) ->
         return 100.0 * (errors[0] - errors[1])
 
     out: dict[str, Any] = {"seeds": len(seeds)}
-    measures = {
+    measures: dict[str, Callable[[NDArray[np.float64]], float]] = {
         "aurc": partial(area, sure=0), "error": partial(error, sure=0),
         "aurc_by_mass": partial(area, sure=1), "error_by_mass": partial(error, sure=1),
     }  # fmt: skip
-    if all(any(row["learnt"] for seed in seeds for row in side[seed]) for side in (mine, other)):
+    if all(any(lesson(row)[0] for seed in seeds for row in side[seed]) for side in (mine, other)):
         measures["lessons_right"] = lambda found: share_right(found[:, 5:7]) - share_right(found[:, 7:9])
     for name, statistic in measures.items():
         found = clustered_interval(
@@ -104,6 +101,11 @@ def selective_difference(mine: Mapping[int, Rows], other: Mapping[int, Rows]) ->
         )
         out[name] = {"difference": found.point, "low": found.low, "high": found.high}
     return out
+
+
+def margin_of(row: Mapping[str, Any]) -> float:
+    """By how much the vote was won."""
+    return float(row["vote"]["margin"])
 
 
 def mass_of(row: Mapping[str, Any]) -> float:
@@ -130,7 +132,7 @@ def majority_share(row: Mapping[str, Any]) -> float:
 
 def lessons(streams: Sequence[Rows]) -> dict[str, Any] | None:
     """Of the queries that were learnt from, how many were taught the right answer, in percent: what Err@Sel is of an
-    update (supp:failures_risk_coverage). None where nothing was learnt."""
+    update (supp:failures_risk_coverage). None where no answer was taught."""
     columns = np.array([lesson(row) for rows in streams for row in rows])
     items = np.array([k for rows in streams for k in range(len(rows))])
     learnt = int(columns[:, 0].sum())
@@ -142,8 +144,8 @@ def lessons(streams: Sequence[Rows]) -> dict[str, Any] | None:
 
 
 def lesson(row: Mapping[str, Any]) -> tuple[float, float]:
-    """Whether a query was learnt from, and how right what it taught was."""
-    learnt = float(row["learnt"])
+    """Whether a query taught an answer, and how right that was. What only makes entropy smaller has no advantages."""
+    learnt = float(row["learnt"] and row["advantage"] is not None)
     return learnt, learnt * row["score"]
 
 

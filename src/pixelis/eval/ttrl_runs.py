@@ -19,7 +19,7 @@ from pixelis.config import Config
 from pixelis.data.record import Split
 from pixelis.equations.embedding import CosineStatistics
 from pixelis.eval.comparing import Part, Say, Seeded, merged, rows_of
-from pixelis.eval.kept_parts import has_ended, keep_part, restore_part, sign_part
+from pixelis.eval.kept_parts import MADE_OF, has_ended, keep_part, restore_part, sign_part
 from pixelis.eval.process import task_statistics
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.streams import Course, Stream, StreamTask, stream_of
@@ -32,6 +32,7 @@ from pixelis.retrieval.memory_head import HEAD
 from pixelis.rundir import write_json, write_whole
 from pixelis.train.adaptation import LEDGER, MEMORY, UPDATES, read_rows, until_of
 from pixelis.train.calibrating import FILE as CALIBRATION
+from pixelis.train.run import RESOLVED
 from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.train.ttrl_export import policy_after
@@ -199,14 +200,19 @@ def restore_stream(runs: Runs, part: Part[TtrlVariant]) -> bool:
     folder, made_of = runs.stream_of(part), runs.made_of(part)
     if has_ended(folder, made_of) and runs.rows(part):  # signed at its beginning: another stream is not gone on with
         return True
-    return not folder.exists() and restore_part(folder, runs.archive(f"{part.name}-stream"), OF_STREAM, made_of)
+    # what was run here has its settings; without them it was being taken from its archive when that was cut off
+    return not (folder / RESOLVED).exists() and restore_part(
+        folder, runs.archive(f"{part.name}-stream"), OF_STREAM, made_of
+    )
 
 
 def live(runs: Runs, part: Part[TtrlVariant], show: Any) -> None:
     """Answer the stream with one variant, or go on with it."""
-    if restore_stream(runs, part):
-        return
     folder, settings = runs.stream_of(part), runs.settings(part)
+    if restore_stream(runs, part):
+        if not settings.learn:
+            keep_missing(runs, part)
+        return
     if settings.memory == runs.memory:
         remember(runs, show)
     runs.say(f"{part.name}: the stream")
@@ -228,6 +234,12 @@ def keep_stream(runs: Runs, part: Part[TtrlVariant]) -> None:
     keep_part(runs.stream_of(part), archive, OF_STREAM, runs.made_of(part), shorten=shorten)
 
 
+def keep_missing(runs: Runs, part: Part[TtrlVariant]) -> None:
+    """A process may have been killed when a stream had ended, before its archive was written."""
+    if not runs.archive(f"{part.name}-stream").exists():
+        keep_stream(runs, part)
+
+
 def remember(runs: Runs, show: Any) -> None:
     """Fill the memory that all variants share, or go on with it: no label is seen, and nothing is learnt."""
     folder, own = runs.work / "memory", runs.config
@@ -240,8 +252,10 @@ def remember(runs: Runs, show: Any) -> None:
     first = own.skip + own.stream_items + own.statistics_items
     stream = stream_of(own.families, split="dev", limit=own.memory_items, skip=first)
     if has_ended(folder, made_of) and len(read_rows(folder / LEDGER)) >= len(stream):
+        if not runs.archive("memory").exists():
+            keep_part(folder, runs.archive("memory"), OF_MEMORY, made_of, shorten={LEDGER: told_of})
         return
-    if not folder.exists() and restore_part(folder, runs.archive("memory"), OF_MEMORY, made_of):
+    if not (folder / RESOLVED).exists() and restore_part(folder, runs.archive("memory"), OF_MEMORY, made_of):
         return
     runs.say("the memory of all variants")
     sign_part(folder, made_of)
@@ -282,8 +296,9 @@ def held(runs: Runs, part: Part[TtrlVariant], budget: int) -> Path:
 
 
 def finished(folder: Path, part: Part[TtrlVariant]) -> bool:
+    """An exam is signed when all its questions have been asked; those by vote may be wanted since."""
     by_vote = (folder / VOTED / "done.json").exists() or not part.variant.by_vote
-    return (folder / "greedy" / "report.json").exists() and by_vote
+    return (folder / MADE_OF).exists() and by_vote
 
 
 def exam_of(runs: Runs, part: Part[TtrlVariant], budget: int) -> dict[str, Any]:
@@ -307,7 +322,10 @@ def restore_exam(runs: Runs, part: Part[TtrlVariant], budget: int) -> bool:
 def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None:
     """Ask the held-out questions greedily, and some also by vote."""
     folder, settings = held(runs, part, budget), runs.settings(part)
-    if not part.variant.asked or restore_exam(runs, part, budget):
+    if not part.variant.asked:
+        return
+    if restore_exam(runs, part, budget):
+        keep_missing(runs, part)
         return
     policy = settings.policy
     if settings.learn and not (runs.stream_of(part) / UPDATES).exists():
@@ -337,10 +355,10 @@ def examine(runs: Runs, part: Part[TtrlVariant], budget: int, show: Any) -> None
     if part.variant.by_vote:
         ask_by_vote(runs, part, folder, policy, show)
     made_of = exam_of(runs, part, budget)
-    sign_part(folder, made_of)
     wanted = OF_HELD_OUT if part.variant.by_vote else OF_HELD_OUT_GREEDILY
     shorten = {f"{VOTED}/{LEDGER}": told_of}
     keep_part(folder, runs.archive(f"{part.name}-{folder.name}"), wanted, made_of, shorten=shorten)
+    sign_part(folder, made_of)
     keep_stream(runs, part)
 
 
@@ -371,6 +389,6 @@ def external_statistics(runs: Runs) -> dict[str, CosineStatistics]:
         runs.say("statistics of E_ext")
         stream = runs.stream("dev", own.statistics_items, course="steady", skip=own.stream_items)
         evaluate_model(runs.base.policy, [StreamTask(stream)], limit=len(stream), composite=True, out=folder)
-        sign_part(folder, made_of)
         keep_part(folder, archive, OF_STATISTICS, made_of)
+        sign_part(folder, made_of)
     return task_statistics(rows_of(folder))

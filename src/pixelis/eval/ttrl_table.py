@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pixelis.equations.embedding import CosineStatistics
-from pixelis.eval.comparing import Found, Run, compared, difference, paired, rows_of
+from pixelis.eval.comparing import Found, Run, compared, difference, of_shared_seeds, paired, rows_of
 from pixelis.eval.process import process_scores
 from pixelis.eval.ttrl_risk import Rows, lessons, selective, selective_difference
 from pixelis.train.adaptation import LEDGER, read_rows
@@ -221,7 +221,10 @@ def drift_after(streams: Sequence[Rows]) -> float | None:
 def families(
     streams: Sequence[Rows], after: Sequence[Run] | None = None, base: Sequence[Run] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Acceptance and drift per family (tab:supp_fairness_per_bench); held-out scores of its base and of its own."""
+    """Acceptance and drift per family (tab:supp_fairness_per_bench); held-out scores of its base and of its own, over
+    the seeds that both have."""
+    if after and base:
+        after, base = of_shared_seeds(after, base)
     rows = [row for stream in streams for row in stream]
     out = {}
     for family in dict.fromkeys(row["family"] for row in rows):

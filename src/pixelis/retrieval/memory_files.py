@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from pixelis.errors import MemoryFileError
 from pixelis.retrieval.memory_item import Draft, KeptFile, MemoryItem
-from pixelis.rundir import replacing, sync_folder, write_whole
+from pixelis.rundir import replacing, sync, write_whole
 
 ROWS, ITEMS, KEYS, DELETED, FILES = "rows.bin", "items.jsonl", "keys.f16", "deleted.bin", "files"
 ROW = np.dtype([("at", "<u8"), ("length", "<u4"), ("line", "<u4"), ("key", "<u4"), ("spare", "<u8"), ("own", "<u4")])
@@ -348,4 +348,4 @@ def cut(path: Path, size: int) -> None:
     with path.open("r+b") as file:
         file.truncate(size)
         os.fsync(file.fileno())
-    sync_folder(path.parent)
+    sync(path.parent)

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from pixelis.errors import MemoryFileError
 from pixelis.geometry import Value
 from pixelis.retrieval.memory_index import Coded, IndexConfig
-from pixelis.rundir import replacing, sync_folder
+from pixelis.rundir import replacing, sync
 from pixelis.trace.schema import Sha256, canonical_json
 
 HEAD = "index.json"
@@ -60,7 +60,7 @@ def save_index(folder: Path, coded: Coded, config: IndexConfig, digest: str) -> 
             size_bytes=partial.stat().st_size,
         )
         partial.replace(folder / head.file)
-        sync_folder(folder)
+        sync(folder)
         with replacing(folder / HEAD) as stream:
             stream.write(canonical_json(head.model_dump(mode="json")) + b"\n")
     except (OSError, RuntimeError) as error:
@@ -76,7 +76,7 @@ def save_index(folder: Path, coded: Coded, config: IndexConfig, digest: str) -> 
 def forget_index(folder: Path) -> None:
     """Remove the index; the head first, so that nothing points at a file that is gone."""
     (folder / HEAD).unlink(missing_ok=True)
-    sync_folder(folder)
+    sync(folder)
     for old in folder.glob("index-*.faiss"):
         old.unlink(missing_ok=True)
 

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save
 
 from pixelis.equations.pid import Pid
 from pixelis.errors import TraceError
-from pixelis.rundir import make_folder, replacing, sync_folder
+from pixelis.rundir import make_folder, replacing, sync
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.train.ttrl_update import Learner, Lesson, Updated, lay, read_lesson, tensors_of, update, write_lesson
 
@@ -94,7 +94,7 @@ class Adaptation:
         kept = b"".join((json.dumps(each, ensure_ascii=False) + "\n").encode() for each in self.rows[:query])
         with replacing(self.folder / LEDGER) as file:
             file.write(kept)
-        (self.folder / REVERTING).unlink()
+        remove(self.folder / REVERTING)
         self.rows, self.taken = self.rows[:query], row["updates"]
         self._drop_unacknowledged()
         self._go_to(self.taken, row["weights"])
@@ -107,7 +107,7 @@ class Adaptation:
             facts = json.loads(begun.read_text())
             if len(self.rows) > facts["rows"] and (self.folder / UNDONE).exists():
                 os.truncate(self.folder / UNDONE, facts["undone"])
-            begun.unlink()
+            remove(begun)
 
     def look_back(self, query: int) -> None:
         """The learner as it was after row `query`, in memory alone: nothing on the disk changes."""
@@ -221,12 +221,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return []
     lines, rows = path.read_bytes().rpartition(b"\n")[0].splitlines(), list[dict[str, Any]]()
     for number, line in enumerate(lines, start=1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError as error:
+        if not is_row(line):
             if any(map(is_row, lines[number:])):
-                raise TraceError(f"{path}:{number} is no row of a ledger ({error})") from error
+                raise TraceError(f"{path}:{number} is no row of a ledger")
             break
+        rows.append(json.loads(line))
     if rows and (until := rows[-1].get("until", 0)) > rows[-1].get("query", until):
         rows = [row for row in rows if row.get("until") != until]
     return rows
@@ -263,7 +262,13 @@ def append(path: Path, lines: list[str]) -> None:
         file.flush()
         os.fsync(file.fileno())
     if new:
-        sync_folder(path.parent)
+        sync(path.parent)
+
+
+def remove(path: Path) -> None:
+    """For good, also after a power cut."""
+    path.unlink()
+    sync(path.parent)
 
 
 def shown(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

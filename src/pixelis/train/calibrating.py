@@ -127,7 +127,7 @@ def delta_of(margins: Floats, settings: CalibrationSettings) -> float | None:
     """δ under which the wanted share of dev-cal votes passes; None where none is wanted."""
     if settings.coverage is None:
         return None
-    kept = max(1, int(np.ceil(settings.coverage * len(margins))))
+    kept = max(1, int(np.ceil(settings.coverage * len(margins) - 1e-9)))  # 0.56 of 50 is 28, however it is rounded
     return float(np.sort(margins)[::-1][kept - 1])
 
 

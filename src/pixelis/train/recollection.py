@@ -15,7 +15,7 @@ from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.memory import Memory, Neighbour
 from pixelis.retrieval.memory_head import HEAD
 from pixelis.retrieval.remembering import Worth, remember, screened
-from pixelis.rundir import replacing
+from pixelis.rundir import replacing, sync
 from pixelis.trace.schema import Trace
 from pixelis.train.adaptation import MEMORY
 from pixelis.train.ttrl_config import TtrlConfig
@@ -141,7 +141,10 @@ def open_memory(
 ) -> Memory:
     """The run's own memory: a copy of the one that is given, or an empty one. What it began with stays."""
     folder = out / MEMORY
-    if not (folder / HEAD).exists():  # not there yet, or a process was killed while it made it
+    if not (folder / HEAD).exists():
+        if floor is not None:
+            raise MemoryFileError(f"{folder} has lost its {HEAD}: put it back, or begin in another folder")
+        # not there yet, or a process was killed while it made it
         shutil.rmtree(folder, ignore_errors=True)
         if config.memory is not None:
             copy_memory(config.memory, folder)
@@ -170,4 +173,8 @@ def copy_memory(source: Path, folder: Path) -> None:
     fresh = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(".lock"))
+    for path in fresh.rglob("*"):
+        sync(path)
+    sync(fresh)
     fresh.rename(folder)
+    sync(folder.parent)

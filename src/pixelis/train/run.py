@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from pixelis.config import Config
 from pixelis.errors import ConfigError
-from pixelis.rundir import make_folder, replacing
+from pixelis.rundir import make_folder, replacing, write_whole
 from pixelis.train.crew import Crew
 from pixelis.train.events import Events
 from pixelis.train.state import State
@@ -114,9 +113,7 @@ def drop_rows_after(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = [row for row in path.read_text().splitlines() if row.endswith("}") and json.loads(row)["step"] <= step]
-    partial = path.with_suffix(f".{os.getpid()}.part")
-    partial.write_text("".join(f"{row}\n" for row in kept))
-    partial.replace(path)
+    write_whole(path, "".join(f"{row}\n" for row in kept).encode())
 
 
 class Log:

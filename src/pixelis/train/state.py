@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pixelis.errors import ConfigError
-from pixelis.rundir import sync_folder
+from pixelis.rundir import sync
 from pixelis.train.crew import Crew, lay, trained, whole
 
 TENSORS, FACTS = "training.safetensors", "state.json"
@@ -130,7 +130,7 @@ def write_folder(
         with file.open("rb") as opened:
             os.fsync(opened.fileno())
     fresh.rename(out / f"state-{number:08d}")
-    sync_folder(out)
+    sync(out)
     for old in states(out)[:-1]:
         shutil.rmtree(old, ignore_errors=True)
 
