@@ -149,6 +149,7 @@ def draw_families(table: Sequence[Mapping[str, Any]], path: Path) -> None:
     if any((own["kl_p95"] or 0.0) > 0.0 for row in shown for own in row["families"].values()):
         axes[1].set_yscale("log")
     axes[2].set_yscale("symlog", linthresh=SMALL_CHANGE)  # a policy that is lost would hide the others
+    axes[2].set_yticks([-60, -30, -10, -5, 0, 5, 10], ["−60", "−30", "−10", "−5", "0", "+5", "+10"])
     axes[3].set_visible(False)
     finish(figure, axes[0], path)
 
