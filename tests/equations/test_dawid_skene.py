@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from pixelis.equations.dawid_skene import agreement, dawid_skene, rollout_reliability
+from pixelis.equations.dawid_skene import agreement, dawid_skene
 
 
 def literal_em(labels, C, epsilon=1e-2, tolerance=1e-6, most=50):
@@ -126,15 +126,12 @@ def test_no_rollouts_have_no_reliability_and_tell_nothing_about_the_items():
     ours = dawid_skene(np.zeros((2, 0), dtype=int), n_classes=4)
     assert ours.posterior == pytest.approx(np.full((2, 4), 0.25))
     assert ours.reliability.shape == (0,)
-    assert rollout_reliability([]).values.shape == rollout_reliability(np.zeros((2, 0), dtype=int)).values.shape == (0,)
+    assert agreement(np.zeros((2, 0), dtype=int)).shape == (0,)
 
 
-def test_a_single_query_falls_back_to_agreement_and_says_so():
-    ours = rollout_reliability(np.array([[0, 0, 0, 1]]))
-    assert ours.method == "agreement"
+def test_agreement_on_a_single_query_by_hand():
     # (2 + 0.01) / (3 + 0.02) for each of the three, (0 + 0.01) / 3.02 for the one alone
-    assert ours.values == pytest.approx([2.01 / 3.02] * 3 + [0.01 / 3.02])
-    assert rollout_reliability(np.array([[0, 0, 1], [1, 1, 1]])).method == "dawid-skene"
+    assert agreement(np.array([[0, 0, 0, 1]])) == pytest.approx([2.01 / 3.02] * 3 + [0.01 / 3.02])
 
 
 def test_agreement_of_all_different_answers_is_equal_and_of_one_rollout_is_one():

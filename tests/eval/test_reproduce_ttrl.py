@@ -316,6 +316,20 @@ def small_runs(tmp_path, work, **changes):
     return module.Runs(config, TtrlConfig(**changes), work, tmp_path / "out", None, print)
 
 
+@pytest.mark.parametrize("key", ["stream_items", "statistics_items", "memory_items", "skip"])
+def test_a_memory_of_other_items_is_not_gone_on_with(tmp_path, monkeypatch, key):
+    """Which items fill the memory depends on how many are asked before them."""
+    monkeypatch.setattr(module, "adapt", lambda settings, items, folder, **more: filled.append(folder))
+    filled, runs = [], small_runs(tmp_path, tmp_path / "work")
+    module.remember(runs, print)
+    (runs.work / "memory" / "ledger.jsonl").write_text("".join(json.dumps(row(k)) + "\n" for k in range(1, 200)))
+    module.remember(runs, print)
+    assert len(filled) == 1  # the same ones: nothing is asked again
+    other = runs.config.model_copy(update={key: getattr(runs.config, key) + 1})
+    with pytest.raises(ConfigError, match="other weights, settings or questions"):
+        module.remember(runs._replace(config=other), print)
+
+
 def test_a_stream_of_another_machine_is_taken_from_its_archive_and_asked_only_where_its_answers_are_kept(
     tmp_path, monkeypatch, capsys
 ):

@@ -246,6 +246,15 @@ def test_evaluation_media_are_answered_and_neither_learnt_from_nor_remembered(it
         adapt(settings(), items[:2], tmp_path / "run", keys=keys)
 
 
+def test_a_memory_that_was_built_without_the_mask_of_a_run_is_named(items, keys, tmp_path):
+    given = memory_at(tmp_path / "given", keys, ["a"] * 3)
+    mask = EvaluationMask.of([Item("test/1", medium=items[0].media[0])], keys.visual)
+    for folder in ("run", "other"):  # another folder does not help
+        (tmp_path / folder).mkdir()
+        with pytest.raises(ConfigError, match=r"given was built without an evaluation mask, and here another is given"):
+            Recollection(settings(memory=str(given)), tmp_path / folder, keys, mask)
+
+
 def test_evaluation_media_say_nothing_about_who_is_reliable(items, keys, tmp_path, monkeypatch):
     """What later votes weigh, and what a run that goes on reads off its rows, is the same."""
     windows = []
@@ -284,6 +293,9 @@ def test_what_a_trace_is_worth_is_told_by_all_that_is_remembered_now(items, keys
         both = [SimpleNamespace(item=item) for _, item in own.memory.items()]
         assert [own.value([one]) for one in both] == pytest.approx([0.119203, 0.880797], abs=1e-6)
         assert own.value([SimpleNamespace(item=both[0].item.model_copy(update={"curiosity": None}))]) == 0.5
+        # a chain of one call has no coherence, and is told by its curiosity alone: sigmoid(1)
+        single = SimpleNamespace(item=both[1].item.model_copy(update={"coherence": None, "value": 0.03}))
+        assert own.value([single]) == pytest.approx(0.731059, abs=1e-6)
         own.rollback(1)
         assert own.value([first]) == 0.5
     finally:

@@ -217,7 +217,7 @@ def print_adapted(report: TtrlReport, out: Path) -> None:
     typer.echo(
         f"{counted(report.queries, 'query', 'queries')}, {report.answered:.0f} % answered{right}; learnt from "
         f"{report.accepted}, {counted(report.refused, 'update')} refused, drift {abs(report.drift):.4f} "
-        f"from the start{begun}, {report.bytes / 1e6:.0f} MB of states and updates"
+        f"from the start{begun}, {report.bytes / 1e6:.0f} MB of states, updates, rows and memory"
     )
     where = "" if out == WHERE else f" -o {out}"
     typer.echo(f"wrote {printable(report.policy)}; `pixelis adapt log{printable(where)}`, `show` and `revert`")

@@ -1,13 +1,13 @@
 """Dawid and Skene's EM: how reliable is each annotator, when nobody knows the truth (sec:supp:voting-calib).
 
 An annotator is a rollout in the paper. One query per annotator cannot tell a good one from a bad one, so callers pool
-over a window of queries, with the chain signature as annotator, and give EM pseudo-counts; on a single query
-`rollout_reliability` falls back to agreement and says so.
+over a window of queries, with the chain signature as annotator, and give EM pseudo-counts; one that has answered too
+few has its `agreement` with the others (scoring/consensus.py).
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,13 +46,6 @@ class DawidSkene(NamedTuple):
     def labels(self) -> NDArray[np.int64]:
         """(I,) the likeliest class of each item."""
         return self.posterior.argmax(axis=1)
-
-
-class Reliability(NamedTuple):
-    """r_j for every annotator, and where it comes from."""
-
-    values: NDArray[np.float64]
-    method: Literal["dawid-skene", "agreement"]
 
 
 def dawid_skene(
@@ -129,18 +122,6 @@ def agreement(labels: ArrayLike, *, n_classes: int | None = None, epsilon: float
     same = (onehot * others).sum(axis=(0, 2))
     beside = (onehot.any(axis=2)[:, :, None] * others).sum(axis=(0, 2))
     return np.where(beside > 0.0, (same + epsilon) / (beside + C * epsilon), 1.0)
-
-
-def rollout_reliability(labels: ArrayLike, *, n_classes: int | None = None, min_items: int = 2) -> Reliability:
-    """r_j by Dawid and Skene where at least `min_items` items have two labels or more, else by agreement
-    (sec:supp:voting-calib). No rollouts: no values.
-
-    With one item EM declares the majority right whatever the annotators are, so nothing is learnt from it.
-    """
-    given = np.asarray(labels)
-    if given.ndim == 2 and int(((given >= 0).sum(axis=1) >= 2).sum()) >= min_items:
-        return Reliability(dawid_skene(given, n_classes=n_classes).reliability, "dawid-skene")
-    return Reliability(agreement(np.atleast_2d(given), n_classes=n_classes), "agreement")
 
 
 def _expectation(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pixelis.equations.behaviour import duplicate_groups, similarities
 from pixelis.equations.calibration import Temperature, vote_calibration
-from pixelis.equations.dawid_skene import dawid_skene, rollout_reliability
+from pixelis.equations.dawid_skene import dawid_skene
 from pixelis.equations.embedding import cosine_statistics
 from pixelis.equations.exemplar import choose_exemplar
 from pixelis.equations.process import chain_cosines, process_summary, racpr, rapr
@@ -76,7 +76,7 @@ def vote(
     scores = step_scores([step for chain in chains for step in chain])
     fidelity = np.array([f.visfid for f in group_fidelity(chains, scores=scores)])
     confidence = vote_calibration(Temperature(1.21, 0.0).confidence(rng.uniform(0.5, 1.0, n)))
-    weights = vote_weights(rng.random(n), confidence, fidelity, rollout_reliability(history).values)
+    weights = vote_weights(rng.random(n), confidence, fidelity, dawid_skene(history).reliability)
     product = one_vote_each(weights.product, duplicate_groups(chains, answers, scores=scores))
     result = consensus(answers, product, conformal_threshold=0.6)
     single_flips(answers, product)

@@ -162,7 +162,8 @@ class Runs(NamedTuple):
             "weights": weights_of(self.base.policy),
             "settings": self.settings(part).model_dump(mode="json", exclude=HOW_IT_RUNS),
             "families": own.families, "shifts": own.shifts, "course": part.variant.course or own.course,
-            "stream_items": own.stream_items, "memory_items": own.memory_items, "skip": own.skip, **more,
+            "stream_items": own.stream_items, "statistics_items": own.statistics_items,
+            "memory_items": own.memory_items, "skip": own.skip, **more,
         }  # fmt: skip
 
     def rows(self, part: Part[TtrlVariant]) -> Rows:
@@ -245,11 +246,11 @@ def remember(runs: Runs, show: Any) -> None:
     folder, own = runs.work / "memory", runs.config
     change = {"learn": False, "name": "memory", "memory": None, **WHOLE}
     settings = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), change))
+    first = own.skip + own.stream_items + own.statistics_items
     made_of = {
         "weights": weights_of(runs.base.policy), "settings": settings.model_dump(mode="json", exclude=HOW_IT_RUNS),
-        "families": own.families, "items": own.memory_items, "skip": own.skip,
+        "families": own.families, "items": own.memory_items, "first": first,
     }  # fmt: skip
-    first = own.skip + own.stream_items + own.statistics_items
     stream = stream_of(own.families, split="dev", limit=own.memory_items, skip=first)
     if has_ended(folder, made_of) and len(read_rows(folder / LEDGER)) >= len(stream):
         if not runs.archive("memory").exists():

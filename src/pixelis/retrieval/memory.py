@@ -33,7 +33,7 @@ from pixelis.retrieval.memory_head import MemoryHead, read_memory_head, write_me
 from pixelis.retrieval.memory_index import Coded, Found, IndexConfig, Searcher, train
 from pixelis.retrieval.memory_index_files import AGAIN, IndexHead, forget_index, load_index, read_head, save_index
 from pixelis.retrieval.memory_item import Draft, MemoryItem
-from pixelis.retrieval.memory_sources import Sources
+from pixelis.retrieval.memory_repeats import PROPOSED, Added, repeated
 from pixelis.rundir import write_json
 
 
@@ -42,7 +42,8 @@ class MemoryConfig(Config):
 
     index: IndexConfig = IndexConfig()
     near_duplicate: float | None = Field(default=0.97, gt=0.0, le=1.0)
-    """Similarity over which a new item only repeats one that is there, and is left out; None takes everything."""
+    """Similarity, words and looks alike in weight, over which a new item only repeats one that is there and is left
+    out; None takes everything."""
 
 
 SETTINGS = "settings.json"
@@ -54,14 +55,6 @@ class Neighbour(NamedTuple):
     row: int
     similarity: float
     item: MemoryItem
-
-
-class Added(NamedTuple):
-    """What became of a draft: the row it got, or the row that it repeats."""
-
-    row: int | None
-    repeats: int | None = None
-    similarity: float = 0.0
 
 
 class Memory:
@@ -92,7 +85,7 @@ class Memory:
         try:
             self.files = MemoryFiles(self.folder, self.head.dimensions, writing=writing)
             self._floor = len(self.files) if floor is None else floor
-            self._sources: Sources | None = None
+            self._sources: dict[str, list[int]] | None = None
             self._searcher = self._opened(rebuild, progress)
             self._searcher.follow(self.files.keys)
             self._erase_codes()
@@ -280,26 +273,12 @@ class Memory:
 
     def _repeats(self, drafts: Sequence[Draft]) -> list[Added]:
         """Which drafts repeat a row, or an earlier draft that stays (as −1 − its number)."""
-        most = self.config.near_duplicate
+        text, most = self.head.text_dimensions, self.config.near_duplicate
         if most is None or not drafts:
             return [Added(None) for _ in drafts]
-        keys = unit_halves(np.stack([draft.key.joined for draft in drafts]), self.head.text_dimensions)
-        near = self.search_rows(keys, 1)
-        text, visual = np.split(keys, [self.head.text_dimensions], axis=1)
-        weight = self.config.index.lambda_pix
-        among = weight * (visual @ visual.T) + (1.0 - weight) * (text @ text.T)  # (n, n)
-        outcomes: list[Added] = []
-        for number in range(len(drafts)):
-            row, similarity = int(near.rows[number, 0]), float(near.similarity[number, 0])
-            kept = [m for m in range(number) if outcomes[m].repeats is None]
-            best = max(kept, key=lambda m: among[number, m], default=None)
-            if row >= 0 and similarity > most:
-                outcomes.append(Added(None, row, similarity))
-            elif best is not None and among[number, best] > most:
-                outcomes.append(Added(None, -1 - best, float(among[number, best])))
-            else:
-                outcomes.append(Added(None))
-        return outcomes
+        keys = unit_halves(np.stack([draft.key.joined for draft in drafts]), text)
+        proposed = self.search_rows(keys, PROPOSED).rows
+        return repeated(keys, proposed, self.files.keys, text_dimensions=text, most=most)
 
     def search(
         self, key: Key, k: int = 8, *, without: Collection[int] = (), allowed: NDArray[np.bool_] | None = None
@@ -334,11 +313,14 @@ class Memory:
         queries = np.ascontiguousarray(unit_halves(keys, self.head.text_dimensions))
         return self._searcher.search(self.files.keys, queries, k, allowed)
 
-    def rows_showing(self, sha256s: Collection[str], perceptual: Collection[str] = ()) -> set[int]:
-        """Rows of the same source: they show one of these media, or one whose pHash is within 8 bits."""
+    def rows_showing(self, sha256s: Collection[str]) -> set[int]:
+        """Rows of the same source: they show one of these very files."""
         if self._sources is None:
-            self._sources = Sources.of(self.items())
-        return self._sources.showing(sha256s, perceptual)
+            self._sources = {}
+            for row, item in self.items():
+                for medium in item.media:
+                    self._sources.setdefault(medium.sha256, []).append(row)
+        return {row for sha256 in sha256s for row in self._sources.get(sha256, ())}
 
     def delete(self, row: int) -> None:
         """Take an item out for good, with its key, its line and the files that no other item names."""

@@ -16,9 +16,11 @@ from pixelis.retrieval.keys import Floats, unit, unit_halves
 from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.memory import Memory
 from pixelis.retrieval.memory_item import MemoryItem
-from pixelis.retrieval.memory_sources import NEAR_HASH
 
 BATCH = 64
+
+NEAR_HASH = 8
+"""Bits of pHash up to which a medium looks like one of evaluation (tab:supp_dedup_thresholds)."""
 
 
 class MemoryAudit(NamedTuple):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from pixelis.data.acceptance import Judgement, judge
 from pixelis.equations.coherence import argument_vector
@@ -149,6 +150,11 @@ class Anchored(NamedTuple):
 
     hidden: Tensor
     states: States
+
+
+def rows_of(flat: Tensor, counts: Sequence[int]) -> Tensor:
+    """(n,) tokens of several rollouts as (B, T), filled with zeros."""
+    return pad_sequence(list(flat.split(list(counts))), batch_first=True)
 
 
 @torch.no_grad()

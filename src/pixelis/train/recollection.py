@@ -105,14 +105,15 @@ class Recollection:
         """v̄ over a neighbourhood (eq:value_pen); a half where values do not weigh.
 
         v(h) is taken from what is remembered now: when the first traces entered there was nothing to z-score them with.
-        An item without summaries has the value that it came with.
+        An item without curiosity has the value that it came with.
         """
         if not self.config.value_weighting:
             return neighbourhood_value([])  # as large as on average: else beta would weigh half as much
         now, values = self.summaries, list[float]()
         for item in (n.item for n in near):
-            if item.curiosity is not None and item.coherence is not None:
-                values.append(float(trace_value(item.curiosity, item.coherence, now)))
+            if item.curiosity is not None:  # a chain of one call has no coherence, which then says nothing
+                coherence = math.nan if item.coherence is None else item.coherence
+                values.append(float(trace_value(item.curiosity, coherence, now)))
             elif item.value is not None:
                 values.append(item.value)
         return neighbourhood_value(values)
@@ -160,6 +161,12 @@ def open_memory(
         raise MemoryFileError(f"{config.memory or folder} was made with other encoders; build it again with these")
     if memory.head.mask != (mask.digest if mask is not None else None):
         memory.close()
+        if floor is None and config.memory is not None:
+            raise ConfigError(
+                f"{config.memory} was built {'without' if memory.head.mask is None else 'under'} an evaluation mask, "
+                f"and here {'none' if mask is None else 'another'} is given: build it under the mask of this run, or "
+                "give the media that it was built under"
+            )
         raise ConfigError(
             f"{out} was begun {'without' if memory.head.mask is None else 'with'} an evaluation mask, and this one is "
             "another: give the same media of evaluation as then, or another folder"

@@ -31,8 +31,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from pixelis.data.store import Corpus
 from pixelis.equations.ema import ema
@@ -47,7 +45,7 @@ from pixelis.rollout.batch import rollout
 from pixelis.rollout.episode import Query
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train.crew import Crew, crew, trained
-from pixelis.train.experience import Anchored, Lived, Part, lived, parts_of, read_anchor
+from pixelis.train.experience import Anchored, Lived, Part, lived, parts_of, read_anchor, rows_of
 from pixelis.train.precision import computed_in, computing, held_in
 from pixelis.train.prepared import sources_of
 from pixelis.train.rft_config import RftConfig
@@ -312,11 +310,6 @@ def improve(
     optimizer.zero_grad(set_to_none=True)
     policy.eval()
     return Improved(mean_kl, entropy / max(count, 1.0), gap, norm, clipped / max(count, 1.0), skipped)
-
-
-def rows_of(flat: Tensor, counts: Sequence[int]) -> Tensor:
-    """(n,) tokens of several rollouts as (B, T), filled with zeros."""
-    return pad_sequence(list(flat.split(list(counts))), batch_first=True)
 
 
 def react(config: RftConfig, state: RftState, values: dict[str, float], done: Improved, usual: float) -> None:

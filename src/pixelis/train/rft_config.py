@@ -60,7 +60,8 @@ class KlSettings(Config):
     one_sided: bool = False
     """β never falls under where it began: drift is held back, and never asked for."""
     most: float = Field(default=2.0, gt=0.0)
-    """A batch whose KL is over this, or not a number, is not learnt from; the one after it only leads back."""
+    """A batch whose KL is over this, or not a number, is not learnt from. In phase 2 the one after it only leads back,
+    in phase 3 any that teaches nothing does."""
 
 
 class RftConfig(Config):

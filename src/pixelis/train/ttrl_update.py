@@ -29,9 +29,8 @@ from pixelis.policy.model import Policy
 from pixelis.policy.pictures import Picture
 from pixelis.rundir import replacing
 from pixelis.train.crew import trained
-from pixelis.train.experience import Part, parts_of
+from pixelis.train.experience import Part, parts_of, rows_of
 from pixelis.train.precision import computed_in, computing
-from pixelis.train.rft import rows_of
 from pixelis.train.starting import wrap_lora
 from pixelis.train.ttrl_config import TtrlConfig
 
@@ -154,12 +153,12 @@ def update(config: TtrlConfig, learner: Learner, lesson: Lesson) -> Updated:
     refused = ""
     if not (math.isfinite(norm) and math.isfinite(kl)):
         refused = "the loss is not a number"
-    elif kl > config.kl.most:
-        refused = f"KL to its average is {kl:.3f}, over {config.kl.most:g}"
-    elif lesson.masks.any():
-        optimizer.step()
-    else:
+    elif not lesson.masks.any():  # leads back, however far the policy is
         step_plainly(policy, config.lr)
+    elif kl > config.kl.most:
+        refused = f"KL to {'its average' if config.anchored else 'the start'} is {kl:.3f}, over {config.kl.most:g}"
+    else:
+        optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     drift = drift_of(config, policy, learner.start, parts, tokens)
     limit = math.inf if config.guard is None else config.guard
