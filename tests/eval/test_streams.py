@@ -47,9 +47,18 @@ def test_a_query_of_a_stream_is_shown_under_its_shift():
     assert (made.item.shift.name, made.item.shift.severity) == ("lighting", 3)
 
 
+def test_a_shift_that_is_only_named_has_the_severity_that_world_show_gives_it():
+    (made,) = stream_of(["search"], split="test", limit=1, shifts=["lighting"]).items()
+    assert (made.item.shift.name, made.item.shift.severity) == ("lighting", 3)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
-    [({"shifts": ["fog:1"]}, "fog"), ({"shifts": ["noise:x"]}, "want KIND:SEVERITY"), ({"course": "zigzag"}, "zigzag")],
+    [
+        ({"shifts": ["fog:1"]}, "fog"),
+        ({"shifts": ["noise:x"]}, "a severity from 1 to 5"),
+        ({"course": "zigzag"}, "zigzag"),
+    ],
 )
 def test_what_does_not_exist_is_refused(given, words):
     with pytest.raises(ConfigError, match=words):

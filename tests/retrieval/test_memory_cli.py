@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
-from memories import SMALL, draft, key, keys, new_memory, sha
+from memories import SMALL, draft, drafts, key, keys, new_memory, sha
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -214,6 +216,20 @@ def test_the_audit_aborts_on_a_masked_hit_and_names_it(tmp_path):
             audit_memory(memory, mask_of(other=near), rng=np.random.default_rng(0), queries=1)
         memory.delete(31)
         assert audit_memory(memory, mask_of(secret=far), rng=np.random.default_rng(0), queries=5).items == 49
+
+
+def test_a_damaged_key_is_told_also_where_there_is_no_mask_to_audit_by(tmp_path):
+    with new_memory(tmp_path / "m") as memory:
+        memory.add(drafts(keys(13)))
+    command = [sys.executable, "-m", "pixelis", "index", "audit", str(tmp_path / "m")]
+    whole = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (whole.returncode, "is undamaged, and was built without an evaluation mask" in whole.stderr) == (2, True)
+    path = tmp_path / "m" / "keys.f16"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF  # the middle of 13 rows is row 6
+    path.write_bytes(content)
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (told.returncode, "the key of row 6 is damaged" in told.stderr) == (2, True)
 
 
 def test_the_probes_themselves_find_what_a_scan_would_have_missed(tmp_path, monkeypatch):

@@ -57,7 +57,8 @@ def run(
         Literal["dev", "dev-cal", "test"], typer.Option(help="Which held-out seeds of the world, or part of a corpus.")
     ] = "test",
     shift: Annotated[
-        list[str] | None, typer.Option(help="A shift and its severity, such as lighting:3; several take turns.")
+        list[str] | None,
+        typer.Option(help="A shift and its severity, such as lighting:3; 3 if only named; several take turns."),
     ] = None,
     course: Annotated[
         Literal["steady", "abrupt", "gradual", "returning"],
@@ -103,6 +104,8 @@ def run(
         print_json(report._asdict())
     else:
         print_adapted(report, out)
+    if report.resumed and report.queries > len(chosen):
+        typer.echo(f"it had answered more than these {len(chosen)} before: nothing was asked", err=True)
     if report.stopped:
         typer.echo(f"stopped: {report.stopped}", err=True)
         raise typer.Exit(1)

@@ -28,7 +28,7 @@ def evaluate(
         Literal["train", "dev", "dev-cal", "test"],
         typer.Option(help="Which held-out seeds of the world, or which part of a corpus."),
     ] = "test",
-    shift: Annotated[str, typer.Option(help="A shift and its severity, such as noise:3.")] = "",
+    shift: Annotated[str, typer.Option(help="A shift and its severity, such as noise:3; 3 if only named.")] = "",
     without_tools: Annotated[bool, typer.Option("--without-tools", help="Every call gives nothing.")] = False,
     strict_calls: StrictCalls = False,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="0 is greedy.")] = 0.0,

@@ -256,14 +256,15 @@ def audit(
     from pixelis.errors import ConfigError
     from pixelis.retrieval.mask import EvaluationMask
     from pixelis.retrieval.memory import Memory
-    from pixelis.retrieval.memory_audit import audit_memory
+    from pixelis.retrieval.memory_audit import audit_memory, require_undamaged
 
     memory = Memory.reading(folder)
     if not len(memory):
         raise ConfigError(f"{folder} is empty: there is nothing to audit")
     asked = EvaluationMask.load(mask) if mask else kept_mask(folder)
     if asked is None:
-        raise ConfigError(f"{folder} was built without an evaluation mask; name one with --mask")
+        require_undamaged(memory)
+        raise ConfigError(f"{folder} is undamaged, and was built without an evaluation mask; name one with --mask")
     with watched() as progress:
         rng = np.random.default_rng(seed)
         found = audit_memory(memory, asked, rng=rng, queries=queries, k=k, progress=progress)

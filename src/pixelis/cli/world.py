@@ -46,7 +46,7 @@ def show(
 
     from pixelis.errors import MediaError
     from pixelis.world.generate import generate
-    from pixelis.world.shifts import shifted
+    from pixelis.world.shifts import parse_shift, shifted
     from pixelis.world.show import drawn
     from pixelis.world.show import sheet as contact_sheet
 
@@ -76,13 +76,3 @@ def show(
         chosen = f" ({item.answer})" if item.options else ""
         typer.echo(f"{item.question}\nanswer: {item.answer_text}{chosen}\nneeds: {', '.join(item.needs) or 'no tool'}")
     typer.echo(f"wrote {output}")
-
-
-def parse_shift(text: str) -> tuple[str, int]:
-    """`noise:3` as a name and a severity; without a number the severity is 3."""
-    from pixelis.errors import ConfigError
-
-    name, _, severity = text.partition(":")
-    if severity and not severity.isdigit():
-        raise ConfigError(f"--shift {text!r}: want a name and a severity from 1 to 5, such as noise:3")
-    return name, int(severity or 3)

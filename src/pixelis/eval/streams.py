@@ -9,7 +9,7 @@ from pixelis.data.record import Split
 from pixelis.errors import ConfigError
 from pixelis.eval.tasks import Task, tasks_of, under
 from pixelis.world import Rendered
-from pixelis.world.shifts import check
+from pixelis.world.shifts import parse_shift
 
 Course = Literal["steady", "abrupt", "gradual", "returning"]
 """`abrupt`: none in the first half; `gradual`: severities from 0 up; `returning`: in the middle third alone."""
@@ -39,8 +39,7 @@ class Stream(NamedTuple):
         if not self.shifts:
             return ""
         round_, task = divmod(number, len(self.tasks))
-        kind, _, severity = self.shifts[(task + round_) % len(self.shifts)].partition(":")
-        most = int(severity or 1)
+        kind, most = parse_shift(self.shifts[(task + round_) % len(self.shifts)])
         share = number / max(total, 1)
         now = {
             "steady": most,
@@ -79,10 +78,7 @@ def stream_of(
     """A stream by the names of its tasks, the first `skip` items of each left out; ConfigError for a shift, severity or
     course that does not exist."""
     for shift in shifts:
-        kind, _, severity = shift.partition(":")
-        if severity and not severity.isdigit():
-            raise ConfigError(f"no shift {shift!r}: want KIND:SEVERITY, such as lighting:3")
-        check(kind, int(severity or 1))
+        parse_shift(shift)
     if course not in get_args(Course):
         raise ConfigError(f"no course {course!r}: want one of {', '.join(get_args(Course))}")
     return Stream(tuple(tasks_of(names, split=split, skip=skip)), limit, tuple(shifts), course)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from pixelis.data.splits import first_seed
 from pixelis.data.store import MANIFEST, Corpus
 from pixelis.errors import ConfigError
 from pixelis.world import FAMILIES, Family, Item, Rendered, generate, shifted
+from pixelis.world.shifts import parse_shift
 
 LEVELS = (1, 2, 3, 4, 5)
 HELD_OUT = 500_000
@@ -106,8 +107,7 @@ class ItemsTask:
 
 def under(made: Rendered, shift: str, *, seed: int) -> Rendered:
     """An item under a shift, `KIND:SEVERITY`; as it is where none is named."""
-    kind, _, severity = shift.partition(":")
-    return shifted(made, kind, int(severity or 1), seed=seed) if kind else made
+    return shifted(made, *parse_shift(shift), seed=seed) if shift else made
 
 
 def tasks_of(names: Sequence[str], *, split: Split, shift: str = "", skip: int = 0) -> list[Task]:
@@ -129,4 +129,7 @@ def task_of(name: str, *, split: Split, shift: str = "", skip: int = 0) -> Task:
         return CorpusTask(path, split, shift=shift, skip=skip)
     if path.is_file():
         return ItemsTask(path, shift=shift, skip=skip)
-    raise ConfigError(f"no task {name!r}: want some of {', '.join(FAMILIES)}, a corpus folder, or a file of items")
+    raise ConfigError(
+        f"no task {name!r}: there is no such file or folder, and the families are {', '.join(FAMILIES)}; want some of "
+        "these, a corpus folder, or a file of items"
+    )

@@ -72,6 +72,14 @@ class Suspicion:
         return near
 
 
+def require_undamaged(memory: Memory) -> None:
+    """Every byte of items and keys is read; an error names the first row that is not as it was written."""
+    damaged = next(memory.files.damaged(), None)
+    if damaged is not None:
+        memory.files.item(damaged)  # says which line; else it is the key
+        raise LeakageError(f"{memory.folder}: the key of row {damaged} is damaged: what it was cannot be audited")
+
+
 def audit_memory(
     memory: Memory,
     mask: EvaluationMask,
@@ -84,10 +92,7 @@ def audit_memory(
     """Looks at every item, then at what random queries return. LeakageError at the first masked hit, naming it."""
     if queries < 1:
         raise ConfigError("an audit without queries probes nothing; want at least 1")
-    damaged = next(memory.files.damaged(), None)
-    if damaged is not None:
-        memory.files.item(damaged)  # says which line; else it is the key
-        raise LeakageError(f"{memory.folder}: the key of row {damaged} is damaged: what it was cannot be audited")
+    require_undamaged(memory)
     suspicion = Suspicion(mask)
     screened = near = 0
     for number, (row, item) in enumerate(memory.items(), 1):

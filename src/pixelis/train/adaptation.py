@@ -130,8 +130,9 @@ class Adaptation:
             update(self.config, self.learner, self._lesson(number))
         if digest is not None and self.learner.digest() != digest:
             raise TraceError(
-                f"{self.folder}: the weights after update {taken} are not those of its row; the states were made by "
-                "another build of torch or of pixelis, or with more than one thread"
+                f"{self.folder}: the weights after update {taken} are not those of its row. {self._state_path(state)} "
+                "or an update after it is damaged (put a copy back), or they were made by another build of torch or of "
+                "pixelis, or with more than one thread"
             )
 
     def _require_whole(self, query: int) -> None:
@@ -223,7 +224,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         if not is_row(line):
             if any(map(is_row, lines[number:])):
-                raise TraceError(f"{path}:{number} is no row of a ledger")
+                raise TraceError(f"{path}:{number} is no row of a ledger: it is damaged; put a copy of it back")
             break
         rows.append(json.loads(line))
     if rows and (until := rows[-1].get("until", 0)) > rows[-1].get("query", until):

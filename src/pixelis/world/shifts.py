@@ -177,6 +177,15 @@ def _still_answers(item: Item, references: Sequence[Reference]) -> bool:
         return False  # ConfigError: no program stands behind an imported question
 
 
+def parse_shift(text: str) -> tuple[str, int]:
+    """`noise:3` as a name and a severity, 3 if only the name is given; ConfigError where there is none such."""
+    name, _, severity = text.partition(":")
+    if severity and not (severity.isascii() and severity.isdigit()):
+        raise ConfigError(f"no shift {text!r}: want a name and a severity from 1 to 5, such as noise:3")
+    check(name, found := int(severity or 3))
+    return name, found
+
+
 def check(shift: str, severity: int) -> None:
     if shift not in SHIFTS:
         raise ConfigError(f"there is no shift {shift!r}: the shifts are {', '.join(SHIFTS)}")
