@@ -108,7 +108,7 @@ class Recollection:
         An item without curiosity has the value that it came with.
         """
         if not self.config.value_weighting:
-            return neighbourhood_value([])  # as large as on average: else beta would weigh half as much
+            return neighbourhood_value([])  # the middle of its range: with 1 β would weigh half as much
         now, values = self.summaries, list[float]()
         for item in (n.item for n in near):
             if item.curiosity is not None:  # a chain of one call has no coherence, which then says nothing

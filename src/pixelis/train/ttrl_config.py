@@ -89,7 +89,7 @@ class TtrlConfig(Config):
     anchored: bool = True
     """Off: KL is taken to the policy at the start instead of to π_EMA."""
     value_weighting: bool = True
-    """Off: v̄ = 0.5 for every query, what a neighbourhood has on average."""
+    """Off: v̄ = 0.5 for every query, the middle of its range."""
     kl: KlSettings = KlSettings()
     kl_samples: int | None = Field(default=None, ge=1)
     """So many rollouts of a query that teaches nothing are read for KL and drift, the first of them; all where none is

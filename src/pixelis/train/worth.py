@@ -1,7 +1,8 @@
 """What rollouts are worth: the terms of R(τ) over one batch (eq:ccrft_reward, supp:et_dynamics).
 
-Intrinsic terms are read off the frozen π_SFT: v_t, x_t and the statistics of phase 1 belong to its features, and a
-policy that moves could otherwise raise its coherence by moving its features. Z-scores and percentiles are over the
+Intrinsic terms are read off a frozen policy, π_SFT in phase 2 and the policy at the start in phase 3: v_t, x_t and the
+statistics of phase 1 belong to π_SFT's features, and a policy that moves could otherwise raise its coherence by moving
+its features (decisions/0006 on a start that is not π_SFT). Z-scores and percentiles are over the
 whole batch, so that several processes first put together what each has seen.
 """
 
