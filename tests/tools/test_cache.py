@@ -1,7 +1,9 @@
 """The result cache: bounded, shared between processes, and never wrong."""
 
+import sqlite3
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -52,6 +54,17 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
     cache = ResultCache(tmp_path / "c.sqlite")
     assert cache.info().entries == 300
     assert all(cache.get(f"{name}-{i}") == name.encode() * 100 for name in "abc" for i in range(100))
+
+
+def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path):
+    other = sqlite3.connect(tmp_path / "c.sqlite", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")  # as a process does that has made the file and not yet its write-ahead log
+    done = threading.Timer(0.3, other.execute, ("COMMIT",))
+    done.start()
+    cache = ResultCache(tmp_path / "c.sqlite")
+    cache.put("k", b"value")
+    done.join()
+    assert cache.get("k") == b"value"
 
 
 def test_a_full_disk_is_a_warning_and_not_a_failure(tmp_path):

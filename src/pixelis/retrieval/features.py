@@ -24,6 +24,7 @@ from pixelis.errors import ConfigError
 from pixelis.media import Frame, Medium
 from pixelis.retrieval.hashing import Hashes, centre_square, perceptual_hash
 from pixelis.retrieval.placing import SIDE, Thumbnail, thumbnail_of
+from pixelis.tools.cache import open_database
 from pixelis.trace.artifacts import DAMAGED_ZIP, read_member
 from pixelis.weights import cache_dir
 
@@ -206,10 +207,7 @@ class FeatureCache:
         self._lock = threading.Lock()
         self._broken = False
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.path, timeout=20.0, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db = open_database(self.path)
             self._db.execute("CREATE TABLE IF NOT EXISTS features (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(f"{self.path} cannot keep features ({error}); name another file with --cache") from error

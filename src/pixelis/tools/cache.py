@@ -21,6 +21,7 @@ from pixelis.weights import cache_dir
 
 DEFAULT_LIMIT_BYTES = 4 * 2**30
 TOUCH_EVERY_S = 600.0  # a hit is a read: its time of use is written at most this often
+PATIENCE_S = 20.0  # how long another process may hold a file that is shared
 
 
 class CacheInfo(NamedTuple):
@@ -40,6 +41,25 @@ def key_of(*parts: str) -> str:
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
 
+def open_database(path: Path) -> sqlite3.Connection:
+    """A SQLite file that processes share, in write-ahead mode: readers do not wait for the writer."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    db = sqlite3.connect(path, timeout=PATIENCE_S, check_same_thread=False, isolation_level=None)
+    given_up_at = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            return db
+        except sqlite3.Error as error:
+            # SQLite does not wait here for another process that is making the same new file
+            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > given_up_at:
+                db.close()
+                raise
+            time.sleep(0.01)
+
+
 class ResultCache:
     """Bytes by key, the least recently used leaving first when the limit is passed."""
 
@@ -54,10 +74,7 @@ class ResultCache:
 
     def _connect(self) -> sqlite3.Connection:
         if self._db is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = db = sqlite3.connect(self.path, timeout=20.0, check_same_thread=False, isolation_level=None)
-            db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=NORMAL")
+            self._db = db = open_database(self.path)
             db.execute(
                 "CREATE TABLE IF NOT EXISTS entries"
                 " (key TEXT PRIMARY KEY, value BLOB NOT NULL, size INTEGER NOT NULL, used REAL NOT NULL) WITHOUT ROWID"
