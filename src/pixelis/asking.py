@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pixelis.media import Medium
-    from pixelis.rollout.answering import Answer
     from pixelis.rollout.models import Model
+    from pixelis.scoring.answering import Answer
     from pixelis.tools.toolbox import Toolbox
 
 DEFAULT_MODEL = "nano-rft"
@@ -41,7 +41,7 @@ def ask(
     """
     from pixelis.errors import ConfigError
     from pixelis.media import Medium, open_media
-    from pixelis.rollout.answering import ask_model
+    from pixelis.scoring.answering import ask_model
 
     if not question.strip():
         raise ConfigError("the question is empty")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pixelis.cli import as_named
+
 DEMO = Path(__file__).parents[2] / "src" / "pixelis" / "demo"
 SIGN = DEMO / "astronaut_sign.jpg"
 PIXELIS = str(Path(sys.executable).with_name("pixelis"))
@@ -233,3 +235,16 @@ def test_a_corpus_of_questions_names_every_line_that_it_leaves_out_and_what_come
     assert "1 records" in done.stdout
     assert "1 of 1 are learnt as answers alone" in done.stdout
     assert "next: pixelis train sft configs/nano/own.yaml corpus=corpus -o runs/corpus" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("runs/ro/.x.html.12230-140333459823488.part", "runs/ro/x.html"),
+        (".x.html.1-2.part", "x.html"),
+        ("memory/ro/.lock", "memory/ro"),
+        ("a/b.part", "a/b.part"),
+    ],
+)
+def test_an_error_names_the_file_that_was_asked_for(path, known):
+    assert as_named(path) == known

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pixelis.asking import ask
-from pixelis.rollout.answering import Answer
+from pixelis.scoring.answering import Answer
 
 QUESTIONS = Path(__file__).with_name("real_questions.json")
 DEMO = Path(__file__).parents[2] / "src" / "pixelis" / "demo"

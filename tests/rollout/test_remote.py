@@ -9,9 +9,9 @@ from pixelis.errors import ConfigError, UndoneError
 from pixelis.media import MediaSet
 from pixelis.media.image import Image
 from pixelis.policy.chat_server import ServerConfig
-from pixelis.rollout.answering import ask_model
 from pixelis.rollout.episode import Limits, Query, require_trainable
 from pixelis.rollout.remote import RemoteModel, open_remote
+from pixelis.scoring.answering import ask_model
 from pixelis.trace.schema import verify
 
 

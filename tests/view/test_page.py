@@ -12,8 +12,9 @@ from pixelis.tools.results import Artifact
 from pixelis.trace import MediaRecord
 from pixelis.trace.codec import ArtifactProblem
 from pixelis.view import exhibit, report
-from pixelis.view.page import origin_sentence, seconds
+from pixelis.view.page import origin_sentence
 from pixelis.view.panels import evenly, frames_of, frames_to_show
+from pixelis.view.templating import seconds
 
 
 def test_the_page_says_who_chose_the_calls(chain):
@@ -38,9 +39,24 @@ def test_an_answer_that_is_withheld_is_no_answer_and_the_page_says_why(chain):
 
 
 def test_the_confidence_that_was_told_and_the_votes_behind_it_are_shown(chain):
-    page = report([dataclasses.replace(chain, confidence=0.42, votes=(("EXIT", 0.7, 3), ("<b>EXT</b>", 0.3, 1)))])
+    terms = {"entropy": 0.0, "calibrated": 0.8, "fidelity": 0.5, "reliability": 1.0, "tools": ["OCR"]}
+    ballots = [
+        {"answer": said.casefold(), "spelt": said, "group": k, "weight": weight, **terms}
+        for k, (said, weight) in enumerate((("EXIT", 0.7), ("<b>EXT</b>", 0.3)))
+    ]
+    vote = {
+        "answer": "EXIT", "share": 0.7, "total": 1.0, "margin": 0.4, "reason": "", "majority": "exit", "exemplar": 0,
+        "scores": {"exit": 0.7, "<b>ext</b>": 0.3}, "conformal_set": None, "ballots": ballots, "shown": 0,
+        "flips": [{"rollout": 0, "weight": 0.7, "flips_at": 0.3, "answer": "<b>ext</b>"}],
+    }  # fmt: skip
+    page = report([dataclasses.replace(chain, confidence=0.42, vote=vote)])
     assert '<p class="sure">confidence <b>0.42</b>' in page
-    assert "<bdi>EXIT</bdi> 70 % (3), <bdi>&lt;b&gt;EXT&lt;/b&gt;</bdi> 30 % (1)" in page
+    assert "&#39;EXIT&#39; has 70 % of the weight, from 1 of 2 rollouts; it leads by a margin of 0.40." in page
+    assert "falling under 0.300, alone would have made it" in page
+    assert "<bdi>&lt;b&gt;EXT&lt;/b&gt;</bdi>" in page
+    assert "<b>EXT</b>" not in page
+    assert "1 (shown above) (exemplar)" in page
+    assert "The vote" not in report([chain])
     assert '<p class="sure">confidence' not in report([chain])
 
 

@@ -21,7 +21,8 @@ def row():
         "answer": "Red", "share": 2 / 3, "total": 0.9, "margin": 1 / 3, "reason": "", "majority": "red",
         "scores": {"red": 2 / 3, "blue": 1 / 3}, "conformal_set": ["red"], "exemplar": 0, "reliability_by": "agreement",
         "ballots": [
-            ballot("Red", 0.4), ballot("Red", 0.2, entropy=math.log(2)), ballot("Blue", 0.3), ballot("Red", 0.0),
+            ballot("Red", 0.4), ballot("Red", 0.2, entropy=math.log(2), group=1), ballot("Blue", 0.3, group=2),
+            ballot("Red", 0.0),
         ],
         # Red has 0.6 and Blue 0.3: the first falling under 0.1, or the third rising over 0.6, turns it
         "flips": [
@@ -54,7 +55,10 @@ def test_why_it_won_and_what_would_have_flipped_it_is_said(row):
     assert "Against it: 'blue' 33 %." in told
     assert "The weight of rollout 1 (0.400), falling under 0.100, alone would have made it 'blue'." in told
     assert "The weight of rollout 3 (0.300), rising over 0.600, alone would have made it 'blue'." in told
+    assert "Rollouts 1 and 4 looked at the same, and are one vote." in told
     assert told.endswith("The policy learnt from it.")
+    row["vote"]["ballots"][3] |= {"group": 3}
+    assert "one vote" not in " ".join(sentences(row))
 
 
 def test_an_abstention_says_why(row):
@@ -74,7 +78,7 @@ def test_many_and_long_answers_are_cut_short_in_words(row):
         f"Against it: '{'x' * 60}…' 10 %, 'other 0' 10 %, 'other 1' 10 %, 'other 2' 10 % and 1 more."
     )
     assert "(not given)" not in vote_page(row)
-    assert "Red (not given)" in vote_page(row | {"answered": False})
+    assert "<bdi>Red</bdi> (not given)" in vote_page(row | {"answered": False})
 
 
 def test_a_vote_without_an_answer_has_a_page(row):

@@ -5,6 +5,7 @@ Nothing heavy is imported here: `pixelis --help` must answer at once.
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated
 
@@ -76,6 +77,11 @@ def _root(
     """Options before the verb."""
 
 
+def as_named(path: str) -> str:
+    """A path as whoever gave it knows it: what is written goes through a file beside it, and folders have a lock."""
+    return re.sub(r"(^|/)\.([^/]+)\.\d+-\d+\.part$", r"\1\2", path).removesuffix("/.lock")
+
+
 def main() -> None:
     """The console script: a person sees one line for whatever they can put right, never a traceback."""
     from pixelis.cli.terminal import printable
@@ -90,7 +96,7 @@ def main() -> None:
         sys.stderr.close()  # the reader has gone, e.g. `| head`
         sys.exit(1)
     except OSError as error:
-        named = f"{str(error.filename)[:80]!r}: " if error.filename else ""
+        named = f"{as_named(str(error.filename))[:80]!r}: " if error.filename else ""
         print(f"error: {printable(named)}{error.strerror or error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

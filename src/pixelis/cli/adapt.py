@@ -106,6 +106,9 @@ def run(
         print_adapted(report, out)
     if report.resumed and report.queries > len(chosen):
         typer.echo(f"it had answered more than these {len(chosen)} before: nothing was asked", err=True)
+    if report.dropped:
+        rows = counted(report.dropped, "row")
+        typer.echo(f"{rows} of a batch that a killed run had not ended: dropped; whoever goes on asks again", err=True)
     if report.stopped:
         typer.echo(f"stopped: {report.stopped}", err=True)
         raise typer.Exit(1)
@@ -191,14 +194,17 @@ def told_right(rows: Sequence[dict[str, Any]]) -> str:
 def told_kl(row: dict[str, Any]) -> str:
     if row["kl"] is None or row["drift"] is None:
         return row["refused"] or row["leak"] or "learning is off"
-    kl, drift = (abs(row[key]) for key in ("kl", "drift"))  # rounding may leave a KL of nothing under 0
-    return f"KL to its average {kl:.4f}, to the start {drift:.4f}; β {row['beta']:.4f}"
+    return f"KL to its average {nats(row['kl'])}, to the start {nats(row['drift'])}; β {row['beta']:.4f}"
+
+
+def nats(kl: float) -> str:
+    """A KL in four decimals, or that it is less than they can say; rounding may leave one of nothing under 0."""
+    return f"{abs(kl):.4f} nats" if abs(kl) >= 5e-5 or kl == 0.0 else "under 0.0001 nats"
 
 
 def mask_of(settings: TtrlConfig, evaluation: list[Path], keys: KeyMaker | None) -> EvaluationMask | None:
     """Of the named media, or the one that the given memory was built under."""
-    from pixelis.cli.data_dedup import media_of
-    from pixelis.cli.index_files import kept_mask
+    from pixelis.cli.index_files import kept_mask, named_media
     from pixelis.errors import ConfigError
     from pixelis.retrieval.mask import EvaluationMask
 
@@ -206,8 +212,11 @@ def mask_of(settings: TtrlConfig, evaluation: list[Path], keys: KeyMaker | None)
     if not evaluation or keys is None:
         return own
     if own is not None:
-        raise ConfigError(f"{settings.memory} has its mask already: --evaluation is for a run with a memory of its own")
-    return EvaluationMask.of([item for source in evaluation for item in media_of(source)], keys.visual)
+        raise ConfigError(
+            f"{settings.memory} has its mask already, and a run has one mask: `pixelis index build --evaluation` makes "
+            "a memory under another, or leave memory= out"
+        )
+    return EvaluationMask.of(named_media(evaluation), keys.visual)
 
 
 def outcome(row: dict[str, Any]) -> str:
@@ -219,7 +228,7 @@ def print_adapted(report: TtrlReport, out: Path) -> None:
     begun = {0.0: " (π_SFT)", None: ""}.get(report.start_kl, f" (itself {report.start_kl or 0.0:.3f} from π_SFT)")
     typer.echo(
         f"{counted(report.queries, 'query', 'queries')}, {report.answered:.0f} % answered{right}; learnt from "
-        f"{report.accepted}, {counted(report.refused, 'update')} refused, drift {abs(report.drift):.4f} "
+        f"{report.accepted}, {counted(report.refused, 'update')} refused, drift {nats(report.drift)} "
         f"from the start{begun}, {report.bytes / 1e6:.0f} MB of states, updates, rows and memory"
     )
     where = "" if out == WHERE else f" -o {out}"
@@ -243,7 +252,8 @@ def log(
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("query", "what", "right", "KL", "drift", "weights", "answer, and why it was not learnt from"):
-        table.add_column(heading, no_wrap=heading in ("query", "what", "right", "KL", "drift", "weights"))
+        last_one = heading.startswith("answer")
+        table.add_column(heading, no_wrap=not last_one, overflow="fold" if last_one else "ellipsis")
     for row in rows:
         right, *figures = ("" if row[key] is None else f"{abs(row[key]):.2g}" for key in ("score", "kl", "drift"))
         told = f"{escaped(str(row['answer'] or '–'))} [dim]{escaped(row['item'])}[/]"

@@ -12,7 +12,7 @@ from pixelis.asking import DEFAULT_MODEL
 from pixelis.cli.terminal import AsJson, Model, StrictCalls, escaped, print_json, stdout, waiting
 
 if TYPE_CHECKING:
-    from pixelis.rollout.answering import Answer
+    from pixelis.scoring.answering import Answer
 
 
 def ask(
@@ -79,7 +79,7 @@ def write_evidence(found: Answer, out: Path, media: list[str]) -> Path:
     thresholds = {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig()).items()}
     shown = exhibit(
         found.trace, record, [Path(m) for m in media], thresholds, withheld=found.reason, confidence=found.confidence,
-        votes=found.votes if len(found.votes) > 1 else (), caveat=found.caveat,
+        vote=found.vote, caveat=found.caveat,
     )  # fmt: skip
     pages.write_page(page_of([shown]), out)
     return out
@@ -99,6 +99,7 @@ def as_object(found: Answer, model: str, page: Path | None) -> dict[str, Any]:
             for s in found.trace.steps
         ],
         "votes": [vote._asdict() for vote in found.votes],
+        "vote": found.vote,
         "seconds": round(found.seconds, 3),
         "page": str(page) if page else None,
     }  # fmt: skip

@@ -12,7 +12,7 @@ from pixelis.asking import DEFAULT_MODEL
 from pixelis.cli.terminal import Model, escaped, stdout, waiting
 
 if TYPE_CHECKING:
-    from pixelis.rollout.answering import Answer
+    from pixelis.scoring.answering import Answer
 
 ASSETS = Path(__file__).parents[1] / "demo"
 SHIFT, QUERIES, HELD = "lighting:3", 10, 10
@@ -76,7 +76,7 @@ def demo(
 
 def adapt_briefly(model: str, out: Path) -> None:
     """Phase 3 in a minute: a stream in another light, learnt from without labels, with its before and after."""
-    from pixelis.cli.adapt import board
+    from pixelis.cli.adapt import board, nats
     from pixelis.cli.index_files import key_maker
     from pixelis.config import load_config
     from pixelis.errors import WeightsError
@@ -98,7 +98,7 @@ def adapt_briefly(model: str, out: Path) -> None:
         found = before_and_after(settings, out, shift=SHIFT, queries=QUERIES, held=HELD, keys=keys, show=view.show)
     report = found.report
     stdout().print(
-        f"  {report.answered:.0f} % answered, learnt from {report.accepted}, drift {report.drift:.4f} nats a token\n"
+        f"  {report.answered:.0f} % answered, learnt from {report.accepted}, drift {nats(report.drift)} a token\n"
         f"  {found.held} others in that light, greedily: {found.before:.0f} % before, {found.after:.0f} % after "
         f"(one question is {100 / found.held:.0f} points; so few move little)\n"
         f"  `pixelis adapt log -o {out}` shows every row, `adapt show 1 --page vote.html -o {out}` a vote, "
@@ -124,4 +124,6 @@ def print_row(row: Asked, *, heading: bool) -> None:
         escaped(row.right[0]),
         f"{row.found.confidence:.2f}",
     )
-    stdout().print(table, Padding(f"[dim]{escaped(about + reason)}[/]", (0, 0, 0, 3)), sep="\n")
+    stdout().print(table)
+    # wrapped where nobody looks too: soft wrapping would cut what stands in a padding
+    stdout().print(Padding(f"[dim]{escaped(about + reason)}[/]", (0, 0, 0, 3)), soft_wrap=False)

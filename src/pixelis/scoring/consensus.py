@@ -184,6 +184,8 @@ def token_entropy(rolled: Rollout, decisive: Sequence[bool]) -> float:
     if ledger is None:
         return 0.0
     sampled = [(-p, s) for p, s in zip(ledger.logprobs, ledger.steps, strict=True) if p is not None]
+    if not sampled:  # refused before its first token: it has no answer to weigh either
+        return 0.0
     inside = [0 < step <= len(decisive) and decisive[step - 1] for _, step in sampled]
     return decisive_entropy([nats for nats, _ in sampled], inside)
 

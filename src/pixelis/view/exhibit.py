@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pixelis.errors import TraceError
 from pixelis.media import Medium
@@ -35,8 +36,8 @@ class Exhibit:
     """Why the answer was not given to whoever asked; empty where it was."""
     confidence: float | None = None
     """As it was told to whoever asked: of the words, the tools behind them, and the other samples."""
-    votes: Sequence[tuple[str, float, int]] = ()
-    """Answers of several samples: words, share of the weights, samples."""
+    vote: Mapping[str, Any] | None = None
+    """Of several samples: every term of every weight, as `scoring.consensus` records it."""
     caveat: str = ""
     """What a reader must know about the evidence behind the answer."""
 
@@ -49,7 +50,7 @@ def exhibit(
     blobs: Mapping[str, bytes] | None = None,
     withheld: str = "",
     confidence: float | None = None,
-    votes: Sequence[tuple[str, float, int]] = (),
+    vote: Mapping[str, Any] | None = None,
     caveat: str = "",
 ) -> Exhibit:
     """Gather what belongs to a trace. A missing medium or artifact is shown as missing, not raised.
@@ -86,6 +87,6 @@ def exhibit(
         file=trace_path.name if trace_path else "trace.jsonl",
         withheld=withheld,
         confidence=confidence,
-        votes=votes,
+        vote=vote,
         caveat=caveat,
     )

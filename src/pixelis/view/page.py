@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Sequence
-from functools import lru_cache
-from importlib import resources
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pixelis import __version__
@@ -20,7 +15,9 @@ from pixelis.view.draw import Mark, clean, marks_of
 from pixelis.view.exhibit import Exhibit
 from pixelis.view.panels import Album, Panel, frames_to_show, looked_at, panels
 from pixelis.view.pictures import DETAILS, Detail, Pictures
+from pixelis.view.templating import asset, content_hash, environment
 from pixelis.view.timeline import Timeline, timeline
+from pixelis.view.vote import TERMS, VoteView, vote_view
 
 PAGE_BYTES = 4 * 2**20
 """A page of one trace stays under this where coarser pictures can make it so."""
@@ -68,6 +65,7 @@ class TraceView(NamedTuple):
     no_answer: str
     media: list[tuple[Any, Panel | None, str]]
     steps: list[StepView]
+    vote: VoteView | None
 
 
 def report(exhibits: Sequence[Exhibit]) -> str:
@@ -96,35 +94,13 @@ def render(exhibits: Sequence[Exhibit], detail: Detail) -> str:
             title=clean(query)[:120] or "A chain of evidence",
             traces=traces,
             pictures=pictures.all,
+            terms=TERMS,
             style=Markup(style),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - our own file
             policy=policy,
             version=__version__,
         )
     )
-
-
-@lru_cache(maxsize=1)
-def environment() -> Environment:
-    loaded = Environment(
-        loader=PackageLoader("pixelis.view"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    loaded.filters["clean"] = clean
-    loaded.filters["seconds"] = seconds
-    return loaded
-
-
-def asset(name: str) -> str:
-    return resources.files("pixelis.view").joinpath("templates", name).read_text("utf-8")
-
-
-def content_hash(text: str) -> str:
-    """What a Content-Security-Policy calls an inline block that may run."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def trace_view(exhibit: Exhibit, key: str, pictures: Pictures) -> TraceView:
@@ -146,6 +122,9 @@ def trace_view(exhibit: Exhibit, key: str, pictures: Pictures) -> TraceView:
         no_answer="No answer: a person gave these calls, and no model was asked." if given else "No answer was given.",
         media=media,
         steps=[step_view(exhibit, number, key, pictures) for number in range(len(trace.steps))],
+        vote=vote_view({"answer": exhibit.vote["answer"], "answered": not exhibit.withheld, "vote": exhibit.vote})
+        if exhibit.vote is not None
+        else None,
     )
 
 
@@ -219,8 +198,3 @@ def shown(value: Any) -> str:
         return f"a track of {len(value['frames'])} frames"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return clean(text if len(text) <= 240 else text[:237] + "…")
-
-
-def seconds(value: float) -> str:
-    """A duration as a person says it."""
-    return f"{value * 1000:.0f} ms" if value < 0.95 else f"{value:.1f} s"

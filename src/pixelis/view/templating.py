@@ -1,0 +1,40 @@
+"""The templates of the pages, and what they need of Python."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import lru_cache
+from importlib import resources
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pixelis.view.draw import clean
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    loaded = Environment(
+        loader=PackageLoader("pixelis.view"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    loaded.filters["clean"] = clean
+    loaded.filters["seconds"] = seconds
+    return loaded
+
+
+def asset(name: str) -> str:
+    return resources.files("pixelis.view").joinpath("templates", name).read_text("utf-8")
+
+
+def content_hash(text: str) -> str:
+    """What a Content-Security-Policy calls an inline block that may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def seconds(value: float) -> str:
+    """A duration as a person says it."""
+    return f"{value * 1000:.0f} ms" if value < 0.95 else f"{value:.1f} s"
