@@ -11,17 +11,19 @@ import pytest
 from PIL import Image
 
 from pixelis.data.importers import Problem, Wishes, media_of, own_items
+from pixelis.data.item_files import ItemFiles
 from pixelis.errors import ConfigError
 from pixelis.geometry import Box, Mask, TextSpan
 from pixelis.world.item import Item
 
 
-def outcomes(folder: Path, *rows: Any) -> list[Item | Problem]:
+def outcomes(folder: Path, *rows: Any, without_answers: bool = False) -> list[Item | Problem]:
     for name in ("a.png", "b.png"):
         Image.fromarray(np.full((50, 100, 3), len(name), np.uint8)).save(folder / name)
     path = folder / "questions.jsonl"
     path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
-    return list(own_items(path, Wishes(media=folder, beside=folder / "items.jsonl")))
+    wishes = Wishes(media=folder, without_answers=without_answers, beside=folder / "items.jsonl")
+    return list(own_items(path, wishes))
 
 
 def one(folder: Path, **row: Any) -> Item:
@@ -71,6 +73,20 @@ def test_references_may_be_boxes_polygons_and_text_in_shares_or_pixels(tmp_path)
     assert isinstance(text, TextSpan)
     assert text.box_unit == pytest.approx((0.0, 0.0, 0.5, 0.2))
     assert item.evidence == ("own_0", "own_1", "own_2")
+
+
+def test_a_question_that_nobody_can_answer_is_taken_where_that_is_asked(tmp_path):
+    plain = {"media": "a.png", "question": "What?"}
+    blank = {**plain, "answer": "", "answers": [""], "scoring": "mra"}
+    (empty,) = outcomes(tmp_path, blank, without_answers=True)
+    assert (empty.answer, empty.scoring) == ("", "mra")
+    found = outcomes(tmp_path, plain, {**plain, "options": ["cat", "dog"]}, without_answers=True)
+    assert [(item.answer, item.answers) for item in found] == [("", ("",))] * 2
+    assert [item.scoring for item in found] == ["exact", "choice"]
+    assert found[1].question.endswith("(A) cat (B) dog")
+    (tmp_path / "items.jsonl").write_text(found[0].model_dump_json() + "\n")
+    with pytest.raises(ConfigError, match="it has no answer, and nothing to teach"):
+        ItemFiles.read([tmp_path / "items.jsonl"])
 
 
 def test_several_media_are_found_again_by_their_paths(tmp_path):

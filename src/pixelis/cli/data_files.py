@@ -47,6 +47,10 @@ def import_(
         Literal["auto", "pixel-reasoner", "deepeyes", "taco", "openthinkimg"],
         typer.Option("--from", help="Which project wrote the traces; auto tells it from their calls."),
     ] = "auto",
+    without_answers: Annotated[
+        bool,
+        typer.Option("--without-answers", help="Of questions: also those whose answer nobody knows, for `adapt`."),
+    ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many items or traces.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -69,11 +73,15 @@ def import_(
             found = read_foreign(source, source=None if project == "auto" else project, media=media, beside=out)
             tally = write_traces(found, out, limit=limit)
         else:
-            wishes = Wishes(media=media, licence=licence, watermark=watermark, beside=out)
+            wishes = Wishes(
+                media=media, licence=licence, watermark=watermark, without_answers=without_answers, beside=out
+            )
             tally = write_items(IMPORTERS[kind](source, wishes), out, limit=limit)
     _show(tally, "traces" if kind == "traces" else "items", out, problems_path(out), as_json)
     if kind != "traces" and tally.taken and not as_json:
-        typer.echo(f"next: pixelis data build {printable(str(out))} -o corpus/{printable(out.stem)}")
+        build = f"pixelis data build {printable(str(out))} -o corpus/{printable(out.stem)}"
+        adapt = f"pixelis adapt {printable(str(out))}"
+        typer.echo(f"next: {adapt}" if without_answers else f"next: {build}, or {adapt}")
     raise typer.Exit(tally.status)
 
 

@@ -70,6 +70,8 @@ class ItemFiles:
                 if isinstance(found, Problem) or isinstance(line, Problem):
                     problems.append(found)  # type: ignore[arg-type]
                     continue
+                if not found.answer:
+                    problems.append(Problem(f"{path}:{line.number}", "it has no answer, and nothing to teach"))
                 if found.id in seen:
                     same = f"item {found.id} is also on line {seen[found.id]}"
                     problems.append(Problem(f"{path}:{line.number}", same))

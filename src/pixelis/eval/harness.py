@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pixelis.errors import ConfigError
 from pixelis.eval.process import Embeds, Process, process_of, process_scores
 from pixelis.eval.tasks import Task
 from pixelis.media import MediaSet
@@ -93,6 +94,8 @@ def evaluate(
     for task in tasks:
         items = task.items(limit)
         while chunk := list(islice(items, AT_ONCE)):
+            if unknown := next((made.item.id for made in chunk if not made.item.answer), None):
+                raise ConfigError(f"{unknown} has no answer: it can be asked and adapted to, but not scored")
             queries = [Query(made.item.id, made.item.question, MediaSet(made.media), made.item.seed) for made in chunk]
             groups = model.rollout(toolbox, queries, n=1, seed=seed, temperature=temperature, limits=limits)
             for made, (rolled,) in zip(chunk, groups, strict=True):

@@ -36,6 +36,8 @@ class Wishes:
     """Of everything in it, where the files do not say."""
     watermark: str = "unknown"
     """`none`, `visible` or `unknown`, where the files do not say."""
+    without_answers: bool = False
+    """Questions whose answer nobody knows are taken too: they can be adapted to, and neither taught nor scored."""
     beside: Path | None = None
     """Where the items will be written: paths of media are kept relative to it."""
 

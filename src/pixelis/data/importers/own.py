@@ -41,6 +41,7 @@ KNOWN = frozenset({
 MOST_MEDIA, MOST_REFERENCES, MOST_CORNERS = 16, 1000, 10_000
 LONGEST = 20_000
 """Letters of a question or an answer."""
+NOBODY_KNOWS = ("",)
 FREE_TEXT = 4
 """Words from which on an answer is compared by ANLS: nobody writes a sentence twice alike."""
 
@@ -85,13 +86,13 @@ def item_of(record: Mapping[str, Any], own: str, shelf: Shelf, wishes: Wishes) -
     question = words(record.get("question"), "question")
     media = media_of(record.get("media"), shelf)
     options = tuple(words(o, "option") for o in listed(record.get("options"), "options"))
-    accepted = answers_of(record)
+    accepted = answers_of(record, wishes)
     scoring = scoring_of(record, accepted, options)
     if options:
         if not 2 <= len(options) <= 26 or len(set(options)) < len(options):
             raise ValueError("options: want 2 to 26 different ones")
-        accepted = tuple(dict.fromkeys(as_letter(a, options) for a in accepted))
-    if scoring == "mra" and not all(number(a) is not None for a in accepted):
+        accepted = tuple(dict.fromkeys(as_letter(a, options) if a else a for a in accepted))
+    if scoring == "mra" and accepted != NOBODY_KNOWS and not all(number(a) is not None for a in accepted):
         raise ValueError(f"scoring mra wants numbers, not {accepted[0]!r}")
     names = MediaSet(media).names
     given = listed(record.get("references"), "references")
@@ -152,14 +153,16 @@ def media_of(value: Any, shelf: Shelf) -> tuple[Medium, ...]:
     return tuple(shelf.open(name) for name in names)
 
 
-def answers_of(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """Accepted answers, the given one first."""
+def answers_of(record: Mapping[str, Any], wishes: Wishes) -> tuple[str, ...]:
+    """Accepted answers, the given one first; an empty one where nobody knows and that is no fault."""
     several = listed(record.get("answers"), "answers")
     first = [record["answer"]] if record.get("answer") is not None else []
+    if wishes.without_answers:
+        first, several = ([a for a in some if a not in ("", None)] for some in (first, several))
     found = tuple(dict.fromkeys(words(a, "answer") for a in [*first, *several]))
-    if not found:
-        raise ValueError("it has no answer")
-    return found
+    if not found and not wishes.without_answers:
+        raise ValueError("it has no answer; --without-answers takes it all the same, for `pixelis adapt`")
+    return found or NOBODY_KNOWS
 
 
 def number(text: str) -> float | None:
