@@ -80,12 +80,26 @@ def test_a_reader_sees_the_whole_items_and_mends_nothing(folder):
     assert (folder / "rows.bin").read_bytes() == before
 
 
+def test_rows_that_are_noise_are_damage_and_zeros_of_a_power_cut_are_not(folder):
+    """Noise in place of all rows once read as an empty memory, and the next append erased what lay there."""
+    before = {name: (folder / name).read_bytes() for name in NAMES}
+    for noise in (b"\x07" * len(before["rows.bin"]), before["rows.bin"][:-1] + b"\x07"):
+        (folder / "rows.bin").write_bytes(noise)
+        for opening in (Memory.open, Memory.reading):
+            with pytest.raises(MemoryFileError, match=r"row [01] is damaged; restore the file, or build"):
+                opening(folder, SMALL)
+    (folder / "rows.bin").write_bytes(before["rows.bin"] + bytes(64))
+    with Memory.open(folder, SMALL) as memory:
+        assert memory.recovered == (2, 64)
+    assert {name: (folder / name).read_bytes() for name in NAMES} == before
+
+
 def test_damage_that_is_no_cut_is_refused_and_a_cut_key_file_too(folder, tmp_path):
     rows = bytearray((folder / "rows.bin").read_bytes())
     rows[3] ^= 255
     shutil.copytree(folder, tmp_path / "copy")
     (folder / "rows.bin").write_bytes(rows)
-    with pytest.raises(MemoryFileError, match="row 0 is damaged and others follow it"):
+    with pytest.raises(MemoryFileError, match="row 0 is damaged; restore the file"):
         Memory.open(folder, SMALL)
     copy = tmp_path / "copy"
     items = bytearray((copy / "items.jsonl").read_bytes())

@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from pixelis.cli import app
-from pixelis.cli.adapt import told_right
+from pixelis.cli.adapt import nats, told_right
 from pixelis.encoders.text import TextEncoder
 from pixelis.encoders.visual import VisualEncoder
 from pixelis.errors import ConfigError, TraceError
@@ -277,6 +277,29 @@ def test_within_a_batch_there_is_no_way_back(lessons, tmp_path):
     assert home.revert(3)["updates"] == 1
 
 
+def test_a_way_back_over_a_damaged_file_is_told_and_leaves_everything_as_it_was(lessons, tmp_path):
+    config = loose(snapshot_every=2)
+    home = Adaptation(tmp_path, config, begin(config, load_checkpoint("nano-sft")))
+    for query in range(1, 6):
+        home.learn(lessons[query % 2])
+        home.acknowledge([{"query": query, "memory": 0}])
+    damaged = tmp_path / "updates" / "00000003.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    before = content(tmp_path)
+    again = Adaptation(tmp_path, config, begin(config, load_checkpoint("nano-sft")))  # state 4 and update 5 are whole
+    with pytest.raises(TraceError, match=r"00000003\.safetensors cannot be read"):
+        again.revert(3)
+    assert content(tmp_path) == before
+    whole = begin(config, load_checkpoint("nano-sft"))
+    assert Adaptation(tmp_path, config, whole).rows == home.rows
+    assert whole.digest() == home.learner.digest()
+    (tmp_path / "updates" / "00000005.safetensors").unlink()  # the end of the run is lost, row 2 is not
+    with pytest.raises(TraceError, match=r"00000005\.safetensors cannot be read"):
+        Adaptation(tmp_path, config, begin(config, load_checkpoint("nano-sft")))
+    last = Adaptation(tmp_path, config, begin(config, load_checkpoint("nano-sft")), stand=False)
+    assert last.revert(2)["weights"] == home.rows[1]["weights"] == last.learner.digest()
+
+
 def test_a_revert_that_was_killed_and_is_done_again_writes_its_rows_once(lessons, tmp_path, monkeypatch):
     home = Adaptation(tmp_path, loose(), begin(loose(), load_checkpoint("nano-sft")))
     for query in (1, 2):
@@ -346,6 +369,16 @@ def test_what_was_reverted_goes_on_to_the_same_rows(run, tmp_path, keys):
     assert [r["value"] for r in again] == [r["value"] for r in rows]
 
 
+def test_rows_that_a_killed_run_had_not_acknowledged_are_counted_when_it_goes_on(run, tmp_path, keys):
+    folder, items, _ = run
+    shutil.copytree(folder / "run", tmp_path / "run")
+    with (tmp_path / "run" / LEDGER).open("ab") as file:  # two of a batch of three, the second torn
+        file.write(json.dumps({"query": 5, "until": 7}).encode() + b'\n{"query": 6, "unt')
+    report = adapt(settings(), items, tmp_path / "run", keys=keys)
+    assert (report.dropped, report.queries) == (2, 4)
+    assert adapt(settings(), items, tmp_path / "run", keys=keys).dropped == 0
+
+
 def test_the_policy_after_a_row_is_written_and_the_run_stays(run, tmp_path):
     folder, _, _ = run
     policy_after(folder / "run", 2, tmp_path / "policy")
@@ -392,6 +425,20 @@ def test_the_live_view_counts_given_answers_alone_as_the_end_does():
     assert told_right([given, held_back, unknown, given | {"score": 0.5}]) == "75.0 % of the given answers"
     assert told_right([held_back]) == "no answer given yet"
     assert told_right([unknown]) == "nobody knows"
+
+
+@pytest.mark.parametrize(
+    ("kl", "words"),
+    [
+        (0.0, "0.0000 nats"),
+        (-3e-9, "under 0.0001 nats"),
+        (4.9e-5, "under 0.0001 nats"),
+        (5e-5, "0.0001 nats"),
+        (0.01234, "0.0123 nats"),
+    ],
+)
+def test_a_kl_too_small_for_four_decimals_is_not_called_nothing(kl, words):
+    assert nats(kl) == words
 
 
 def test_a_stream_needs_no_verb(tmp_path):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pixelis.cli.index_files import named_media
 from pixelis.encoders.text import TextEncoder
 from pixelis.encoders.visual import VisualEncoder
 from pixelis.equations.calibration import Temperature
@@ -19,7 +20,7 @@ from pixelis.retrieval.collection import Item
 from pixelis.retrieval.keys import Key, KeyMaker
 from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.memory import Memory, MemoryConfig
-from pixelis.retrieval.memory_head import HEAD
+from pixelis.retrieval.memory_head import HEAD, MASK
 from pixelis.retrieval.memory_item import Draft, MemoryItem
 from pixelis.retrieval.remembering import remember
 from pixelis.rundir import write_json
@@ -30,7 +31,7 @@ from pixelis.train import ttrl
 from pixelis.train.adaptation import LEDGER, read_rows
 from pixelis.train.calibrating import FILE as CALIBRATION
 from pixelis.train.calibrating import plain
-from pixelis.train.recollection import Recollection
+from pixelis.train.recollection import Recollection, copy_memory
 from pixelis.train.ttrl import adapt, flipped, variety
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.train.worth import worth_of
@@ -240,6 +241,7 @@ def test_evaluation_media_are_answered_and_neither_learnt_from_nor_remembered(it
     assert (first["updates"], first["kl"]) == (0, None)  # not even the KL is taken on it
     assert second["leak"] == ""
     assert second["updates"] == 1
+    assert EvaluationMask.load(tmp_path / "run" / "memory" / MASK).digest == mask.digest  # for `index audit`
     with pytest.raises(
         ConfigError, match="begun with an evaluation mask"
     ):  # without it the next one would be learnt from
@@ -314,6 +316,31 @@ def test_until_enough_is_remembered_phase_2_says_what_is_usual(items, keys, tmp_
         assert own.value([first]) == 0.5
     finally:
         own.close()
+
+
+def test_a_stream_needs_no_answers(items, keys, tmp_path):
+    nobody = [made._replace(item=made.item.model_copy(update={"answer": "", "answers": ("",)})) for made in items[:2]]
+    report = adapt(settings(), nobody, tmp_path / "run", keys=keys)
+    rows = read_rows(tmp_path / "run" / LEDGER)
+    assert (report.queries, report.accuracy) == (2, None)
+    assert [row["score"] for row in rows] == [None, None]
+    adapt(settings(), items[:2], tmp_path / "known", keys=keys)
+    known = read_rows(tmp_path / "known" / LEDGER)
+    assert [row["weights"] for row in rows] == [row["weights"] for row in known]  # the same is learnt
+
+
+def test_a_memory_that_only_others_may_write_becomes_a_run_s_own(keys, tmp_path):
+    given = memory_at(tmp_path / "given", keys, ["a"] * 3)
+    for path in (*given.rglob("*"), given):
+        path.chmod(path.stat().st_mode & ~0o222)
+    copy_memory(given, tmp_path / "own")
+    assert all(path.stat().st_mode & 0o200 for path in (tmp_path / "own", *(tmp_path / "own").rglob("*")))
+
+
+def test_evaluation_without_media_is_refused(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="there are no media in it, so that nothing would be masked"):
+        named_media([tmp_path / "empty"])
 
 
 def test_whoever_names_a_memory_that_is_none_sees_one_line(tmp_path):

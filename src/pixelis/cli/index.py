@@ -163,8 +163,10 @@ def add(
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
-    """Append the trajectories of a trace file. Nothing is added where one of them shows evaluation media."""
+    """Append the trajectories of a trace file. Nothing is added where one of them shows evaluation media, or has no
+    answer."""
     from pixelis.cli.data_dedup import watched
+    from pixelis.errors import ConfigError
     from pixelis.retrieval.features import FeatureCache
     from pixelis.retrieval.memory import Memory
     from pixelis.retrieval.remembering import remember
@@ -177,6 +179,8 @@ def add(
             require_same_encoders(memory, keys)
             drafts, taken = [], {item.id for _, item in memory.items()}
             for number, trace in enumerate(read(traces), 1):
+                if not trace.answer:
+                    raise ConfigError(f"{traces}: {trace.id} came to no answer: there is nothing to remember")
                 opened = reopen(trace, traces, media or [])
                 # every first question to `pixelis ask` has the same id: some of its seal tells them apart
                 name = trace.id if trace.id not in taken else f"{trace.id}-{trace.seal[:8]}"
@@ -222,6 +226,7 @@ def search(
     memory = Memory.reading(folder, settings_of(folder, config, []))
     keys = key_maker()
     require_same_encoders(memory, keys)
+    say_recovered(memory)
     given = MediaSet(tuple(open_media(path) for path in media or []))
     own = set() if same_source else memory.rows_showing([medium.sha256 for medium in given.given])
     found = memory.search(keys.key(keys.key_text(text), [], given), k, without=own)
@@ -257,6 +262,7 @@ def audit(
     from pixelis.retrieval.mask import EvaluationMask
     from pixelis.retrieval.memory import Memory
     from pixelis.retrieval.memory_audit import audit_memory, require_undamaged
+    from pixelis.retrieval.memory_head import MASK
 
     memory = Memory.reading(folder)
     if not len(memory):
@@ -264,7 +270,10 @@ def audit(
     asked = EvaluationMask.load(mask) if mask else kept_mask(folder)
     if asked is None:
         require_undamaged(memory)
-        raise ConfigError(f"{folder} is undamaged, and was built without an evaluation mask; name one with --mask")
+        lost = (
+            f"its evaluation mask is not in it ({MASK})" if memory.head.mask else "was built without an evaluation mask"
+        )
+        raise ConfigError(f"{folder} is undamaged, and {lost}: name one with --mask")
     with watched() as progress:
         rng = np.random.default_rng(seed)
         found = audit_memory(memory, asked, rng=rng, queries=queries, k=k, progress=progress)
@@ -286,7 +295,10 @@ def delete(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take one item out for good: its key, its line, and the media and trace files that no other item names."""
+    """Take one item out: its key, its line, and the media and trace files that no other item names.
+
+    A later `build` leaves it out too; `add` takes it in again.
+    """
     from pixelis.errors import ConfigError
     from pixelis.retrieval.memory import Memory
 

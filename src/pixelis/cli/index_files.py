@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from pixelis.retrieval.collection import Progress
+    from pixelis.retrieval.collection import Item, Progress
     from pixelis.retrieval.features import FeatureCache
     from pixelis.retrieval.keys import KeyMaker
     from pixelis.retrieval.mask import EvaluationMask
     from pixelis.retrieval.memory import Memory, MemoryConfig
 
-MASK = "mask.zip"
-"""The evaluation mask that a memory was built under, beside its items."""
 MASK_SOURCE = "mask.json"
 """Where the corpus lies whose media it masks."""
 
@@ -46,7 +44,7 @@ def opened_or_new(
     folder: Path, settings: MemoryConfig | None, keys: KeyMaker, mask: EvaluationMask | None, corpus: Path
 ) -> Memory:
     from pixelis.retrieval.memory import Memory
-    from pixelis.retrieval.memory_head import HEAD
+    from pixelis.retrieval.memory_head import HEAD, MASK
     from pixelis.rundir import write_json
 
     if (folder / HEAD).exists():
@@ -72,7 +70,7 @@ def mask_for(
     folder: Path, corpus: Path, evaluation: list[Path], cache: FeatureCache, progress: Progress
 ) -> EvaluationMask | None:
     """The memory's own mask where it has one; else of the named media, or of the corpus's evaluation splits."""
-    from pixelis.cli.data_dedup import corpus_items, encoder, media_of
+    from pixelis.cli.data_dedup import corpus_items, encoder
     from pixelis.data.memories import EVALUATION
     from pixelis.errors import ConfigError
     from pixelis.retrieval.mask import EvaluationMask
@@ -83,12 +81,26 @@ def mask_for(
             raise ConfigError(f"{folder} has its mask already: --evaluation is for a new memory")
         return kept_mask(folder)
     if evaluation:
-        items = [item for source in evaluation for item in media_of(source)]
+        items = named_media(evaluation)
     else:
         items = [item for split in EVALUATION for item in corpus_items(corpus, split)]
     if not items:
         raise ConfigError(f"{corpus} has no evaluation splits: name the media with --evaluation, or say --without-mask")
     return EvaluationMask.of(items, encoder(), cache=cache, progress=progress)
+
+
+def named_media(evaluation: list[Path]) -> list[Item]:
+    """The media that --evaluation names; ConfigError where one of the sources has none: nothing would be masked."""
+    from pixelis.cli.data_dedup import media_of
+    from pixelis.errors import ConfigError
+
+    found = []
+    for source in evaluation:
+        items = media_of(source)
+        if not items:
+            raise ConfigError(f"--evaluation {source}: there are no media in it, so that nothing would be masked")
+        found += items
+    return found
 
 
 def kept_mask(folder: Path) -> EvaluationMask | None:
@@ -102,6 +114,7 @@ def kept_mask(folder: Path) -> EvaluationMask | None:
     from pixelis.data.store import MANIFEST
     from pixelis.retrieval.collection import Collection
     from pixelis.retrieval.mask import EvaluationMask
+    from pixelis.retrieval.memory_head import MASK
 
     if not (folder / MASK).exists():
         return None
@@ -133,4 +146,5 @@ def require_same_encoders(memory: Memory, keys: KeyMaker) -> None:
 
 def say_recovered(memory: Memory) -> None:
     if memory.recovered.bytes:
-        typer.echo(f"an append that was cut off was dropped ({memory.recovered.bytes} bytes)", err=True)
+        done = "was dropped" if memory.files.writing else "is passed over"
+        typer.echo(f"an append that was cut off {done} ({memory.recovered.bytes} bytes)", err=True)

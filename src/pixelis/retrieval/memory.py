@@ -29,7 +29,7 @@ from pixelis.retrieval.collection import Progress, silent
 from pixelis.retrieval.keys import Key, unit, unit_halves
 from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.memory_files import MemoryFiles, Recovered
-from pixelis.retrieval.memory_head import MemoryHead, read_memory_head, write_memory_head
+from pixelis.retrieval.memory_head import MASK, MemoryHead, read_memory_head, write_memory_head
 from pixelis.retrieval.memory_index import Coded, Found, IndexConfig, Searcher, train
 from pixelis.retrieval.memory_index_files import AGAIN, IndexHead, forget_index, load_index, read_head, save_index
 from pixelis.retrieval.memory_item import Draft, MemoryItem
@@ -263,7 +263,7 @@ class Memory:
                 raise MemoryFileError(f"{item.id}: the bytes of its {kept.role} file were not handed over")
         if self.mask is None:
             if self.head.mask is not None:
-                raise LeakageError(f"{self.folder} was made under an evaluation mask; hand the mask over to add to it")
+                raise LeakageError(f"{self.folder} was made under an evaluation mask: put its {MASK} back to add to it")
             return
         self.mask.refuse([medium.sha256 for medium in item.media], what=item.id)
         if item.media and item.screened != self.mask.digest:

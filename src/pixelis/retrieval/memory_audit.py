@@ -77,7 +77,10 @@ def require_undamaged(memory: Memory) -> None:
     damaged = next(memory.files.damaged(), None)
     if damaged is not None:
         memory.files.item(damaged)  # says which line; else it is the key
-        raise LeakageError(f"{memory.folder}: the key of row {damaged} is damaged: what it was cannot be audited")
+        raise LeakageError(
+            f"{memory.folder}: the key of row {damaged} is damaged: what it was cannot be audited; "
+            f"`pixelis index delete {memory.folder} --row {damaged}` takes it out"
+        )
 
 
 def audit_memory(

@@ -98,13 +98,14 @@ class MemoryFiles:
             self._erase(row)
 
     def _whole_rows(self, content: bytes) -> NDArray[np.void]:
-        """The rows up to the last whole one. A damaged row with whole ones behind it is no append that was cut off."""
+        """The rows up to the last whole one. An append that was cut off leaves a part of a row, or zeros after a power
+        cut; anything else that is no row, or has whole ones behind it, is damage."""
         rows = np.frombuffer(whole(content, ROW), ROW)
         good = checked(rows)
         bad = int(np.argmin(good)) if len(good) and not good.all() else len(rows)
-        if good[bad:].any():
+        if good[bad:].any() or any(rows[bad:].tobytes()):
             raise MemoryFileError(
-                f"{self._path(ROWS)}: row {bad} is damaged and others follow it; restore it, or build the memory again"
+                f"{self._path(ROWS)}: row {bad} is damaged; restore the file, or build the memory again"
             )
         return rows[:bad].copy()  # what a whole row speaks of was on the disk before it
 

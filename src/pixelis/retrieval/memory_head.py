@@ -15,6 +15,10 @@ from pixelis.trace.schema import Sha256, canonical_json
 HEAD = "memory.json"
 
 
+MASK = "mask.zip"
+"""The evaluation mask that a memory was made under, beside its items."""
+
+
 class MemoryHead(Value):
     """What the keys of a memory are; written once."""
 

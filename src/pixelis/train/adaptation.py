@@ -36,13 +36,17 @@ REVERTING = "reverting.json"
 
 
 class Adaptation:
-    """Where an adaptation stands, on disk and in memory."""
+    """Where an adaptation stands, on disk and in memory. With `stand` off the learner is left as it comes: for whoever
+    goes to another row at once, and needs none of the files after that."""
 
-    def __init__(self, folder: Path, config: TtrlConfig, learner: Learner) -> None:
+    def __init__(self, folder: Path, config: TtrlConfig, learner: Learner, *, stand: bool = True) -> None:
         self.folder, self.config, self.learner = folder, config, learner
         for name in (UPDATES, STATES):
             make_folder(folder / name)
+        begun = lines_of(folder / LEDGER)
         self.rows = mended_rows(folder / LEDGER)
+        self.dropped = begun - len(self.rows)
+        """Rows of a batch that a killed process had begun to write, and never acknowledged."""
         self.good: int | None = None
         """A row that must stay within reach, whatever `keep_bytes` says: the last at which canary questions stood."""
         self._end_revert()
@@ -51,7 +55,8 @@ class Adaptation:
         if not self._states():
             self._save_state(0)
         self._drop_unacknowledged()
-        self._go_to(self.taken, self.rows[-1]["weights"] if self.rows else None)
+        if stand:
+            self._go_to(self.taken, self.rows[-1]["weights"] if self.rows else None)
 
     # --- one row
 
@@ -80,11 +85,12 @@ class Adaptation:
     def revert(self, query: int) -> dict[str, Any]:
         """Back to what held after row `query` (from 1; 0 is the start). Rows after it go to `undone.jsonl`.
 
-        The caller takes the memory back to the row's watermark.
+        The way back is gone in memory first: where a file of it is damaged, TraceError, and nothing on the disk has
+        changed. The caller takes the memory back to the row's watermark.
         """
         row = self._row(query)
         self._require_whole(query)
-        self._require_reachable(row["updates"])
+        self._go_to(row["updates"], row["weights"])
         undone = self.folder / UNDONE
         with replacing(self.folder / REVERTING) as file:
             length = undone.stat().st_size if undone.exists() else 0
@@ -97,7 +103,6 @@ class Adaptation:
         remove(self.folder / REVERTING)
         self.rows, self.taken = self.rows[:query], row["updates"]
         self._drop_unacknowledged()
-        self._go_to(self.taken, row["weights"])
         return row
 
     def _end_revert(self) -> None:
@@ -106,7 +111,9 @@ class Adaptation:
         if begun.exists():
             facts = json.loads(begun.read_text())
             if len(self.rows) > facts["rows"] and (self.folder / UNDONE).exists():
-                os.truncate(self.folder / UNDONE, facts["undone"])
+                with (self.folder / UNDONE).open("r+b") as file:
+                    file.truncate(facts["undone"])
+                    os.fsync(file.fileno())
             remove(begun)
 
     def look_back(self, query: int) -> None:
@@ -248,6 +255,11 @@ def mended_rows(path: Path) -> list[dict[str, Any]]:
         with replacing(path) as file:
             file.writelines(line + b"\n" for line in lines[: len(rows)])
     return rows
+
+
+def lines_of(path: Path) -> int:
+    """How many lines a file has, a torn one too."""
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
 def until_of(row: dict[str, Any], number: int) -> int:

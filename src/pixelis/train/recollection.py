@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pixelis.media import MediaSet
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.retrieval.mask import EvaluationMask
 from pixelis.retrieval.memory import Memory, Neighbour
-from pixelis.retrieval.memory_head import HEAD
+from pixelis.retrieval.memory_head import HEAD, MASK
 from pixelis.retrieval.remembering import Worth, remember, screened
 from pixelis.rundir import replacing, sync
 from pixelis.trace.schema import Trace
@@ -171,6 +172,8 @@ def open_memory(
             f"{out} was begun {'without' if memory.head.mask is None else 'with'} an evaluation mask, and this one is "
             "another: give the same media of evaluation as then, or another folder"
         )
+    if mask is not None and not (folder / MASK).exists():  # also where a process was killed before it was written
+        mask.save(folder / MASK)  # so that `index audit` and a later run know it
     return memory
 
 
@@ -178,10 +181,12 @@ def copy_memory(source: Path, folder: Path) -> None:
     """Whole or not at all: the copy appears by a rename."""
     Memory.reading(source).close()  # one line where it is damaged, before anything is copied
     fresh = folder.with_name(f".{folder.name}.part")
+    for left in (fresh, *fresh.rglob("*")) if fresh.exists() else ():
+        left.chmod(left.stat().st_mode | stat.S_IRWXU)  # a copy of read-only folders that was cut off
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(".lock"))
-    for path in fresh.rglob("*"):
+    for path in (fresh, *fresh.rglob("*")):
+        path.chmod(path.stat().st_mode | stat.S_IWUSR)  # a shared memory may be read-only, the run's own is written
         sync(path)
-    sync(fresh)
     fresh.rename(folder)
     sync(folder.parent)

@@ -95,6 +95,8 @@ class TtrlReport(NamedTuple):
     bytes: int
     seconds: float
     resumed: bool
+    dropped: int = 0
+    """Rows that a killed process had begun to write and never acknowledged; their queries were asked again."""
     stopped: str = ""
     """Why the run stopped before the end of the stream."""
 
@@ -150,6 +152,7 @@ def adapt(
         accuracy=100.0 * float(np.mean(given)) if given else None,
         drift=next((row["drift"] for row in reversed(rows) if row["drift"] is not None), 0.0),
         start_kl=start_kl(loaded.card), bytes=home.size(), seconds=time.monotonic() - began, resumed=resumed,
+        dropped=home.dropped,
         stopped=told(canary.fell) if canary.fell else "",
     )  # fmt: skip
 

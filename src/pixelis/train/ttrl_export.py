@@ -67,13 +67,13 @@ class Reopened(NamedTuple):
 
 @contextmanager
 def reopened(out: Path) -> Iterator[Reopened]:
-    """The adaptation in a folder, which nobody else writes to meanwhile."""
+    """The adaptation in a folder, which nobody else writes to meanwhile, before it has gone to any row."""
     config = config_of(out)
     torch.set_num_threads(config.threads)
     with run_folder(config, out, Crew()):
         loaded = load_checkpoint(config.policy, device=config.device, dtype=held_in(config))
         known = known_of(loaded, config.policy)
-        yield Reopened(config, loaded, known, Adaptation(out, config, begin(config, loaded)))
+        yield Reopened(config, loaded, known, Adaptation(out, config, begin(config, loaded), stand=False))
 
 
 def go_back(out: Path, query: int) -> dict[str, Any]:
