@@ -15,10 +15,13 @@ CONFIG = TtrlConfig()
 MEMORY = SimpleNamespace(value=lambda near: near)
 
 
-def heard(agrees, *, value, leak="", ledgers=None):
+def heard(agrees, *, value, leak="", ledgers=None, groups=None):
     """A query whose rollouts that gave the voted answer also behave as the exemplar: their return is 2, others' 0."""
     decision = SimpleNamespace(
-        ballots=[SimpleNamespace(answer="a" if own else "b") for own in agrees],
+        ballots=[
+            SimpleNamespace(answer="a" if own else "b", group=group)
+            for own, group in zip(agrees, groups or range(len(agrees)), strict=True)
+        ],
         consensus=SimpleNamespace(answer="a"), similarity=np.array(agrees, dtype=float),
     )  # fmt: skip
     experience = [SimpleNamespace(ledger=name) for name in ledgers or range(len(agrees))]
@@ -93,6 +96,23 @@ def test_of_a_query_that_teaches_nothing_two_rollouts_are_read_and_all_are_count
     whole, _ = taught(queries, ["margin", ""])
     assert whole.lesson.ledgers == ("x", "y", "z", "p", "q", "r")
     assert found.lesson.advantages[2:] == pytest.approx(whole.lesson.advantages[3:])
+
+
+def test_near_duplicates_teach_as_one_where_that_is_asked():
+    # three copies that return 2 and one that returns 0: by groups their mean is 1, so 1, 1, 1, −1 with rms 1. A copy
+    # counts 4 / (2 groups × 3), the other 4 / (2 × 1): both groups weigh 2 of 4 in the mean over rollouts
+    query = heard([1, 1, 1, 0], value=1.0, groups=[0, 0, 0, 3])
+    for baseline in ("own", "return"):
+        config = TtrlConfig(baseline=baseline, one_lesson_each=True)
+        found, _ = taught([query], config=config)
+        assert found.lesson.advantages == pytest.approx([2 / 3, 2 / 3, 2 / 3, -2])
+    # off a baseline of 0.5: 1.5 three times and −0.5; by groups √((1.5² + 0.5²) / 2) = √1.25, by rollouts √1.75
+    before = Standing(CONFIG, [{"labels": {}, "baseline": 0.5}])
+    found, _ = taught([query], config=TtrlConfig(one_lesson_each=True), state=before)
+    assert found.lesson.advantages == pytest.approx(np.array([1.0, 1.0, 1.0, -1.0]) / 1.25**0.5)
+    apart, _ = taught([query], config=TtrlConfig(baseline="own"))
+    rms = ((3 * 0.25 + 1.5**2) / 4) ** 0.5
+    assert apart.lesson.advantages * rms == pytest.approx([0.5, 0.5, 0.5, -1.5])
 
 
 def test_each_query_has_the_kl_of_its_own_tokens():

@@ -111,22 +111,29 @@ def advantage(returns: ArrayLike, *, baseline: float, value: float) -> Floats:
 
 
 def normalise_advantages(
-    advantages: ArrayLike, mask: ArrayLike | None = None, *, centre: bool = False, floor: float = 0.1
+    advantages: ArrayLike,
+    mask: ArrayLike | None = None,
+    *,
+    weights: ArrayLike | None = None,
+    centre: bool = False,
+    floor: float = 0.1,
 ) -> Floats:
     """Advantages over their root mean square within the batch (supp:ttrl_loss_clean, practical notes).
 
     Callers give r - b and multiply by v-bar afterwards: of v-bar (r - b) the scale of a batch with one query would hold
     v-bar too, which then cancels. r is centred by b already: taking the batch mean away as well would punish the weaker
     of two good rollouts, so that is a flag. A root mean square under `floor` divides as `floor`: returns that hardly
-    differ stay small. Rollouts of abstained queries (`mask` 0), and those whose advantage is NaN or infinite, come out
-    as 0 and do not count in the scale.
+    differ stay small. `weights` are what each rollout counts in these means, 1 where they are not given. Rollouts of
+    abstained queries (`mask` 0), and those whose advantage is NaN or infinite, come out as 0 and do not count in the
+    scale.
     """
     A = np.asarray(advantages, dtype=np.float64)
     m = np.isfinite(A) if mask is None else np.asarray(mask, dtype=bool) & np.isfinite(A)
     if not m.any():
         return np.zeros_like(A)
-    centred = A - (A[m].mean() if centre else 0.0)
-    scale = float(np.sqrt((centred[m] ** 2).mean()))
+    w = np.ones_like(A) if weights is None else np.asarray(weights, dtype=np.float64)
+    centred = A - (np.average(A[m], weights=w[m]) if centre else 0.0)
+    scale = float(np.sqrt(np.average(centred[m] ** 2, weights=w[m])))
     return np.where(m, centred / max(scale, floor), 0.0)
 
 

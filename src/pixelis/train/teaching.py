@@ -64,7 +64,8 @@ def lesson_of(
     policy less, also where it is the only one that teaches.
     """
     values = np.array([recollection.value(one.near) for one in heard])
-    centred, ledgers, owners, baselines = list[np.ndarray](), [], list[int](), list[float | None]()
+    centred, counted, ledgers = list[np.ndarray](), list[np.ndarray](), []
+    owners, baselines = list[int](), list[float | None]()
     for k, (one, why) in enumerate(zip(heard, reasons, strict=True)):
         off = np.zeros(len(one.experience))
         if not why and config.objective == "reinforce":
@@ -72,13 +73,16 @@ def lesson_of(
         if not one.leak:
             heeded = len(off) if not why else config.kl_samples or len(off)
             centred.append(off[:heeded])
+            counted.append(counts_as(config, one)[:heeded])
             ledgers += [each.ledger for each in one.experience[:heeded]]
             owners += [k] * len(centred[-1])
         baselines.append(state.baseline.value)
     whose = np.array(owners, dtype=np.int64)
     mask = np.array([not reasons[k] for k in owners], dtype=bool)
-    scaled = normalise_advantages(np.concatenate([np.zeros(0), *centred]), mask, floor=config.least_spread)
-    advantages = values[whose] * scaled
+    weights = np.concatenate([np.zeros(0), *counted])
+    off_baseline = np.concatenate([np.zeros(0), *centred])
+    scaled = normalise_advantages(off_baseline, mask, weights=weights, floor=config.least_spread)
+    advantages = values[whose] * scaled * weights
     told = []
     for k, why in enumerate(reasons):
         own = advantages[whose == k]
@@ -99,12 +103,22 @@ def over_baseline(config: TtrlConfig, state: Standing, one: Heard, value: float)
     returns = rollout_return(
         agrees, decision.similarity, one.penalties, kappa=config.kappa, lambda_pen=config.lambda_pen
     )
+    mean = float((returns * counts_as(config, one)).mean())
     if config.baseline == "own":
-        return advantage(returns, baseline=float(returns.mean()), value=1.0)
-    moved = baseline_step(state.baseline, returns=returns, value=value, kind=config.baseline, rho=config.rho_baseline)
+        return advantage(returns, baseline=mean, value=1.0)
+    moved = baseline_step(state.baseline, returns=mean, value=value, kind=config.baseline, rho=config.rho_baseline)
     before = moved if state.baseline.value is None else state.baseline
     state.baseline = moved
     return advantage(returns, baseline=before.value or 0.0, value=1.0)
+
+
+def counts_as(config: TtrlConfig, one: Heard) -> np.ndarray:
+    """(N,) what each rollout counts in the means over rollouts: 1, or N over (groups x its group's size)."""
+    groups = np.array([ballot.group for ballot in one.decision.ballots], dtype=np.int64)
+    if not config.one_lesson_each:
+        return np.ones(len(groups))
+    _, own, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    return np.asarray(len(groups) / (len(sizes) * sizes[own]))
 
 
 def kl_of(done: Updated | None, owners: np.ndarray, query: int) -> float | None:

@@ -79,6 +79,10 @@ class TtrlConfig(Config):
     baseline: Literal["return", "literal", "own"] = "return"
     """What is taken off a return: the smoothed mean of queries before, the supplement's smoothed v̄, or the mean of the
     query's own rollouts, so that the better of them are always told from the worse."""
+    one_lesson_each: bool = False
+    """Near-duplicate rollouts, which are one vote, teach as one too: the means over rollouts are then over groups. The
+    paper rejects them in a note on its loss and does not say whether from the vote or from the step. Where
+    `vote.behaviour` is off there are none."""
     rho: float = Field(default=0.99, ge=0.0, lt=1.0)
     """Of π_EMA."""
     rho_baseline: float = Field(default=0.9, ge=0.0, lt=1.0)
