@@ -18,6 +18,7 @@ from pixelis.eval.comparing import Part, Run, merged, parts_of
 from pixelis.eval.harness import Scored, as_row
 from pixelis.eval.process import Process
 from pixelis.eval.reproduce_ttrl import reproduce_ttrl
+from pixelis.eval.ttrl_archives import signed
 from pixelis.eval.ttrl_figures import recent
 from pixelis.eval.ttrl_risk import lessons, mass_of, selective, selective_difference
 from pixelis.eval.ttrl_runs import ReproduceTtrlConfig, TtrlVariant, row_at
@@ -37,6 +38,14 @@ def row(query, *, score=1.0, learnt=True, kl=0.1, margin=1.0, majority=1.0, answ
         "vote": {"margin": margin, "majority": "a", "mass": margin / 2, "ballots": ballots,
                  "agreement": 2 / 3, "entropy": 0.5}, **changes,
     }  # fmt: skip
+
+
+def test_a_setting_that_came_later_is_signed_only_where_it_is_used():
+    # parts were kept before it existed, and are those of its default
+    assert "one_lesson_each" not in signed(TtrlConfig())
+    assert signed(TtrlConfig(one_lesson_each=True))["one_lesson_each"] is True
+    assert "threads" not in signed(TtrlConfig())
+    assert signed(TtrlConfig())["kappa"] == 1.0
 
 
 def test_the_policy_is_taken_after_the_row_that_spends_the_budget():
@@ -114,6 +123,8 @@ def test_risk_of_two_variants_is_compared_on_the_same_queries():
     assert found["aurc"]["difference"] == pytest.approx((0 + 0 + 1 / 3 + 1 / 2) / 4 - 1 / 2)
     assert found["aurc"]["low"] <= found["aurc"]["difference"] <= found["aurc"]["high"]
     assert found["seeds"] == 1
+    # by the share of plain majorities: ours is never wrong
+    assert found["aurc_by_share"]["difference"] == pytest.approx(-1 / 2)
     by_mass = selective_difference({0: with_mass(ours)}, {0: with_mass(hard)})
     # sure of the wrong ones first: 1, 1, 2/3, 1/2
     assert by_mass["aurc_by_mass"]["difference"] == pytest.approx((1 + 1 + 2 / 3 + 1 / 2) / 4 - 1 / 2)
@@ -469,10 +480,16 @@ def test_the_configuration_that_ships_is_valid_and_has_the_variants_of_the_paper
         "ours-flips-30", "majority-flips-30", "mismatched", "retrieval-shift", "abrupt", "gradual", "returning",
     } <= set(names)  # fmt: skip
     assert names["majority-flips-30"].change["vote"]["weighted"] is False
+    entropy = [v.name for v in given.variants if v.change.get("objective") == "entropy"]
+    assert all(not names[name].change.get("neighbour_votes") for name in entropy)  # its gradient hears no vote
+
+
+@pytest.mark.parametrize("name", ["reproduce_ttrl", "settings_ttrl"])
+def test_no_two_variants_are_the_same_thing_under_two_names(name):
+    given = load_config(ReproduceTtrlConfig, ROOT / "configs" / "nano" / f"{name}.yaml", [])
+    base = load_config(TtrlConfig, ROOT / given.ttrl, [])
     learning = [
         (TtrlConfig.model_validate(merged(base.model_dump(mode="json"), v.change)).model_dump_json(), v.course)
         for v in given.variants
     ]
-    assert len(set(learning)) == len(learning)  # no two are the same thing under two names
-    entropy = [v.name for v in given.variants if v.change.get("objective") == "entropy"]
-    assert all(not names[name].change.get("neighbour_votes") for name in entropy)  # its gradient hears no vote
+    assert len(set(learning)) == len(learning)

@@ -9,6 +9,7 @@ from scipy import stats
 from pixelis.metrics.statistics import (
     benjamini_hochberg,
     clopper_pearson,
+    mean_of_runs,
     paired_permutation_test,
     partial_correlation,
     point_biserial,
@@ -78,6 +79,16 @@ def test_swapping_the_sides_changes_the_sign_and_not_p():
     a, b = [0.9, 0.7, 0.8, 0.4], [0.5, 0.6, 0.9, 0.1]
     one, other = paired_permutation_test(a, b, rng=rng()), paired_permutation_test(b, a, rng=rng())
     assert (one.difference, one.p_value) == (pytest.approx(-other.difference), pytest.approx(other.p_value))
+
+
+def test_three_runs_are_an_interval_of_students_t():
+    # mean 2, standard error √(3 / 3) = 1 of 1, 1 and 4; t(2) at 97.5 % is 4.303 (tables); p of t = 2 is 0.1835
+    found = mean_of_runs([1.0, 1.0, 4.0])
+    assert (found.low, found.high) == pytest.approx((2 - 4.3027, 2 + 4.3027), abs=1e-3)
+    assert found.p_value == pytest.approx(0.1835, abs=1e-4)
+    assert mean_of_runs([3.0]) is None
+    assert mean_of_runs([3.0, 3.0]) is None
+    assert mean_of_runs([0.3, 0.1 + 0.2]) is None
 
 
 def test_benjamini_hochberg_by_hand():

@@ -125,7 +125,7 @@ def dedup(as_json: AsJson = False, out: Out = None) -> None:
 @app.command()
 def index(
     full: Annotated[
-        bool, typer.Option("--full", help="Also 1,250,000 keys, the paper's size: 4.5 GB of disk, about an hour.")
+        bool, typer.Option("--full", help="Also 1,250,000 keys, the paper's size: 4.5 GB of disk, ten minutes.")
     ] = False,
     size: Annotated[
         list[int] | None, typer.Option(min=1000, help="So many keys instead of 10,000 and 100,000; may be repeated.")
@@ -170,6 +170,17 @@ def vote(as_json: AsJson = False, out: Out = None) -> None:
 
     with watched() as progress:
         report({"vote": bench_vote.rows(key_maker(), progress=progress)}, as_json=as_json, out=out)
+
+
+@app.command()
+def adapt(as_json: AsJson = False, out: Out = None) -> None:
+    """A query of phase 3 with 8, 12 and 16 rollouts, and with 8 and learning, in turns; about ten minutes."""
+    from pixelis.cli.data_dedup import watched
+    from pixelis.cli.index_files import key_maker
+    from pixelis.eval import bench_adapt
+
+    with watched() as progress:
+        report({"adapt": bench_adapt.rows(key_maker(), progress=progress)}, as_json=as_json, out=out)
 
 
 @app.command()

@@ -19,7 +19,7 @@ from pixelis.config import Config
 from pixelis.errors import ConfigError
 from pixelis.eval.harness import Scored, from_row
 from pixelis.metrics.bootstrap import Interval, bca_interval
-from pixelis.metrics.statistics import benjamini_hochberg, paired_permutation_test
+from pixelis.metrics.statistics import benjamini_hochberg, mean_of_runs, paired_permutation_test
 
 Floats = NDArray[np.float64]
 Say = Callable[[str], None]
@@ -125,7 +125,7 @@ def difference(a: Sequence[Run], b: Sequence[Run], key: str) -> dict[str, Any]:
     """How much more the first has than the second: paired by item, BCa interval, paired permutation test.
 
     Intervals and p are over items: that other seeds might have learnt otherwise is not in them. `by_seed` tells how far
-    the seeds that both have agree.
+    the seeds that both have agree, and `t_over_seeds` what these few say of others (Student's t).
     """
     mine, theirs = together(a, b, key)
     test = paired_permutation_test(mine, theirs, rng=np.random.default_rng(0), permutations=PERMUTATIONS)
@@ -134,6 +134,8 @@ def difference(a: Sequence[Run], b: Sequence[Run], key: str) -> dict[str, Any]:
     means, base = ({run.seed: float(run.measures[key].mean()) for run in runs} for runs in (a, b))
     known = ((mean, base.get(seed, base.get(None))) for seed, mean in means.items())  # None: one base for all seeds
     out["by_seed"] = [mean - other for mean, other in known if other is not None]
+    runs = mean_of_runs(out["by_seed"])
+    out["t_over_seeds"] = {"low": runs.low, "high": runs.high, "p": runs.p_value} if runs else None
     if key in COUNTED and theirs.mean() > 0:
         fewer = bca_interval(np.column_stack([mine, theirs]), share_less, rng=np.random.default_rng(0))
         out |= {"less": fewer.point, "less_low": fewer.low, "less_high": fewer.high}

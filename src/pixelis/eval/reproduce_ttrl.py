@@ -17,7 +17,9 @@ from pixelis.config import load_config
 from pixelis.errors import ConfigError
 from pixelis.eval.comparing import Part, Say, merged, parts_of
 from pixelis.eval.kept_parts import TABLE, place_of_table
+from pixelis.eval.plain_voting import beside_plain_voting, judged, pooled
 from pixelis.eval.ttrl_figures import draw_families, draw_kl, draw_prequential, draw_risk
+from pixelis.eval.ttrl_risk import Rows
 from pixelis.eval.ttrl_runs import (
     ReproduceTtrlConfig,
     Runs,
@@ -32,11 +34,11 @@ from pixelis.eval.ttrl_runs import (
     taken_at,
     thresholds,
 )
-from pixelis.eval.ttrl_table import Told, by_seed, paired_rows, tabulated
+from pixelis.eval.ttrl_table import Told, answers_before, by_seed, paired_rows, tabulated
 from pixelis.retrieval.keys import KeyMaker
 from pixelis.rundir import make_folder, provenance, write_json
 from pixelis.train.calibrating import FILE as CALIBRATION
-from pixelis.train.ttrl_config import TtrlConfig
+from pixelis.train.ttrl_config import StressSettings, TtrlConfig
 
 
 def reproduce_ttrl(
@@ -76,6 +78,7 @@ def reproduce_ttrl(
     asked = [part for part in done if part.variant.asked and finished(held(runs, part, budget), part)]
     found = told(runs, done, asked, budget)
     table, pairs = tabulated(found, config.none), paired_rows(found, config.ours)
+    pairs["plain_voting_of"] = plain_voting(runs, done, found)
     left = [part.name for part in every if part not in (asked if part.variant.asked else done)]
     facts = {"config": config.model_dump(mode="json"), "rows": table, "pairs": pairs}
     place = place_of_table(results, work, facts, say)
@@ -91,6 +94,24 @@ def reproduce_ttrl(
         own = {"settings": base.model_dump(mode="json"), "budget": budget, "not_run": left}
         write_json(place / TABLE, provenance(**own, **facts))  # last: where it is, the figures are
     return {"rows": table, "pairs": pairs, "left": left, "written": str(place) if place else None}
+
+
+def plain_voting(
+    runs: Runs, done: Sequence[Part[TtrlVariant]], found: Mapping[str, Sequence[Told]]
+) -> list[dict[str, Any]]:
+    """Ours beside plain majorities of as many rollouts as it has, and of more, up to twice as many."""
+    still: dict[int, list[Rows]] = {}
+    for part in done:
+        settings = runs.settings(part)
+        as_begun = settings.policy == runs.base.policy and settings.stress == StressSettings()
+        if not settings.learn and settings.tools and as_begun and part.variant.course is None:
+            still.setdefault(part.seed, []).append(runs.rows(part))
+    mine, pool = answers_before(found).get(runs.config.ours), pooled(still)
+    most = min(2 * runs.base.samples, min(map(len, pool), default=0))
+    if mine is None or most < runs.base.samples:
+        return []
+    scores = judged(pool, runs.stream("dev", runs.config.stream_items).items())
+    return beside_plain_voting(mine, pool, scores, range(runs.base.samples, most + 1))
 
 
 def require_thresholds(runs: Runs, running: Sequence[Part[TtrlVariant]]) -> None:

@@ -60,41 +60,35 @@ def selective(streams: Sequence[Rows]) -> dict[str, Any]:
 
 def selective_difference(mine: Mapping[int, Rows], other: Mapping[int, Rows]) -> dict[str, Any]:
     """Risk of ours by the margin of its vote, and by its mass, less that of others by the share of their majority, on
-    the same queries: AURC, and the error at equal coverage, over the seeds that both have; and the share of lessons
-    that are right, less that of theirs. Streams are by seed. Whole items are drawn."""
+    the same queries: AURC, and the error at equal coverage, over the seeds that both have. `by_share` is by the share
+    of a plain majority on both sides: what the policies differ in, whoever votes. And the share of lessons that are
+    right, less that of theirs. Streams are by seed. Whole items are drawn."""
     seeds = sorted(mine.keys() & other.keys())  # every variant has the seed 0
     columns, items = list[list[float]](), list[int]()
     for seed in seeds:
         for k, (own, their) in enumerate(zip(mine[seed], other[seed], strict=True)):
-            sure = (margin_of(own), mass_of(own))
-            columns.append(
-                [
-                    *sure,
-                    1.0 - own["score"],
-                    majority_share(their),
-                    1.0 - their["majority"],
-                    *lesson(own),
-                    *lesson(their),
-                ]
-            )
+            voted = (margin_of(own), mass_of(own), 1.0 - own["score"])
+            plain = (majority_share(own), 1.0 - own["majority"], majority_share(their), 1.0 - their["majority"])
+            columns.append([*voted, *plain, *lesson(own), *lesson(their)])
             items.append(k)
 
-    def area(found: NDArray[np.float64], sure: int) -> float:
-        return aurc(found[:, sure], found[:, 2]) - aurc(found[:, 3], found[:, 4])
+    def area(found: NDArray[np.float64], sure: int, wrong: int) -> float:
+        return aurc(found[:, sure], found[:, wrong]) - aurc(found[:, 5], found[:, 6])
 
-    def error(found: NDArray[np.float64], sure: int) -> float:
+    def error(found: NDArray[np.float64], sure: int, wrong: int) -> float:
         errors = [
-            error_at_coverage(found[:, by], found[:, of], coverage=COVERAGE).error for by, of in ((sure, 2), (3, 4))
+            error_at_coverage(found[:, by], found[:, of], coverage=COVERAGE).error for by, of in ((sure, wrong), (5, 6))
         ]
         return 100.0 * (errors[0] - errors[1])
 
     out: dict[str, Any] = {"seeds": len(seeds)}
     measures: dict[str, Callable[[NDArray[np.float64]], float]] = {
-        "aurc": partial(area, sure=0), "error": partial(error, sure=0),
-        "aurc_by_mass": partial(area, sure=1), "error_by_mass": partial(error, sure=1),
-    }  # fmt: skip
+        f"{name}{by}": partial(of, sure=sure, wrong=wrong)
+        for by, sure, wrong in (("", 0, 2), ("_by_mass", 1, 2), ("_by_share", 3, 4))
+        for name, of in (("aurc", area), ("error", error))
+    }
     if all(any(lesson(row)[0] for seed in seeds for row in side[seed]) for side in (mine, other)):
-        measures["lessons_right"] = lambda found: share_right(found[:, 5:7]) - share_right(found[:, 7:9])
+        measures["lessons_right"] = lambda found: share_right(found[:, 7:9]) - share_right(found[:, 9:11])
     for name, statistic in measures.items():
         found = clustered_interval(
             np.array(columns), np.array(items), statistic, rng=np.random.default_rng(0), resamples=RESAMPLES

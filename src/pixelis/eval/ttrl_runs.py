@@ -23,12 +23,19 @@ from pixelis.eval.kept_parts import MADE_OF, has_ended, keep_part, restore_part,
 from pixelis.eval.process import task_statistics
 from pixelis.eval.running import evaluate_model
 from pixelis.eval.streams import Course, Stream, StreamTask, stream_of
-from pixelis.eval.ttrl_risk import Rows, mass_of
+from pixelis.eval.ttrl_archives import (
+    OF_HELD_OUT,
+    OF_HELD_OUT_GREEDILY,
+    OF_MEMORY,
+    OF_STATISTICS,
+    OF_STREAM,
+    signed,
+    told_of,
+)
+from pixelis.eval.ttrl_risk import Rows
 from pixelis.eval.ttrl_table import VOTED
 from pixelis.policy.checkpoint import weights_of
 from pixelis.retrieval.keys import KeyMaker
-from pixelis.retrieval.memory_files import DELETED, ITEMS, KEYS, ROWS
-from pixelis.retrieval.memory_head import HEAD
 from pixelis.rundir import write_json, write_whole
 from pixelis.train.adaptation import LEDGER, MEMORY, UPDATES, read_rows, until_of
 from pixelis.train.calibrating import FILE as CALIBRATION
@@ -39,32 +46,6 @@ from pixelis.train.ttrl_export import policy_after
 
 WHOLE = {"canary": {"items": 0}}
 """Canary questions stop a deployment; in a comparison every variant lives its whole stream, a falling one too."""
-OF_STREAM = (LEDGER, CALIBRATION)
-"""Of a stream, beside the table: its rows and thresholds, not its weights and memory."""
-OF_MEMORY = (LEDGER, CALIBRATION, *(f"{MEMORY}/{name}" for name in (HEAD, ROWS, ITEMS, KEYS, DELETED)))
-OF_HELD_OUT_GREEDILY = ("greedy/items.jsonl", "greedy/report.json", "old/items.jsonl", "old/report.json")
-OF_HELD_OUT = (*OF_HELD_OUT_GREEDILY, f"{VOTED}/{LEDGER}", f"{VOTED}/done.json")
-OF_STATISTICS = ("items.jsonl", "report.json")
-HOW_IT_RUNS = {
-    "policy", "memory", "snapshot_every", "keep_bytes", "device", "threads", "workers", "cache_path", "batch_tokens"
-}  # fmt: skip
-"""Keys that say where and how quickly, not what."""
-
-
-def told_of(ledger: bytes) -> bytes:
-    """Of the rows of a stream what the table and the figures are made from: a ninth of their bytes, packed.
-
-    Left out: each ballot's terms, and what was retrieved. Running the part again brings them back.
-    """
-    rows = [json.loads(line) for line in ledger.splitlines()]
-    for row in rows:
-        vote = row["vote"]
-        mass = mass_of(row)
-        row["vote"] = {key: vote[key] for key in ("margin", "majority", "agreement", "entropy")} | {"mass": mass}
-        row["vote"]["ballots"] = [{"answer": ballot["answer"]} for ballot in vote["ballots"]]
-        for key in ("neighbours", "labels", "question"):
-            row.pop(key, None)  # rows of another machine's archive are short already
-    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
 class TtrlVariant(Seeded):
@@ -160,7 +141,7 @@ class Runs(NamedTuple):
         own = self.config
         return {
             "weights": weights_of(self.base.policy),
-            "settings": self.settings(part).model_dump(mode="json", exclude=HOW_IT_RUNS),
+            "settings": signed(self.settings(part)),
             "families": own.families, "shifts": own.shifts, "course": part.variant.course or own.course,
             "stream_items": own.stream_items, "statistics_items": own.statistics_items,
             "memory_items": own.memory_items, "skip": own.skip, **more,
@@ -248,7 +229,7 @@ def remember(runs: Runs, show: Any) -> None:
     settings = TtrlConfig.model_validate(merged(runs.base.model_dump(mode="json"), change))
     first = own.skip + own.stream_items + own.statistics_items
     made_of = {
-        "weights": weights_of(runs.base.policy), "settings": settings.model_dump(mode="json", exclude=HOW_IT_RUNS),
+        "weights": weights_of(runs.base.policy), "settings": signed(settings),
         "families": own.families, "items": own.memory_items, "first": first,
     }  # fmt: skip
     stream = stream_of(own.families, split="dev", limit=own.memory_items, skip=first)

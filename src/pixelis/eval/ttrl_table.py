@@ -99,7 +99,8 @@ def cost(streams: Sequence[Rows]) -> float | None:
 
 
 def paired_rows(found: Mapping[str, Sequence[Told]], ours: str) -> dict[str, list[dict[str, Any]]]:
-    """Ours against every other variant, on the held-out questions and on the queries that both answered.
+    """Ours against its rivals, on the held-out questions and on the queries that both answered: those who answered the
+    same stream without stress. p is adjusted among them.
 
     `plain_voting`: its votes in the later half of the stream against plain majorities of those who do not learn.
     `selective`: risk and coverage, every variant by the margin of its vote against another by the share of a majority.
@@ -112,7 +113,7 @@ def paired_rows(found: Mapping[str, Sequence[Told]], ours: str) -> dict[str, lis
     }
     still = [name for name in alike if not any(row["learnt"] for s in found[name] for row in s.rows)]
     return {
-        "held_out": paired(answers_after(found), ours),
+        "held_out": paired({name: runs for name, runs in answers_after(found).items() if name in alike}, ours),
         "prequential": paired(alike, ours),
         "plain_voting": [
             {"variant": ours, "over": name, **difference(only(alike[ours], "voted_later"), only(alike[name], key), "")}

@@ -39,6 +39,15 @@ class FalseDiscovery(NamedTuple):
     """(m,) which hypotheses fall at the level asked for."""
 
 
+class MeanOfRuns(NamedTuple):
+    """What a few runs say of the mean of all that could have been made."""
+
+    low: float
+    high: float
+    p_value: float
+    """Of the mean being 0, two-sided."""
+
+
 class Correlation(NamedTuple):
     """A correlation in [-1, 1] with its two-sided p-value; 0 and 1 where one side does not vary."""
 
@@ -82,6 +91,17 @@ def paired_permutation_test(
         rng=rng,
     )
     return PermutationTest(difference, float(result.pvalue))
+
+
+def mean_of_runs(differences: ArrayLike, *, level: float = 0.95) -> MeanOfRuns | None:
+    """Student's t over runs, such as seeds: what an interval over items does not hold is that another run might have
+    learnt otherwise. None for fewer than two runs, or where all are the same but for rounding."""
+    x = np.asarray(differences, dtype=np.float64).ravel()
+    if len(x) < 2 or np.ptp(x) <= 1e-9 * max(1.0, float(np.abs(x).max())):
+        return None
+    found = stats.ttest_1samp(x, 0.0)
+    bounds = found.confidence_interval(level)
+    return MeanOfRuns(float(bounds.low), float(bounds.high), float(found.pvalue))
 
 
 def benjamini_hochberg(p_values: ArrayLike, *, level: float = 0.05) -> FalseDiscovery:

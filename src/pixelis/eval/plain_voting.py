@@ -1,0 +1,69 @@
+"""Plain voting at any cost: what a majority of n rollouts is right in, expected over all rollouts that are kept of the
+policy that does not learn, beside the later queries of one that does (supp:budget_fairness).
+
+One draw of n rollouts a query is a noisy rival. Seeds of a policy that stays as it is are draws of the same thing, so
+that majorities of n of all of them, over many choices, have its expectation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pixelis.eval.comparing import Run, difference
+from pixelis.eval.ttrl_risk import Rows
+from pixelis.train.questions import score_of
+from pixelis.train.ttrl import majority_of
+from pixelis.world import Rendered
+
+DRAWS = 400
+"""Choices of n rollouts for each query."""
+Answers = list[str | None]
+
+
+def pooled(streams: Mapping[int, Sequence[Rows]]) -> list[Answers]:
+    """Of each query all rollouts of a policy that stays as it is. Variants of one seed draw the same numbers, so that
+    of each seed the one with most rollouts has (but for a bit that rounding turns) those of the others too."""
+    longest = [max(own, key=lambda rows: len(rows[0]["vote"]["ballots"])) for own in streams.values() if own]
+    queries: list[Answers] = [[] for _ in longest[0]] if longest else []
+    for rows in longest:
+        for answers, row in zip(queries, rows, strict=True):
+            answers += [ballot["answer"] for ballot in row["vote"]["ballots"]]
+    return queries
+
+
+def judged(pool: Sequence[Answers], items: Iterable[Rendered]) -> list[dict[str, float]]:
+    """How right each answer to each query is, by its item's own rule."""
+    return [
+        {answer: score_of(made.item, answer) for answer in sorted({a for a in answers if a})}
+        for answers, made in zip(pool, items, strict=True)
+    ]
+
+
+def majority_scores(pool: Sequence[Answers], scores: Sequence[Mapping[str, float]], n: int) -> np.ndarray:
+    """(queries,) how right a plain majority of n rollouts is, on the mean over draws of them."""
+    rng, out = np.random.default_rng(0), np.zeros(len(pool))
+    for k, (answers, right) in enumerate(zip(pool, scores, strict=True)):
+        for _ in range(DRAWS):
+            heard = [answers[j] for j in rng.choice(len(answers), n, replace=False)]
+            said = majority_of(heard)
+            out[k] += right[said] if said else 0.0
+    return out / DRAWS
+
+
+def beside_plain_voting(
+    mine: Sequence[Run], pool: Sequence[Answers], scores: Sequence[Mapping[str, float]], counts: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Of the later half of a stream: plain majorities of so many who do not learn, and how much more ours is right in,
+    by its vote, by a plain majority of its own rollouts, and greedily. p-values are not adjusted."""
+    out = []
+    for n in counts:
+        plain = 100.0 * majority_scores(pool, scores, n)[len(pool) // 2 :]
+        row: dict[str, Any] = {"rollouts": n, "mean": float(plain.mean())}
+        for key in ("voted_later", "majority_later", "greedy_later"):
+            rival = [Run(None, mine[0].items, {key: plain})]
+            row[key] = difference(mine, rival, key)
+        out.append(row)
+    return out
