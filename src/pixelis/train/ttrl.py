@@ -1,8 +1,8 @@
 """Phase 3: Pixel TTRL, beside the paper's pseudo-code (supp:ttrl_loss_clean).
 
 For each query of a stream, in order:
-  1. sample N rollouts; take entropies, VisFid, confidences         `hear`
-  2. retrieve the neighbourhood with a key of these rollouts        `Recollection.near`
+  1. sample N rollouts                                              `roll_out`
+  2. take entropies, VisFid, confidences; retrieve the neighbourhood with a key of these rollouts   `hear`
   3. calibrate, weigh, vote; abstain where the margin or the conformal set says so   `scoring.consensus.decide`
   4. give the answer: the row's answer is what the policy said before it learnt from this query
   5. returns against the exemplar, v̄, baseline, advantages          `teaching.lesson_of`
@@ -135,9 +135,11 @@ def adapt(
             require_same(home.rows, items, out)
             while not canary.fell and (batch := list(islice(items, config.batch))):
                 first, began_at = len(home.rows), spent()
-                heard = hear(around, home.learner, batch, state, first)
+                groups = roll_out(around, home.learner, batch, first)
+                rolled_at = spent()
+                heard = hear(around, home.learner, batch, groups, state, first)
                 rows = settle(around, home, state, heard, first)
-                cost = cost_of(began_at, len(batch))
+                cost = cost_of(began_at, rolled_at, len(batch))
                 home.acknowledge(rows := [row | cost for row in rows])
                 for row in rows:
                     show(row, len(home.rows))
@@ -170,10 +172,12 @@ def spent() -> Spent:
     return Spent(time.thread_time(), time.process_time())
 
 
-def cost_of(before: Spent, queries: int) -> dict[str, float]:
-    """What each query of a batch has cost, by row: tools apart, since who asks first pays for them."""
+def cost_of(before: Spent, rolled: Spent, queries: int) -> dict[str, float]:
+    """What each query of a batch has cost, by row: tools apart, since who asks first pays for them; and its rollouts
+    alone, which are all that a plain majority needs."""
     own, every = (now - then for now, then in zip(spent(), before, strict=True))
-    return {"cpu_s": own / queries, "tool_cpu_s": max(0.0, every - own) / queries}
+    cost = {"cpu_s": own, "rollout_cpu_s": rolled.own - before.own, "tool_cpu_s": max(0.0, every - own)}
+    return {name: seconds / queries for name, seconds in cost.items()}
 
 
 def tools_of(config: TtrlConfig) -> ToolboxConfig:
@@ -210,12 +214,25 @@ def watch(around: Around, home: Adaptation, canary: Canary, questions: Questions
 # --- 1 to 4: rollouts and the vote
 
 
-def hear(around: Around, learner: Learner, batch: Sequence[Rendered], state: Standing, first: int) -> list[Heard]:
-    """Roll the queries of a batch out together, and put each to the vote in its turn."""
-    config, toolbox, policy = around.config, around.toolbox, learner.policy
-    seed = seed_of(config, first)
-    n = config.samples
-    groups = ask(config, policy, toolbox, batch, n=n, seed=seed, temperature=1.0, greedy=config.greedy)
+def roll_out(around: Around, learner: Learner, batch: Sequence[Rendered], first: int) -> list[list[Rollout]]:
+    """Roll the queries of a batch out together; a greedy rollout comes last where one is wanted."""
+    config, seed = around.config, seed_of(around.config, first)
+    return ask(
+        config, learner.policy, around.toolbox, batch,
+        n=config.samples, seed=seed, temperature=1.0, greedy=config.greedy,
+    )  # fmt: skip
+
+
+def hear(
+    around: Around,
+    learner: Learner,
+    batch: Sequence[Rendered],
+    groups: Sequence[Sequence[Rollout]],
+    state: Standing,
+    first: int,
+) -> list[Heard]:
+    """Put each query of a batch to the vote in its turn."""
+    config, n = around.config, around.config.samples
     return [
         put_to_vote(around, learner, made, group[:n], group[n].answer if config.greedy else None, state, first + k)
         for k, (made, group) in enumerate(zip(batch, groups, strict=True))
