@@ -16,18 +16,20 @@ from pixelis.cli import app
 from pixelis.cli.adapt import nats, told_right
 from pixelis.encoders.text import TextEncoder
 from pixelis.encoders.visual import VisualEncoder
-from pixelis.errors import ConfigError, TraceError
+from pixelis.errors import ConfigError, MemoryFileError, TraceError
 from pixelis.eval.streams import stream_of
 from pixelis.media import MediaSet
 from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.retrieval.keys import KeyMaker
+from pixelis.retrieval.memory_files import ROWS
 from pixelis.rollout.batch import rollout
 from pixelis.rollout.episode import Limits, Query
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.train import adaptation
-from pixelis.train.adaptation import LEDGER, UNDONE, Adaptation, append, mended_rows, read_rows
+from pixelis.train.adaptation import LEDGER, MEMORY, UNDONE, Adaptation, append, mended_rows, read_rows
 from pixelis.train.crew import trained
 from pixelis.train.experience import parts_of
+from pixelis.train.recollection import BEFORE
 from pixelis.train.ttrl import adapt
 from pixelis.train.ttrl_config import TtrlConfig
 from pixelis.train.ttrl_export import go_back, policy_after
@@ -356,6 +358,27 @@ def test_revert_gives_back_every_byte(run, tmp_path):
         home = Adaptation(where, settings(), begin(settings(), load_checkpoint("nano-sft")))
         learners.append((home.learner.digest(), home.learner.pid, home.rows))
     assert learners[0] == learners[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "query", "told"),
+    [
+        (f"{MEMORY}/{ROWS}", lambda content: content + b"\x07" * 64, 2, "damaged"),
+        (f"{MEMORY}/{ROWS}", lambda content: b"", 4, "cannot go back to"),
+        (BEFORE, lambda content: b"a few\n", 0, "want the number of rows"),
+    ],
+)
+def test_a_revert_that_meets_a_damaged_memory_changes_nothing(run, tmp_path, name, damage, query, told):
+    folder, _, rows = run
+    assert rows[3]["memory"] > 0
+    shutil.copytree(folder / "run", tmp_path / "run")
+    path = tmp_path / "run" / name
+    path.write_bytes(damage(path.read_bytes()))
+    before = content(tmp_path / "run")
+    with pytest.raises(MemoryFileError, match=told):
+        go_back(tmp_path / "run", query)
+    after = content(tmp_path / "run")
+    assert {name for name in before | after if before.get(name) != after.get(name)} == set()
 
 
 def test_what_was_reverted_goes_on_to_the_same_rows(run, tmp_path, keys):

@@ -338,10 +338,7 @@ class Memory:
 
     def rollback(self, watermark: int) -> None:
         """Back to a watermark: rows, lines, keys and kept files as they were. What was deleted since stays deleted."""
-        if self.append_only and watermark < self._floor:
-            raise MemoryFileError(f"{self.folder} is append-only: it keeps its first {self._floor} rows")
-        if not 0 <= watermark <= len(self.files):
-            raise MemoryFileError(f"{self.folder} has {len(self.files)} rows: it cannot go back to {watermark}")
+        self.require_reachable(watermark)
         head = read_head(self.folder)
         if head is not None and head.rows > watermark:
             forget_index(self.folder)  # before the rows go: an index of other rows must never be found
@@ -352,6 +349,13 @@ class Memory:
             self._searcher.follow(self.files.keys)
         elif head is not None and head.rows > watermark:
             self.save_index()
+
+    def require_reachable(self, watermark: int) -> None:
+        """MemoryFileError where there is no way back to it."""
+        if self.append_only and watermark < self._floor:
+            raise MemoryFileError(f"{self.folder} is append-only: it keeps its first {self._floor} rows")
+        if not 0 <= watermark <= len(self.files):
+            raise MemoryFileError(f"{self.folder} has {len(self.files)} rows: it cannot go back to {watermark}")
 
     def _require_free(self, what: str) -> None:
         if self.append_only:

@@ -88,7 +88,7 @@ class Adaptation:
         The way back is gone in memory first: where a file of it is damaged, TraceError, and nothing on the disk has
         changed. The caller takes the memory back to the row's watermark.
         """
-        row = self._row(query)
+        row = self.row(query)
         self._require_whole(query)
         self._go_to(row["updates"], row["weights"])
         undone = self.folder / UNDONE
@@ -118,11 +118,12 @@ class Adaptation:
 
     def look_back(self, query: int) -> None:
         """The learner as it was after row `query`, in memory alone: nothing on the disk changes."""
-        row = self._row(query)
+        row = self.row(query)
         self._go_to(row["updates"], row["weights"])
         self.rows, self.taken = self.rows[:query], row["updates"]
 
-    def _row(self, query: int) -> dict[str, Any]:
+    def row(self, query: int) -> dict[str, Any]:
+        """What held after a query, from 1; 0 is the start. TraceError where there is no such row."""
         if not 0 <= query <= len(self.rows):
             raise TraceError(f"{self.folder} has {len(self.rows)} rows: it cannot go back to {query}")
         start: dict[str, Any] = {"updates": 0, "weights": None, "memory": 0}
@@ -203,7 +204,7 @@ class Adaptation:
 
         The newest state at or before the good row stays, and what comes after it.
         """
-        needed = self._row(self.good)["updates"] if self.good is not None else self.taken
+        needed = self.row(self.good)["updates"] if self.good is not None else self.taken
         while self.size() > self.config.keep_bytes and len(self._states()) > 1:
             oldest, next_one = self._states()[:2]
             if next_one > needed:

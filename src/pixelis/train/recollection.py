@@ -55,7 +55,7 @@ class Recollection:
     @property
     def start(self) -> int:
         """Where the memory stood before the first query."""
-        return int(self._before.read_text())
+        return watermark_at_start(self._before)
 
     def rollback(self, watermark: int) -> None:
         """Back to what a row says, also what is known of the summaries."""
@@ -136,6 +136,14 @@ class Recollection:
 
     def close(self) -> None:
         self.memory.close()
+
+
+def watermark_at_start(path: Path) -> int:
+    """Where a memory stood before the first query of a run, as its file says."""
+    content = path.read_text("utf-8", "replace").strip()
+    if not content.isdecimal():
+        raise MemoryFileError(f"{path} is damaged: want the number of rows that the memory began with, in digits")
+    return int(content)
 
 
 def open_memory(

@@ -20,7 +20,7 @@ from pixelis.train.adaptation import LEDGER, MEMORY, Adaptation
 from pixelis.train.canary import Canary
 from pixelis.train.crew import Crew
 from pixelis.train.precision import computed_in, held_in, round_to
-from pixelis.train.recollection import BEFORE
+from pixelis.train.recollection import BEFORE, watermark_at_start
 from pixelis.train.rft_export import heads_of
 from pixelis.train.run import RESOLVED, run_folder
 from pixelis.train.ttrl_config import TtrlConfig
@@ -77,12 +77,19 @@ def reopened(out: Path) -> Iterator[Reopened]:
 
 
 def go_back(out: Path, query: int) -> dict[str, Any]:
-    """Take an adaptation back to a row: weights, moments, averages, controller, baseline, memory, canary, policy."""
+    """Take an adaptation back to a row: weights, moments, averages, controller, baseline, memory, canary, policy.
+
+    All that is read is read before anything is changed: where a file is damaged, everything stays as it is.
+    """
     with reopened(out) as own:
+        canary = Canary(out, own.config.canary)
+        watermark = own.home.row(query)["memory"] if query else watermark_at_start(out / BEFORE)
+        with closing(Memory.reading(out / MEMORY)) as memory:  # who opens it to write drops what its rows do not name
+            memory.require_reachable(watermark)
         row = own.home.revert(query)
-        Canary(out, own.config.canary).forget_after(query)
+        canary.forget_after(query)
         with closing(Memory.open(out / MEMORY)) as memory:
-            memory.rollback(row["memory"] if query else int((out / BEFORE).read_text()))
+            memory.rollback(watermark)
         own.export(out / "policy")
     return row
 
