@@ -45,6 +45,6 @@ def test_ours_is_held_against_the_later_half_alone():
     mine = [Run(seed, ("w", "x", "y", "z"), later) for seed in (0, 1)]
     pool, scores = [["a", "a"]] * 4, [{"a": 1.0}, {"a": 1.0}, {"a": 0.5}, {"a": 0.0}]
     (found,) = beside_plain_voting(mine, pool, scores, [2])
-    assert (found["rollouts"], found["mean"]) == (2, 25.0)
+    assert (found["rollouts"], found["of"], found["mean"]) == (2, 2, 25.0)
     assert found["voted_later"]["difference"] == 75.0
     assert found["majority_later"]["by_seed"] == [75.0, 75.0]

@@ -51,7 +51,7 @@ def test_the_confidence_that_was_told_and_the_votes_behind_it_are_shown(chain):
     }  # fmt: skip
     page = report([dataclasses.replace(chain, confidence=0.42, vote=vote)])
     assert '<p class="sure">confidence <b>0.42</b>' in page
-    assert "&#39;EXIT&#39; has 70 % of the weight, from 1 of 2 rollouts; it leads by a margin of 0.40." in page
+    assert "&#39;EXIT&#39; has 70 % of the vote, from 1 of 2 rollouts; it leads by a margin of 0.40." in page
     assert "falling under 0.300, alone would have made it" in page
     assert "<bdi>&lt;b&gt;EXT&lt;/b&gt;</bdi>" in page
     assert "<b>EXT</b>" not in page

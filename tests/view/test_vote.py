@@ -51,14 +51,18 @@ def test_every_term_of_every_rollout_is_there(row):
 
 def test_why_it_won_and_what_would_have_flipped_it_is_said(row):
     told = " ".join(sentences(row))
-    assert "'Red' has 67 % of the weight, from 3 of 4 rollouts; it leads by a margin of 0.33." in told
+    assert "'Red' has 67 % of the vote, from 3 of 4 rollouts; it leads by a margin of 0.33." in told
     assert "Against it: 'blue' 33 %." in told
     assert "The weight of rollout 1 (0.400), falling under 0.100, alone would have made it 'blue'." in told
     assert "The weight of rollout 3 (0.300), rising over 0.600, alone would have made it 'blue'." in told
     assert "Rollouts 1 and 4 looked at the same, and are one vote." in told
     assert told.endswith("The policy learnt from it.")
     row["vote"]["ballots"][3] |= {"group": 3}
-    assert "one vote" not in " ".join(sentences(row))
+    told = " ".join(sentences(row))
+    assert "one vote" not in told
+    assert "gave no answer" not in told
+    row["vote"]["ballots"].append(ballot(None, 0.0))
+    assert "1 of them gave no answer: that part of the vote is nobody's." in " ".join(sentences(row))
 
 
 def test_an_abstention_says_why(row):

@@ -174,7 +174,7 @@ def vote(as_json: AsJson = False, out: Out = None) -> None:
 
 @app.command()
 def adapt(as_json: AsJson = False, out: Out = None) -> None:
-    """A query of phase 3 with 8, 12 and 16 rollouts, and with 8 and learning, in turns; about ten minutes."""
+    """A query of 8, 16 and 24 rollouts alone, and of 8 with vote, memory and learning, in turns; about ten minutes."""
     from pixelis.cli.data_dedup import watched
     from pixelis.cli.index_files import key_maker
     from pixelis.eval import bench_adapt

@@ -57,11 +57,12 @@ def beside_plain_voting(
     mine: Sequence[Run], pool: Sequence[Answers], scores: Sequence[Mapping[str, float]], counts: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Of the later half of a stream: plain majorities of so many who do not learn, and how much more ours is right in,
-    by its vote, by a plain majority of its own rollouts, and greedily. p-values are not adjusted."""
+    by its vote, by a plain majority of its own rollouts, and greedily. `of` are the rollouts of a query that they are
+    drawn from: of no more than n it is one draw. p-values are not adjusted."""
     out = []
     for n in counts:
         plain = 100.0 * majority_scores(pool, scores, n)[len(pool) // 2 :]
-        row: dict[str, Any] = {"rollouts": n, "mean": float(plain.mean())}
+        row: dict[str, Any] = {"rollouts": n, "of": min(map(len, pool)), "mean": float(plain.mean())}
         for key in ("voted_later", "majority_later", "greedy_later"):
             rival = [Run(None, mine[0].items, {key: plain})]
             row[key] = difference(mine, rival, key)

@@ -99,7 +99,8 @@ def reproduce_ttrl(
 def plain_voting(
     runs: Runs, done: Sequence[Part[TtrlVariant]], found: Mapping[str, Sequence[Told]]
 ) -> list[dict[str, Any]]:
-    """Ours beside plain majorities of as many rollouts as it has, and of more, up to twice as many."""
+    """Ours beside plain majorities of as many rollouts as it has, and of more, up to three times as many: vote, memory
+    and learning together cost about that (`pixelis bench adapt`)."""
     still: dict[int, list[Rows]] = {}
     for part in done:
         settings = runs.settings(part)
@@ -107,7 +108,7 @@ def plain_voting(
         if not settings.learn and settings.tools and as_begun and part.variant.course is None:
             still.setdefault(part.seed, []).append(runs.rows(part))
     mine, pool = answers_before(found).get(runs.config.ours), pooled(still)
-    most = min(2 * runs.base.samples, min(map(len, pool), default=0))
+    most = min(3 * runs.base.samples, min(map(len, pool), default=0))
     if mine is None or most < runs.base.samples:
         return []
     scores = judged(pool, runs.stream("dev", runs.config.stream_items).items())

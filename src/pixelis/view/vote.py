@@ -99,9 +99,11 @@ def sentences(row: Mapping[str, Any]) -> list[str]:
     else:
         own = [b for b in ballots_of(row) if b.won]
         said = [
-            f"{row['answer']!r} has {100 * vote['share']:.0f} % of the weight, from {len(own)} of "
+            f"{row['answer']!r} has {100 * vote['share']:.0f} % of the vote, from {len(own)} of "
             f"{len(vote['ballots'])} rollouts; it leads by a margin of {vote['margin']:.2f}."
         ]
+        silent = sum(ballot["answer"] is None for ballot in vote["ballots"])
+        said += [f"{silent} of them gave no answer: that part of the vote is nobody's."] if silent else []
         others = [(a, s) for a, s in vote["scores"].items() if a != row["answer"].casefold()]
         listed = [f"{short(a)!r} {100 * s:.0f} %" for a, s in others[:LISTED]]
         rest = f" and {len(others) - LISTED} more" if len(others) > LISTED else ""
