@@ -1,10 +1,12 @@
-"""Files that last: what is synced, in which order, and what a failure leaves behind."""
+"""Files that last: what is synced, in which order, and what a failure leaves behind; what a result says of its origin."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from pixelis import rundir
 from pixelis.errors import ConfigError
 from pixelis.rundir import replacing, write_json
 from pixelis.train.adaptation import append
@@ -57,3 +59,24 @@ def test_a_result_below_a_file_is_refused_with_a_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
         write_json(tmp_path / "file" / "result.json", {})
+
+
+def test_a_result_names_its_commit_and_whether_the_code_was_changed(tmp_path, monkeypatch):
+    def git(*words):
+        told = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(tmp_path)]
+        return subprocess.run(["git", *told, *words], capture_output=True, text=True, check=True).stdout.strip()
+
+    code, result = tmp_path / "src" / "rundir.py", tmp_path / "docs" / "results" / "table.json"
+    for path in (code, result):
+        path.parent.mkdir(parents=True)
+        path.write_text("1\n")
+    monkeypatch.setattr(rundir, "__file__", str(code))
+    assert rundir.commit() == "unknown"
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "one")
+    made = git("rev-parse", "HEAD")
+    result.write_text("2\n")  # what a run writes is not what it was run with
+    assert rundir.commit() == made
+    code.write_text("2\n")
+    assert rundir.commit() == f"{made}+"

@@ -37,7 +37,7 @@ def provenance(**settings: Any) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The checkout's commit, with `+` where it has changes; `unknown` outside a checkout."""
+    """The checkout's commit, with `+` where anything but results has changed; `unknown` outside a checkout."""
     here = Path(__file__).parent
 
     def git(*words: str) -> str:
@@ -47,7 +47,8 @@ def commit() -> str:
 
     try:
         git("ls-files", "--error-unmatch", "rundir.py")  # an installed copy may lie in another project's checkout
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)docs/results")
+        return git("rev-parse", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
 
