@@ -1,4 +1,4 @@
-"""Files that last: what is synced, in which order, and what a failure leaves behind; what a result says of its origin."""
+"""Files that last: what is synced, in which order, what a failure leaves behind; and where a result says it is from."""
 
 import os
 import subprocess
