@@ -208,7 +208,7 @@ def test_the_audit_aborts_on_a_masked_hit_and_names_it(tmp_path):
         far = 0xFFFF_FFFF_0000_0000
         clean = audit_memory(memory, mask_of(elsewhere=far), rng=np.random.default_rng(0), queries=70)
         assert (clean.items, clean.queries, clean.hits, clean.screened) == (50, 70, 560, 0)
-        assert clean.high == pytest.approx(1 - 0.025 ** (1 / 560), rel=1e-6)  # 0 of n: 1 − (α/2)^(1/n)
+        assert clean.high == pytest.approx(1 - 0.025 ** (1 / 70), rel=1e-6)  # 0 of n queries: 1 − (α/2)^(1/n)
         with pytest.raises(LeakageError, match=r"row 31, item-31, shows exam/secret"):
             audit_memory(memory, mask_of(secret=far), rng=np.random.default_rng(0), queries=1)
         near = int(draft(7, rows[7]).item.media[0].perceptual[0], 16) ^ 0b111

@@ -5,7 +5,7 @@ import json
 import pytest
 from safetensors.torch import load_file
 
-from pixelis.errors import ConfigError
+from pixelis.errors import ConfigError, TraceError
 from pixelis.eval.streams import stream_of
 from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.train.adaptation import LEDGER, UNDONE, read_rows
@@ -68,6 +68,16 @@ def test_other_questions_than_the_first_time_are_refused(tmp_path):
     own.check(0, [1.0] * 6)
     with pytest.raises(ConfigError, match="has 6 canary questions, 5 were asked"):
         own.check(10, [1.0] * 5)
+
+
+def test_a_damaged_time_is_told_and_no_other_takes_its_place(tmp_path):
+    own = canary(tmp_path)
+    own.check(0, [1.0] * 6)
+    whole = own.path.read_bytes()
+    own.path.write_bytes(whole.replace(b"1.0", b"0.0", 1))  # still JSON: a lower bar for all that come after
+    with pytest.raises(TraceError, match=r"canary\.jsonl:1 is no row"):
+        canary(tmp_path)
+    assert own.path.read_bytes() != whole
 
 
 def test_a_policy_that_its_updates_destroy_is_stopped_and_taken_back(tmp_path):

@@ -40,7 +40,9 @@ def test_the_first_query_is_its_own_baseline_and_the_value_survives_where_it_tea
     found, state = taught([heard([1, 1, 0, 0], value=0.6)])
     assert found.lesson.advantages == pytest.approx([0.6, 0.6, -0.6, -0.6])
     assert state.baseline.value == pytest.approx(1.0)
-    assert found.told == [{"value": 0.6, "baseline": 1.0, "advantage": pytest.approx(0.0), "positive": 0.5}]
+    assert found.told == [
+        {"value": 0.6, "baseline": 1.0, "advantage": pytest.approx(0.0), "positive": 0.5, "alike": False}
+    ]
     other, _ = taught([heard([1, 1, 0, 0], value=0.3)])
     assert other.lesson.advantages == pytest.approx(found.lesson.advantages / 2)
 
@@ -67,6 +69,7 @@ def test_its_own_baseline_tells_rollouts_of_every_query_apart_and_moves_nothing(
 def test_a_unanimous_first_query_teaches_nothing_but_its_baseline():
     found, state = taught([heard([1, 1], value=0.5)])
     assert found.lesson.advantages.tolist() == [0.0, 0.0]
+    assert found.told[0]["alike"]
     assert state.baseline.value == 2.0
 
 

@@ -142,6 +142,27 @@ def test_a_film_strip_has_at_most_eight_frames(film):
     assert len(re.findall(r'class="panel strip"', page)) == 16
 
 
+@pytest.mark.parametrize(
+    ("args", "frame"),
+    [
+        ({"time_s": 4.12}, 41), ({"time_s": 10.0}, 99), ({"time_s": 0}, 0), ({"frame": 7}, 7), ({"time_s": 11.0}, None),
+        ({"frame": 100}, None), ({"frame": True}, None), ({"time_s": "4"}, None), ({}, None),
+    ],
+)  # fmt: skip
+def test_a_call_that_found_nothing_shows_the_frame_it_looked_at(film, args, frame):
+    record = MediaRecord(
+        name="Video_0", kind="clip", sha256="0" * 64, width=8, height=8, frame_count=100, duration_s=10.0, fps=10.0
+    )
+    step = film.trace.steps[0]
+    blind = step.model_copy(
+        update={
+            "call": step.call.model_copy(update={"args": args}),
+            "result": step.result.model_copy(update={"footprints": ()}),
+        }
+    )
+    assert frames_to_show(blind, record) == ([0, 33, 66, 99] if frame is None else [frame])
+
+
 def test_frames_of_a_span_lie_in_the_middle_of_equal_parts():
     record = MediaRecord(
         name="Video_0", kind="clip", sha256="0" * 64, width=8, height=8, frame_count=100, duration_s=10.0, fps=10.0

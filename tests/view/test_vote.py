@@ -57,6 +57,11 @@ def test_why_it_won_and_what_would_have_flipped_it_is_said(row):
     assert "The weight of rollout 3 (0.300), rising over 0.600, alone would have made it 'blue'." in told
     assert "Rollouts 1 and 4 looked at the same, and are one vote." in told
     assert told.endswith("The policy learnt from it.")
+    row["alike"] = True
+    row["vote"]["flips"] = [{"rollout": 1, "weight": 0.2, "flips_at": 0.2001, "answer": "blue"}]
+    told = " ".join(sentences(row))
+    assert "The weight of rollout 2 (0.200) being any more would have made it 'blue'." in told
+    assert told.endswith("It was accepted, and had nothing to teach: every rollout did as well as was expected.")
     row["vote"]["ballots"][3] |= {"group": 3}
     told = " ".join(sentences(row))
     assert "one vote" not in told

@@ -78,6 +78,7 @@ def run(
     from pixelis.config import load_config
     from pixelis.errors import ConfigError
     from pixelis.eval.streams import stream_of
+    from pixelis.train.adaptation import LEDGER, read_rows
     from pixelis.train.ttrl import adapt
     from pixelis.train.ttrl_config import TtrlConfig
 
@@ -92,7 +93,7 @@ def run(
     chosen = stream_of(names, split=split, limit=limit, shifts=shift or (), course=course)
     keys = key_maker() if settings.neighbours or evaluation or settings.memory is not None else None
     mask = mask_of(settings, evaluation or [], keys)
-    with board(len(chosen), quiet=as_json) as view:
+    with board(len(chosen), quiet=as_json, before=read_rows(out / LEDGER)) as view:
         report = adapt(
             settings, chosen.items(), out, keys=keys, mask=mask, show=view.show, asking=view.asking,
             dev_cal=stream_of([], split="dev-cal", limit=settings.calibration.items).items,
@@ -124,10 +125,11 @@ class Board(NamedTuple):
 
 
 @contextmanager
-def board(total: int | None, *, quiet: bool) -> Iterator[Board]:
+def board(total: int | None, *, quiet: bool, before: Sequence[dict[str, Any]] = ()) -> Iterator[Board]:
     """A live view on a terminal: where the stream is, what was said last, how sure, what it did to the policy.
 
-    Elsewhere a line now and then. Without a total there may be several streams, one after the other.
+    Elsewhere a line now and then. Without a total there may be several streams, one after the other. `before` are the
+    rows that a run had when it was stopped: they count too.
     """
     import time
 
@@ -136,7 +138,7 @@ def board(total: int | None, *, quiet: bool) -> Iterator[Board]:
     from rich.table import Table
 
     console = Console(stderr=True)
-    seen: list[dict[str, Any]] = []
+    seen = list(before)
     told = [time.monotonic()]
     drawn = console.is_terminal and not quiet
     of_all = "" if total is None else f" of {total}"
@@ -199,7 +201,7 @@ def told_kl(row: dict[str, Any]) -> str:
 
 def nats(kl: float) -> str:
     """A KL in four decimals, or that it is less than they can say; rounding may leave one of nothing under 0."""
-    return f"{abs(kl):.4f} nats" if abs(kl) >= 5e-5 or kl == 0.0 else "under 0.0001 nats"
+    return f"{abs(kl):.4f} nats" if abs(kl) >= 5e-5 or kl == 0.0 else "<0.0001 nats"
 
 
 def mask_of(settings: TtrlConfig, evaluation: list[Path], keys: KeyMaker | None) -> EvaluationMask | None:
@@ -220,19 +222,23 @@ def mask_of(settings: TtrlConfig, evaluation: list[Path], keys: KeyMaker | None)
 
 
 def outcome(row: dict[str, Any]) -> str:
-    return "learnt" if row["learnt"] else "answered" if row["answered"] else "abstained"
+    if row["learnt"]:
+        return "all alike" if row.get("alike") else "learnt"
+    return "answered" if row["answered"] else "abstained"
 
 
 def print_adapted(report: TtrlReport, out: Path) -> None:
     right = "" if report.accuracy is None else f"; {report.accuracy:.1f} % of the given answers are right"
     begun = {0.0: " (π_SFT)", None: ""}.get(report.start_kl, f" (itself {report.start_kl or 0.0:.3f} from π_SFT)")
-    typer.echo(
-        f"{counted(report.queries, 'query', 'queries')}, {report.answered:.0f} % answered{right}; learnt from "
-        f"{report.accepted}, {counted(report.refused, 'update')} refused, drift {nats(report.drift)} "
-        f"from the start{begun}, {report.bytes / 1e6:.0f} MB of states, updates, rows and memory"
-    )
+    alike = f" ({report.alike} of them had nothing to teach: all rollouts alike)" if report.alike else ""
     where = "" if out == WHERE else f" -o {out}"
-    typer.echo(f"wrote {printable(report.policy)}; `pixelis adapt log{printable(where)}`, `show` and `revert`")
+    for line in (
+        f"{counted(report.queries, 'query', 'queries')}, {report.answered:.0f} % answered{right}; accepted to learn "
+        f"from: {report.accepted}{alike}; {counted(report.refused, 'update')} refused; drift from the start{begun}: "
+        f"{nats(report.drift)} a token on the last batch; {report.bytes / 1e6:.0f} MB of states, updates, rows, memory",
+        f"wrote {report.policy}; `pixelis adapt log{where}`, `show` and `revert`",
+    ):
+        stdout().print(escaped(line))
 
 
 @app.command()
@@ -255,7 +261,8 @@ def log(
         last_one = heading.startswith("answer")
         table.add_column(heading, no_wrap=not last_one, overflow="fold" if last_one else "ellipsis")
     for row in rows:
-        right, *figures = ("" if row[key] is None else f"{abs(row[key]):.2g}" for key in ("score", "kl", "drift"))
+        right = "" if row["score"] is None else f"{row['score']:.2g}"
+        figures = ("" if row[key] is None else nats(row[key]).removesuffix(" nats") for key in ("kl", "drift"))
         told = f"{escaped(str(row['answer'] or '–'))} [dim]{escaped(row['item'])}[/]"
         told += f"\n[dim]{escaped(row['why'])}[/]" if row["why"] else ""
         table.add_row(str(row["query"]), outcome(row), right, *figures, row["weights"][:8], told)
@@ -269,7 +276,7 @@ def log(
 def show(
     query: Annotated[int, typer.Argument(min=1, help="Which row, from 1.")],
     out: Run = WHERE,
-    page: Annotated[Path | None, typer.Option(help="Write the evidence page of its vote here.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Write its vote, term by term, as a page here.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """One row: what was asked, every term of its vote, and what would have flipped it."""
@@ -300,7 +307,7 @@ def print_row(row: dict[str, Any]) -> None:
 
     from pixelis.view.vote import sentences
 
-    typer.echo(f"{row['query']}. {printable(row['question'])}")
+    stdout().print(f"{row['query']}. {escaped(row['question'])}")
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("rollout", "answer", "tools", "exp(−H)", "Cal", "VisFid", "r", "weight"):
         table.add_column(heading, justify="right" if heading not in ("answer", "tools") else "left")
@@ -312,7 +319,7 @@ def print_row(row: dict[str, Any]) -> None:
         )  # fmt: skip
     stdout().print(table)
     for sentence in sentences(row):
-        typer.echo(printable(sentence))
+        stdout().print(escaped(sentence))
 
 
 @app.command()

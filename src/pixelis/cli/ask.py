@@ -107,6 +107,8 @@ def as_object(found: Answer, model: str, page: Path | None) -> dict[str, Any]:
 
 SAID_LETTERS = 200
 """Of a tool's result, in the terminal."""
+VOTES = 5
+"""Answers that are listed there."""
 
 
 def print_answer(found: Answer) -> None:
@@ -128,5 +130,9 @@ def print_answer(found: Answer) -> None:
         if found.caveat:
             console.print(f"[yellow]{escaped(found.caveat)}[/]")
     if sum(vote.samples for vote in found.votes) > 1:
-        shown = ", ".join(f"{vote.answer} {vote.share:.0%} ({vote.samples})" for vote in found.votes[:5])
+        shown = ", ".join(f"{vote.answer} {vote.share:.0%} ({vote.samples})" for vote in found.votes[:VOTES])
+        silent = len(found.vote["ballots"]) - sum(v.samples for v in found.votes) if found.vote else 0
+        rest = len(found.votes) - VOTES
+        shown += f", and {rest} more" if rest > 0 else ""
+        shown += f"; {silent} without an answer" if silent else ""
         console.print(f"[dim]votes: {escaped(shown)}[/]")

@@ -80,7 +80,7 @@ def import_(
     _show(tally, "traces" if kind == "traces" else "items", out, problems_path(out), as_json)
     if kind != "traces" and tally.taken and not as_json:
         build = f"pixelis data build {printable(str(out))} -o corpus/{printable(out.stem)}"
-        adapt = f"pixelis adapt {printable(str(out))}"
+        adapt = f"pixelis adapt {printable(str(out))} -c configs/nano/ttrl.yaml -o runs/{printable(out.stem)}"
         typer.echo(f"next: {adapt}" if without_answers else f"next: {build}, or {adapt}")
     raise typer.Exit(tally.status)
 

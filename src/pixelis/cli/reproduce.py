@@ -68,7 +68,9 @@ def ttrl(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the runs; what has ended is kept.")] = Path(
         "runs/reproduce/ttrl"
     ),
-    results: Annotated[Path, typer.Option(help="Folder for table.json and the figures.")] = Path("docs/results/ttrl"),
+    results: Annotated[Path, typer.Option(help="Folder of the kept parts, table.json and the figures.")] = Path(
+        "docs/results/ttrl"
+    ),
     only: Only = None,
     policy: Annotated[
         str | None, typer.Option(help="Where adaptation starts, in place of the configuration's.")
@@ -77,8 +79,10 @@ def ttrl(
 ) -> None:
     """Phase 3: variants adapt to the same shifted stream and are asked the same held-out questions.
 
-    Variants, each with its seeds, are listed in CONFIG. A part of nano takes about half an hour of one core; parts that
-    were kept beside the table (RESULTS/parts) are taken from there, and all that have ended are in the table.
+    Variants, each with its seeds, are listed in CONFIG. A part of nano takes about half an hour of one core. Parts that
+    were kept beside the table (RESULTS/parts) are taken from there and not run again: in a fresh clone those are all of
+    them, and what is made anew is the table, in five minutes. Another --results begins with nothing: there every part
+    is run (a seed of no-adaptation before the others of that seed), or those that --only names.
     """
     from functools import cache
 

@@ -57,6 +57,7 @@ def reproduce_ttrl(
     base = TtrlConfig.model_validate(merged(base.model_dump(mode="json"), overrides or {}))
     runs, every = Runs(config, base, work, results, keys, say), parts_of(config.variants, ())
     wanted = parts_of(config.variants, only)
+    say(f"{len(wanted)} of {len(every)} parts are wanted; what is kept of them in {results} is not run again")
     for part in every:
         if part not in wanted:
             restore_stream(runs, part)
@@ -76,6 +77,7 @@ def reproduce_ttrl(
         else:
             restore_exam(runs, part, budget)
     asked = [part for part in done if part.variant.asked and finished(held(runs, part, budget), part)]
+    say(f"the table of {len(done)} parts: intervals and tests over all items, some minutes for many parts")
     found = told(runs, done, asked, budget)
     table, pairs = tabulated(found, config.none), paired_rows(found, config.ours)
     pairs["plain_voting_of"] = plain_voting(runs, done, found)

@@ -44,6 +44,6 @@ def told_of(ledger: bytes) -> bytes:
         mass = mass_of(row)
         row["vote"] = {key: vote[key] for key in ("margin", "majority", "agreement", "entropy")} | {"mass": mass}
         row["vote"]["ballots"] = [{"answer": ballot["answer"]} for ballot in vote["ballots"]]
-        for key in ("neighbours", "labels", "question"):
+        for key in ("neighbours", "labels", "question", "seal"):
             row.pop(key, None)  # rows of another machine's archive are short already
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)

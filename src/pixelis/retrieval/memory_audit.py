@@ -38,7 +38,7 @@ class MemoryAudit(NamedTuple):
     """Rows that the queries returned, each looked at."""
     masked_hits: int
     low: float
-    """Of the rate of masked hits among the hits, Clopper–Pearson, 95 %."""
+    """Of the share of queries that a masked item is returned to, Clopper–Pearson, 95 %."""
     high: float
     kind: str
     """What was searched: exact, ivfpq or hnsw-text."""
@@ -111,7 +111,7 @@ def audit_memory(
                 suspicion.require_clean(int(row), hit)
         hits += int((found >= 0).sum())
         progress("probing with random queries", min(queries, start + BATCH), queries)
-    interval = clopper_pearson(0, hits)
+    interval = clopper_pearson(0, queries)  # hits of one query, and of a small memory all hits, are the same items
     return MemoryAudit(
         items=len(memory),
         deleted=len(memory.files.deleted),

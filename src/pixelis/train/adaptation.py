@@ -14,6 +14,7 @@ loaded and the updates up to N are taken again; the row's hash must come out.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -73,6 +74,7 @@ class Adaptation:
         lines = []
         for row in rows:
             row |= {"updates": self.taken, "weights": digest, "until": len(self.rows) + len(rows)}
+            row["seal"] = seal_of(row)
             lines.append(json.dumps(row, ensure_ascii=False))
         append(self.folder / LEDGER, lines)
         self.rows += rows
@@ -135,7 +137,10 @@ class Adaptation:
         state = max(number for number in self._states() if number <= taken)
         self._load_state(state)
         for number in range(state + 1, taken + 1):
-            update(self.config, self.learner, self._lesson(number))
+            try:
+                update(self.config, self.learner, self._lesson(number))
+            except TraceError as error:
+                raise TraceError(f"{self._update_path(number)} is damaged, or of another build: {error}") from error
         if digest is not None and self.learner.digest() != digest:
             raise TraceError(
                 f"{self.folder}: the weights after update {taken} are not those of its row. {self._state_path(state)} "
@@ -221,8 +226,9 @@ class Adaptation:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The whole rows of a ledger. What cannot be read at its end, or a last batch that is not whole, is passed over: it
-    was never acknowledged. TraceError where whole rows come after something that cannot be read.
+    """The whole rows of a ledger. A last batch that is not whole is passed over: it was never acknowledged. An append
+    that was cut off leaves a part of a line, or zeros after a power cut; TraceError for any other line that is no row,
+    or is not what its seal says, and for zeros that whole rows come after.
 
     It may be about to be written: whoever only reads leaves the file alone.
     """
@@ -231,7 +237,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     lines, rows = path.read_bytes().rpartition(b"\n")[0].splitlines(), list[dict[str, Any]]()
     for number, line in enumerate(lines, start=1):
         if not is_row(line):
-            if any(map(is_row, lines[number:])):
+            if 0 not in line or any(map(is_row, lines[number:])):
                 raise TraceError(f"{path}:{number} is no row of a ledger: it is damaged; put a copy of it back")
             break
         rows.append(json.loads(line))
@@ -242,9 +248,16 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def is_row(line: bytes) -> bool:
     try:
-        return isinstance(json.loads(line), dict)
+        row = json.loads(line)
     except ValueError:
         return False
+    return isinstance(row, dict) and row.get("seal") in (None, seal_of(row))
+
+
+def seal_of(row: dict[str, Any]) -> str:
+    """By which a row is known to be as it was written; rows of before there were seals have none."""
+    content = json.dumps({key: value for key, value in row.items() if key != "seal"}, ensure_ascii=False)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def mended_rows(path: Path) -> list[dict[str, Any]]:

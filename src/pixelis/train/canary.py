@@ -16,7 +16,7 @@ import numpy as np
 from pixelis.errors import ConfigError
 from pixelis.metrics.statistics import paired_permutation_test
 from pixelis.rundir import replacing
-from pixelis.train.adaptation import append, mended_rows
+from pixelis.train.adaptation import append, mended_rows, seal_of
 from pixelis.train.ttrl_config import CanarySettings
 
 FILE = "canary.jsonl"
@@ -58,6 +58,7 @@ class Canary:
             "fell": bool(test.difference < 0.0 and test.p_value < self.settings.level),
             "good": self.good or 0,
         }  # fmt: skip
+        row["seal"] = seal_of(row)
         append(self.path, [json.dumps(row)])
         self.times.append(row)
         return row

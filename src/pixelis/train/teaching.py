@@ -91,6 +91,7 @@ def lesson_of(
             "value": float(values[k]), "baseline": baselines[k],
             "advantage": float(own.mean()) if taught else None,
             "positive": float((own > 0.0).mean()) if taught else None,
+            "alike": bool(taught and not own.any()),
         })  # fmt: skip
     asked = sum(len(one.experience) for one in heard if not one.leak)
     return Taught(Lesson(tuple(ledgers), advantages, mask, asked) if ledgers else None, whose, told)

@@ -95,6 +95,8 @@ class TtrlReport(NamedTuple):
     bytes: int
     seconds: float
     resumed: bool
+    alike: int = 0
+    """Of the accepted ones: those whose rollouts did equally well, so that there was nothing to tell apart."""
     dropped: int = 0
     """Rows that a killed process had begun to write and never acknowledged; their queries were asked again."""
     stopped: str = ""
@@ -154,7 +156,7 @@ def adapt(
         accuracy=100.0 * float(np.mean(given)) if given else None,
         drift=next((row["drift"] for row in reversed(rows) if row["drift"] is not None), 0.0),
         start_kl=start_kl(loaded.card), bytes=home.size(), seconds=time.monotonic() - began, resumed=resumed,
-        dropped=home.dropped,
+        alike=sum(row["learnt"] and row.get("alike", False) for row in rows), dropped=home.dropped,
         stopped=told(canary.fell) if canary.fell else "",
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -166,10 +167,17 @@ def frames_to_show(step: Step, record: MediaRecord) -> list[int]:
     still = sorted({f.frame for f in footprints if isinstance(f, Box | Mask | TextSpan)})
     if still:
         return [min(frame, last) for frame in evenly(still, STRIP_FRAMES)]
-    asked = step.call.args.get("frame")
-    if isinstance(asked, int) and not isinstance(asked, bool) and 0 <= asked <= last:
-        return [asked]
-    return evenly(range(record.frame_count), 4)
+    asked = asked_frame(step, record)
+    return evenly(range(record.frame_count), 4) if asked is None else [asked]
+
+
+def asked_frame(step: Step, record: MediaRecord) -> int | None:
+    """The frame that a call names by its number or its time; None where it names none of the clip."""
+    frame, at = (None if isinstance(given := step.call.args.get(key), bool) else given for key in ("frame", "time_s"))
+    if frame is None and isinstance(at, int | float) and record.duration_s:
+        frame = math.floor(at / record.duration_s * record.frame_count)
+        frame -= at == record.duration_s  # the end of a clip is its last frame
+    return frame if isinstance(frame, int) and 0 <= frame < record.frame_count else None
 
 
 def frames_of(span: Span, record: MediaRecord, count: int) -> list[int]:

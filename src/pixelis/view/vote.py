@@ -114,17 +114,29 @@ def sentences(row: Mapping[str, Any]) -> list[str]:
         said.append(f"Conformal set: {', '.join(map(repr, vote['conformal_set'])) or 'empty'}.")
     if vote["majority"] is not None and row["answer"] is not None and vote["majority"] != row["answer"].casefold():
         said.append(f"A plain majority would have said {vote['majority']!r}.")
-    for flip in vote["flips"]:
-        way = "falling under" if flip["flips_at"] < flip["weight"] else "rising over"
-        said.append(
-            f"The weight of rollout {flip['rollout'] + 1} ({flip['weight']:.3f}), {way} {flip['flips_at']:.3f}, alone "
-            f"would have made it {flip['answer']!r}."
-        )
+    said += [flipped_by(flip) for flip in vote["flips"]]
     if not vote["flips"] and row["answer"] is not None:
         said.append("No single weight could have changed it.")
     if "learnt" in row:
-        said.append("The policy learnt from it." if row["learnt"] else f"Nothing was learnt from it: {row['why']}.")
+        said.append(learnt_from(row))
     return said
+
+
+def flipped_by(flip: Mapping[str, Any]) -> str:
+    """Which change of one weight would have made it another answer."""
+    now, then, falls = f"{flip['weight']:.3f}", f"{flip['flips_at']:.3f}", flip["flips_at"] < flip["weight"]
+    how = f", {'falling under' if falls else 'rising over'} {then}, alone"
+    if now == then:
+        how = f" being any {'less' if falls else 'more'}"
+    return f"The weight of rollout {flip['rollout'] + 1} ({now}){how} would have made it {flip['answer']!r}."
+
+
+def learnt_from(row: Mapping[str, Any]) -> str:
+    if not row["learnt"]:
+        return f"Nothing was learnt from it: {row['why']}."
+    if row.get("alike"):
+        return "It was accepted, and had nothing to teach: every rollout did as well as was expected."
+    return "The policy learnt from it."
 
 
 def facts_of(row: Mapping[str, Any]) -> list[str]:

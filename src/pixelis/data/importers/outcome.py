@@ -83,8 +83,8 @@ class Shelf:
             return self._kept[1]
         path = next(self._candidates(name), None)
         if path is None:
-            where = ", ".join(str(root) for root in self.roots) or "any folder near the annotations"
-            raise MediaError(f"{name} is not in {where}; name its folder with --media")
+            where = ", ".join(dict.fromkeys(str(root) for root in self.roots)) or "any folder near the annotations"
+            raise MediaError(f"{name} is not in {where}; name its folder with --media, and the file as seen from there")
         medium = open_media(path, fps=fps)
         self._kept = (name, medium)
         return medium
