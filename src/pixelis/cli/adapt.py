@@ -248,6 +248,7 @@ def log(
     """The last rows of an adaptation."""
     from rich.table import Table
 
+    from pixelis.rollout.answering import shortened
     from pixelis.train.adaptation import LEDGER, read_rows, shown
     from pixelis.train.ttrl_export import config_of
 
@@ -257,13 +258,13 @@ def log(
         print_json(rows)
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("query", "what", "right", "KL", "drift", "weights", "answer, and why it was not learnt from"):
+    for heading in ("query", "what", "right", "KL", "drift", "weights", "answer, question, why not learnt from"):
         last_one = heading.startswith("answer")
         table.add_column(heading, no_wrap=not last_one, overflow="fold" if last_one else "ellipsis")
     for row in rows:
         right = "" if row["score"] is None else f"{row['score']:.2g}"
         figures = ("" if row[key] is None else nats(row[key]).removesuffix(" nats") for key in ("kl", "drift"))
-        told = f"{escaped(str(row['answer'] or '–'))} [dim]{escaped(row['item'])}[/]"
+        told = f"{escaped(shortened(row['answer'] or '–'))}\n[dim]{escaped(shortened(row['question'], 50))}[/]"
         told += f"\n[dim]{escaped(row['why'])}[/]" if row["why"] else ""
         table.add_row(str(row["query"]), outcome(row), right, *figures, row["weights"][:8], told)
     if not rows:
