@@ -97,8 +97,9 @@ def adapt_briefly(model: str, out: Path) -> None:
     with board(total, quiet=False) as view:
         found = before_and_after(settings, out, shift=SHIFT, queries=QUERIES, held=HELD, keys=keys, show=view.show)
     report = found.report
+    learnt = report.accepted - report.alike
     stdout().print(
-        f"  {report.answered:.0f} % answered, learnt from {report.accepted}, drift {nats(report.drift)} a token\n"
+        f"  {report.answered:.0f} % answered, learnt from {learnt}, drift {nats(report.drift)} a token\n"
         f"  {found.held} others in that light, greedily: {found.before:.0f} % before, {found.after:.0f} % after "
         f"(one question is {100 / found.held:.0f} points; so few move little)\n"
         f"  `pixelis adapt log -o {out}` shows every row, `adapt show 1 --page vote.html -o {out}` a vote, "

@@ -282,8 +282,8 @@ def audit(
         return
     typer.echo(f"{found.items} items, {found.screened} of them compared with this mask of {found.masked_media} media")
     typer.echo(f"{found.near_hashes} have a pHash near evaluation's; their pixels were told apart when they came in")
-    rate = f"95 % of queries [{found.low:.4%}, {found.high:.4%}]"
-    typer.echo(f"masked hits: 0 of {found.hits} returned to {found.queries} queries ({found.kind} search), {rate}")
+    rate = f"share of queries with one: 95 % [{found.low:.4%}, {found.high:.4%}]"
+    typer.echo(f"masked hits: 0 of {found.hits} returned to {found.queries} queries ({found.kind} search); {rate}")
 
 
 @app.command()

@@ -137,8 +137,9 @@ class Adaptation:
         state = max(number for number in self._states() if number <= taken)
         self._load_state(state)
         for number in range(state + 1, taken + 1):
+            lesson = self._lesson(number)
             try:
-                update(self.config, self.learner, self._lesson(number))
+                update(self.config, self.learner, lesson)
             except TraceError as error:
                 raise TraceError(f"{self._update_path(number)} is damaged, or of another build: {error}") from error
         if digest is not None and self.learner.digest() != digest:
