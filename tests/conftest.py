@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from pixelis.items import MediumFacts
 from pixelis.world import FAMILIES, Item
-from pixelis.world.item import MediumFacts
 
 REALDATA = Path(__file__).resolve().parents[2] / "shared" / "realdata"
 

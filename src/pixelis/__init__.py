@@ -11,5 +11,5 @@ __all__ = ["__version__", "ask"]
 
 def __getattr__(name: str) -> Any:
     if name == "ask":  # on first use: it brings torch
-        return import_module("pixelis.asking").ask
+        return import_module("pixelis.api").ask
     raise AttributeError(f"module 'pixelis' has no attribute {name!r}")

@@ -13,13 +13,13 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from pixelis.asking import ask, opened
+from pixelis.api import ask, load_model_and_toolbox
 from pixelis.cli import app
-from pixelis.errors import ConfigError
+from pixelis.core.errors import ConfigError
 from pixelis.media import MediaSet, open_media
-from pixelis.policy.checkpoint import Card, load_checkpoint, save_checkpoint
-from pixelis.policy.nano import NanoConfig, build_nano
-from pixelis.policy.tokens import Tokens, train_tokenizer
+from pixelis.nano.nano_model import NanoConfig, build_nano
+from pixelis.policy.checkpoint import ModelCard, load_checkpoint, save_checkpoint
+from pixelis.policy.tokenizer import PolicyTokenizer, train_tokenizer
 from pixelis.rollout.episode import Query
 from pixelis.rollout.models import LocalModel
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools
@@ -28,10 +28,10 @@ from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     schemas = [tool.schema() for tool in build_tools(ToolboxConfig(seg="classical")).values()]
-    tokens = Tokens(train_tokenizer(["Read the red panel."] * 40, schemas, vocabulary=300))
+    tokens = PolicyTokenizer(train_tokenizer(["Read the red panel."] * 40, schemas, vocabulary=300))
     tiny = NanoConfig(hidden=32, layers=5, heads=2, head_dim=16, mlp=64, vision_hidden=32)
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    save_checkpoint(folder, build_nano(tiny, tokens, seed=0), Card(name="tiny"))
+    save_checkpoint(folder, build_nano(tiny, tokens, seed=0), ModelCard(name="tiny"))
     return str(folder)
 
 
@@ -99,7 +99,7 @@ def test_strict_calls_are_valid_whatever_the_policy_wants_to_write(model: str, p
     loaded = load_checkpoint(model).policy
     loaded.bars[:] = -torch.inf
     loaded.bars[loaded.open_ids] = 0.0
-    loaded.bars[loaded.tokens.control["<tool_call>"]] = 50.0
+    loaded.bars[loaded.tokenizer.control_ids["<tool_call>"]] = 50.0
     query = Query("q", "What is there?", MediaSet((open_media(Path(picture)),)), 0)
     with Toolbox(ToolboxConfig(seg="classical", isolate=False, cache=False)) as toolbox:
         (group,) = LocalModel(loaded, strict_calls=True).rollout(toolbox, [query], n=4, seed=0)
@@ -116,7 +116,7 @@ def test_a_server_is_not_asked_for_strict_calls(picture: str):
 
 
 def test_a_model_that_was_trained_anew_in_its_folder_is_opened_anew(model: str):
-    first = opened(model)
-    assert opened(model)[0] is first[0]
+    first = load_model_and_toolbox(model)
+    assert load_model_and_toolbox(model)[0] is first[0]
     (Path(model) / "config.json").touch()
-    assert opened(model)[0] is not first[0]
+    assert load_model_and_toolbox(model)[0] is not first[0]

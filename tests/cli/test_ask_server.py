@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from pixelis import ask
 from pixelis.cli import app
-from pixelis.config import load_config
-from pixelis.errors import ConfigError
+from pixelis.core.config import load_config
+from pixelis.core.errors import ConfigError
 from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.trace import codec
-from pixelis.train.sft_config import SftConfig
+from pixelis.training.sft.sft_config import SftConfig
 
 PHOTOGRAPH = str(Path(__file__).parents[2] / "src" / "pixelis" / "demo" / "astronaut_sign.jpg")
 

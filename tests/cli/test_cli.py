@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pixelis.cli import as_named
+from pixelis.cli import display_path
 
 DEMO = Path(__file__).parents[2] / "src" / "pixelis" / "demo"
 SIGN = DEMO / "astronaut_sign.jpg"
@@ -104,7 +104,7 @@ def test_a_page_takes_the_place_of_nothing_but_a_page(tmp_path):
 
 def test_a_plugin_and_a_disabled_tool_run_into_a_trace_that_replays(tmp_path):
     (tmp_path / "grey.py").write_text(
-        "from pixelis.geometry import Value\n"
+        "from pixelis.core.geometry import Value\n"
         "from pixelis.tools.base import FrameArgs, Observation, Tool\n"
         "class Mean(Value):\n    mean: float\n"
         "class Grey(Tool[FrameArgs]):\n"
@@ -247,4 +247,4 @@ def test_a_corpus_of_questions_names_every_line_that_it_leaves_out_and_what_come
     ],
 )
 def test_an_error_names_the_file_that_was_asked_for(path, known):
-    assert as_named(path) == known
+    assert display_path(path) == known

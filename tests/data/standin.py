@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pixelis import __version__
-from pixelis.data.teaching import Lesson
-from pixelis.errors import UndoneError
+from pixelis.core.errors import RetryLaterError
+from pixelis.data.teachers.teacher import Demonstration
 from pixelis.media import MediaSet
 from pixelis.tools.results import ToolCall
-from pixelis.trace.reopening import record_media
-from pixelis.trace.schema import Draft, seal_trace
+from pixelis.trace.media_records import record_media
+from pixelis.trace.schema import StepDraft, seal_trace
 
 
 class StandIn:
@@ -34,7 +34,7 @@ class StandIn:
         drafts, blobs = [], {}
         for call in calls:
             execution = toolbox.run(call, media)
-            drafts.append(Draft(thought="I look.", call=call, result=execution.result))
+            drafts.append(StepDraft(thought="I look.", call=call, result=execution.result))
             blobs.update(execution.blobs)
         trace = seal_trace(
             id=rendered.item.id,
@@ -46,7 +46,7 @@ class StandIn:
             answer=rendered.item.answer,
             pixelis=__version__,
         )
-        return Lesson(trace, blobs, cited=(1,), teaching={"outcome": "answered"})
+        return Demonstration(trace, blobs, cited_steps=(1,), details={"outcome": "answered"})
 
     def close(self):
         pass
@@ -76,4 +76,4 @@ class Offline(StandIn):
     """A server that is not there, and will not be."""
 
     def teach(self, rendered, toolbox, *, rng):
-        raise UndoneError("server", "the server does not answer", stop=True)
+        raise RetryLaterError("server", "the server does not answer", stop_run=True)

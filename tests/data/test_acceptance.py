@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pixelis.data.acceptance import Stratum, judge, sampling_weights, strata_report, stratum_of
-from pixelis.data.rights import rights_reasons
-from pixelis.geometry import Mask
+from pixelis.core.geometry import Mask
+from pixelis.data.corpus.acceptance_checks import Stratum, judge_trace, sampling_weights, strata_report, trace_stratum
+from pixelis.items import Item, MediumFacts, Reference
 from pixelis.tools.results import ToolCall, ToolResult
-from pixelis.trace.schema import Draft, MediaRecord, Trace, seal_trace
-from pixelis.world.item import Item, MediumFacts, Reference
+from pixelis.trace.schema import MediaRecord, StepDraft, Trace, seal_trace
+from pixelis.verification.rights import rights_reasons
 
 SHA = "0" * 64
 
@@ -34,20 +34,20 @@ def item(**changes: Any) -> Item:
     return Item(**{**fields, **changes})
 
 
-def seg(mask: Mask, **args: Any) -> Draft:
+def seg(mask: Mask, **args: Any) -> StepDraft:
     short = {"label": mask.label, "box": list(mask.box_unit or ()), "area": mask.area, "score": 1.0}
     result = ToolResult(
         tool="SEG", status="ok", text="1", footprints=(mask,), confidence=1.0, output={"regions": [short]}
     )
-    return Draft(call=ToolCall(tool="SEG", args={"target": "red square", **args}), result=result)
+    return StepDraft(call=ToolCall(tool="SEG", args={"target": "red square", **args}), result=result)
 
 
-REFUSED = Draft(
+REFUSED = StepDraft(
     call=ToolCall(tool="SEG", args={"phrase": "red"}), result=ToolResult.failed("SEG", "target: missing", "invalid")
 )
 
 
-def trace(*steps: Draft, answer: str | None = "1") -> Trace:
+def trace(*steps: StepDraft, answer: str | None = "1") -> Trace:
     media = MediaRecord(name="Image_0", kind="image", sha256=SHA, width=20, height=20, frame_count=1, duration_s=0.0)
     return seal_trace(
         query="How many?", media=[media], origin="teacher:test", created_at=datetime(2026, 1, 1, tzinfo=UTC),
@@ -56,21 +56,21 @@ def trace(*steps: Draft, answer: str | None = "1") -> Trace:
 
 
 def test_a_right_answer_from_an_exact_region_scores_one():
-    found = judge(item(), trace(seg(square(0, 10))), cited=(0,))
+    found = judge_trace(item(), trace(seg(square(0, 10))), cited=(0,))
     assert found.accepted
     assert (found.logic, found.struct, found.visual, found.score) == (1.0, 1.0, 1.0, pytest.approx(1.0))
     assert found.decisive == (0,)
 
 
 def test_a_wrong_answer_is_refused_however_well_it_was_seen():
-    found = judge(item(), trace(seg(square(0, 10)), answer="2"), cited=(0,))
+    found = judge_trace(item(), trace(seg(square(0, 10)), answer="2"), cited=(0,))
     assert not found.accepted
     assert found.score == pytest.approx(0.6)  # 0.4·0 + 0.3 + 0.3
     assert "the answer is wrong" in found.reasons
 
 
 def test_a_region_that_the_answer_rests_on_must_pass_its_check():
-    found = judge(item(), trace(seg(square(8, 20))), cited=(0,))  # IoU 2/20
+    found = judge_trace(item(), trace(seg(square(8, 20))), cited=(0,))  # IoU 2/20
     assert not found.accepted
     assert found.visual == pytest.approx(0.1)
     assert found.score == pytest.approx(0.4 + 0.3 + 0.03)
@@ -78,39 +78,39 @@ def test_a_region_that_the_answer_rests_on_must_pass_its_check():
 
 
 def test_a_detour_that_failed_does_not_refuse_a_trace():
-    found = judge(item(), trace(seg(square(16, 20), limit=1), seg(square(0, 10))), cited=(1,))
+    found = judge_trace(item(), trace(seg(square(16, 20), limit=1), seg(square(0, 10))), cited=(1,))
     assert found.accepted
     assert found.steps[0].passed is False
     assert not found.steps[0].carries
 
 
 def test_an_invalid_call_costs_its_share_of_structure():
-    found = judge(item(), trace(REFUSED, seg(square(0, 10))), cited=(1,))
+    found = judge_trace(item(), trace(REFUSED, seg(square(0, 10))), cited=(1,))
     assert found.accepted
     assert found.struct == pytest.approx(0.5)
 
 
 def test_a_call_made_twice_costs_as_much_as_one_that_is_not_there():
-    found = judge(item(), trace(seg(square(0, 10)), seg(square(0, 10))), cited=(0,))
+    found = judge_trace(item(), trace(seg(square(0, 10)), seg(square(0, 10))), cited=(0,))
     assert found.struct == pytest.approx(0.5)
 
 
 def test_a_right_answer_that_nothing_leads_to_is_worth_half():
     needed = {"SEG": {"required": True, "answer": "1", "perturbed_answer": "0", "test": "eroded"}}
-    guessed = judge(item(necessity=needed), trace(seg(square(0, 10))), cited=())
+    guessed = judge_trace(item(necessity=needed), trace(seg(square(0, 10))), cited=())
     assert guessed.logic == pytest.approx(0.5)
     assert not guessed.accepted
     assert guessed.reasons == ("nothing that was observed leads to the answer",)
-    assert judge(item(), trace(), cited=()).logic == 1.0  # nothing needs a tool here
+    assert judge_trace(item(), trace(), cited=()).logic == 1.0  # nothing needs a tool here
 
 
 def test_a_trace_without_an_answer_is_refused():
-    assert not judge(item(), trace(seg(square(0, 10)), answer=None), cited=()).accepted
+    assert not judge_trace(item(), trace(seg(square(0, 10)), answer=None), cited=()).accepted
 
 
 def test_licence_and_watermark_of_a_dataset_are_honoured():
     def judged(**facts: str) -> tuple[str, ...]:
-        return judge(item(parameters=facts), trace(seg(square(0, 10))), cited=(0,)).reasons
+        return judge_trace(item(parameters=facts), trace(seg(square(0, 10))), cited=(0,)).reasons
 
     assert judged(licence="CC BY 4.0", watermark="none") == ()
     assert judged(licence="CC BY-NC-ND 4.0") == ("licence 'cc by-nc-nd 4.0' does not allow it",)
@@ -144,8 +144,8 @@ def test_cocos_own_names_of_licences_are_known(licence: str, allowed: bool):
 
 
 def test_a_trace_belongs_to_the_tool_that_it_uses_most():
-    assert stratum_of(item(), trace(REFUSED, seg(square(0, 10)))) == Stratum("space", "SEG", "still")
-    assert stratum_of(item(), trace()).tool == "none"
+    assert trace_stratum(item(), trace(REFUSED, seg(square(0, 10)))) == Stratum("space", "SEG", "still")
+    assert trace_stratum(item(), trace()).tool == "none"
 
 
 def test_weights_even_out_what_is_rare():

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 from pycocotools import mask as rle
 
-from pixelis.data.importers import Problem, Wishes, case_of, coco_items, media_of
-from pixelis.errors import ConfigError
-from pixelis.geometry import Box, Mask
-from pixelis.world.item import Item
-from pixelis.world.necessity import necessities
+from pixelis.core.errors import ConfigError
+from pixelis.core.geometry import Box, Mask
+from pixelis.data.importers import ImportOptions, Problem, coco_items, get_case, open_item_media
+from pixelis.items import Item
+from pixelis.world.tool_necessity import compute_necessities
 
 WIDTH, HEIGHT = 200, 100
 
@@ -56,7 +56,7 @@ def picture(own: int, **more: Any) -> dict[str, Any]:
 
 
 def taken(path: Path, **wishes: Any) -> tuple[dict[str, Item], list[Problem]]:
-    outcomes = list(coco_items(path, Wishes(**wishes)))
+    outcomes = list(coco_items(path, ImportOptions(**wishes)))
     return (
         {o.template: o for o in outcomes if isinstance(o, Item) and o.template.startswith("coco.")},
         [o for o in outcomes if isinstance(o, Problem)],
@@ -101,7 +101,7 @@ def test_small_things_need_seg_because_eroding_them_changes_the_count(tmp_path: 
     need = items["coco.count"].necessity["SEG"]
     assert need.required
     assert (need.answer, need.perturbed_answer) == ("4", "0")  # 8 pixels taken off each side leave nothing of 10
-    assert "SEG" in items["coco.count"].needs
+    assert "SEG" in items["coco.count"].required_tools
     assert not items["coco.count"].necessity["OCR"].required
 
 
@@ -109,7 +109,7 @@ def test_labels_can_be_computed_again_from_the_item_alone(tmp_path: Path) -> Non
     items, _ = taken(dataset(tmp_path, [thing(0, 17, square(10, 10, 30)), thing(1, 18, square(120, 20, 60))]))
     assert items.keys() == {"coco.count", "coco.side", "coco.largest"}
     for item in items.values():
-        assert necessities(case_of(item)) == item.necessity
+        assert compute_necessities(get_case(item)) == item.necessity
         assert item.score(item.answer) == 1.0
 
 
@@ -135,8 +135,8 @@ def test_licence_and_place_travel_with_the_item(tmp_path: Path) -> None:
     assert facts["licence"] == "Attribution License"
     assert (facts["watermark"], facts["dataset"], facts["source_id"]) == ("unknown", "coco", "1")
     assert facts["media_paths"] == ("val2017/000000000001.png",)
-    media = media_of(items["coco.count"], tmp_path / "items.jsonl")
-    assert media.given[0].sha256 == items["coco.count"].media[0].sha256
+    media = open_item_media(items["coco.count"], tmp_path / "items.jsonl")
+    assert media.sources[0].sha256 == items["coco.count"].media[0].sha256
 
 
 def test_what_goes_beyond_the_picture_is_clipped_and_reported(tmp_path: Path) -> None:

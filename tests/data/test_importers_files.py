@@ -12,10 +12,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from pixelis.cli.data_files import app
-from pixelis.data.importers import Problem, Tally, read_items, template
-from pixelis.errors import ConfigError
+from pixelis.core.errors import ConfigError
+from pixelis.data.importers import ImportResult, Problem, get_template, read_items
+from pixelis.items import Item
 from pixelis.trace import codec
-from pixelis.world.item import Item
 
 
 def run(*words: Any) -> Any:
@@ -42,7 +42,7 @@ def test_all_of_it_is_status_0_and_the_items_can_be_read_again(tmp_path: Path, g
     (item,) = read_items(out)
     assert isinstance(item, Item)
     assert (item.answer, item.parameters["licence"]) == ("EXIT", "CC0")
-    assert template(item.template).scoring == "anls"
+    assert get_template(item.template).scoring == "anls"
 
 
 def test_a_skipped_entry_is_status_1_and_its_place_is_in_the_file_of_problems(tmp_path: Path, gt: Path) -> None:
@@ -56,10 +56,10 @@ def test_a_skipped_entry_is_status_1_and_its_place_is_in_the_file_of_problems(tm
 
 
 def test_reasons_are_counted_without_their_figures_and_names_keep_theirs() -> None:
-    tally = Tally()
+    tally = ImportResult()
     for reason in ("frame 7 is no 80x53.5", "frame 12 is no 800x600", "it is not UTF-8", "taken as img1"):
-        tally.note(Problem("x", reason))
-    assert tally.reasons == {
+        tally.add_problem(Problem("x", reason))
+    assert tally.reason_counts == {
         "skipped: frame # is no #x#": 2, "skipped: it is not UTF-8": 1, "skipped: taken as img1": 1,
     }  # fmt: skip
 

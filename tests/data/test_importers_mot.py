@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pixelis.data.importers import Problem, Wishes, case_of, media_of, mot_items
-from pixelis.data.importers.mot import thin
-from pixelis.errors import ConfigError
-from pixelis.geometry import Track
-from pixelis.world.item import Item, Reference
-from pixelis.world.necessity import necessities
+from pixelis.core.errors import ConfigError
+from pixelis.core.geometry import Track
+from pixelis.data.importers import ImportOptions, Problem, get_case, mot_items, open_item_media
+from pixelis.data.importers.mot import thin_track
+from pixelis.items import Item, Reference
+from pixelis.world.tool_necessity import compute_necessities
 
 FRAMES, WIDTH, HEIGHT = 10, 200, 100
 INFO = "[Sequence]\nname=MOT17-99\nimDir=img1\nframeRate=5\nseqLength=10\nimWidth=200\nimHeight=100\nimExt=.jpg\n"
@@ -38,7 +38,7 @@ def sequence(folder: Path, rows: list[str], info: str | None = INFO) -> Path:
 
 
 def taken(path: Path, **wishes: Any) -> tuple[list[Item], list[Problem]]:
-    outcomes = list(mot_items(path, Wishes(**wishes)))
+    outcomes = list(mot_items(path, ImportOptions(**wishes)))
     return [o for o in outcomes if isinstance(o, Item)], [o for o in outcomes if isinstance(o, Problem)]
 
 
@@ -75,7 +75,7 @@ def test_a_heading_needs_tracking_because_shuffled_identities_lead_elsewhere(tmp
     assert need.required
     assert need.perturbed_answer == "down left"  # where the other one ends
     assert "[0.3, 0.3, 0.4, 0.7] on frame 0" in ways["pedestrian 1"].question
-    assert necessities(case_of(ways["pedestrian 1"])) == ways["pedestrian 1"].necessity
+    assert compute_necessities(get_case(ways["pedestrian 1"])) == ways["pedestrian 1"].necessity
 
 
 def test_rows_that_the_benchmark_does_not_score_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -132,16 +132,16 @@ def test_the_clip_of_an_item_opens_again_by_its_path_and_rate(tmp_path: Path) ->
     out = tmp_path / "items.jsonl"
     items, _ = taken(sequence(tmp_path / "s", walker(1, 11, 14)), beside=out, licence="CC BY-NC-SA 3.0")
     assert items[0].parameters["licence"] == "CC BY-NC-SA 3.0"
-    assert media_of(items[0], out).given[0].sha256 == items[0].media[0].sha256
+    assert open_item_media(items[0], out).sources[0].sha256 == items[0].media[0].sha256
 
 
 def test_a_long_track_keeps_its_first_and_last_frame_among_64() -> None:
     boxes = tuple((k / 1000, 0.1, k / 1000 + 0.1, 0.2) for k in range(600))
     long = Reference(name="track_1", footprint=Track(track_id=1, frames=tuple(range(600)), boxes=boxes))
-    track = thin(long).footprint
+    track = thin_track(long).footprint
     assert isinstance(track, Track)
     assert (len(track.frames), track.frames[0], track.frames[-1]) == (64, 0, 599)
-    assert all(track.at(frame) == boxes[frame] for frame in track.frames)
+    assert all(track.box_at(frame) == boxes[frame] for frame in track.frames)
 
 
 def test_a_folder_without_sequences_is_refused(tmp_path: Path) -> None:

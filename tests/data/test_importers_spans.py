@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pixelis.data.importers import Problem, Wishes, case_of, span_items
-from pixelis.world.item import Item
-from pixelis.world.necessity import necessities
+from pixelis.data.importers import ImportOptions, Problem, get_case, span_items
+from pixelis.items import Item
+from pixelis.world.tool_necessity import compute_necessities
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def taken(path: Path, clips: Path, **wishes: Any) -> tuple[list[Item], list[Problem]]:
-    outcomes = list(span_items(path, Wishes(media=clips, **wishes)))
+    outcomes = list(span_items(path, ImportOptions(media=clips, **wishes)))
     return [o for o in outcomes if isinstance(o, Item)], [o for o in outcomes if isinstance(o, Problem)]
 
 
@@ -53,7 +53,7 @@ def test_a_moment_needs_temp_because_another_window_flips_the_choice(tmp_path: P
         need = item.necessity["TEMP"]
         assert need.required
         assert need.perturbed_answer != need.answer
-        assert necessities(case_of(item)) == item.necessity
+        assert compute_necessities(get_case(item)) == item.necessity
     start = next(i for i in items if i.template == "spans.start")
     assert (start.answer, start.scoring) == ("12", "mra")
 

@@ -13,15 +13,15 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from pixelis.data.build import build
-from pixelis.data.corpus_config import CorpusConfig
-from pixelis.data.importers import Wishes, own_items, write_items
-from pixelis.data.item_files import ItemFiles, by_hash, filled_up, mixed, splits_of
-from pixelis.data.record import encode
-from pixelis.data.signs import sign_item
-from pixelis.data.splits import plan
-from pixelis.data.store import Corpus
-from pixelis.errors import ConfigError, MediaError, TraceError
+from pixelis.core.errors import ConfigError, MediaError, TraceError
+from pixelis.data.build.build_corpus import build
+from pixelis.data.corpus.corpus import Corpus
+from pixelis.data.corpus.corpus_config import CorpusConfig
+from pixelis.data.corpus.item_files import ItemFiles, assign_splits, corpus_units, fill_empty_splits, split_by_hash
+from pixelis.data.corpus.record import encode
+from pixelis.data.corpus.splits import plan_units
+from pixelis.data.importers import ImportOptions, user_items, write_items
+from pixelis.data.photographs.signs import sign_item
 
 
 def photos(folder: Path, count: int = 12) -> Path:
@@ -35,8 +35,8 @@ def photos(folder: Path, count: int = 12) -> Path:
         rows.append({"media": f"{k}.png", "question": "What is it?", "answer": "noise"})
     (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = folder / "items.jsonl"
-    found = own_items(folder / "questions.jsonl", Wishes(media=folder, beside=out))
-    assert write_items(found, out).taken == 2 * count
+    found = user_items(folder / "questions.jsonl", ImportOptions(media=folder, items_path=out))
+    assert write_items(found, out).count == 2 * count
     return out
 
 
@@ -51,7 +51,7 @@ def shards(folder: Path) -> dict[str, bytes]:
 
 def test_a_corpus_of_items_alone_has_them_all_and_no_medium_in_two_splits(tmp_path):
     report = build(config(photos(tmp_path / "in")), tmp_path / "corpus", workers=2)
-    assert (report.whole, report.records, report.accepted) == (True, 24, 24)
+    assert (report.is_complete, report.records, report.accepted) == (True, 24, 24)
     corpus = Corpus(tmp_path / "corpus")
     split_of = [(medium, row.split) for row in corpus.rows() for medium in row.media]
     assert len({medium for medium, _ in split_of}) == len(set(split_of)) == 12
@@ -92,7 +92,7 @@ def test_media_are_opened_again_beside_their_items_and_a_changed_one_is_refused(
     build(config(items), tmp_path / "corpus", workers=1)
     corpus = Corpus(tmp_path / "corpus")
     record = corpus[0]
-    assert corpus.media(record).given[0].sha256 == record.item.media[0].sha256
+    assert corpus.media(record).sources[0].sha256 == record.item.media[0].sha256
     place = tmp_path / "in" / str(record.item.parameters["media_paths"][0])
     Image.fromarray(np.zeros((24, 32, 3), np.uint8)).save(place)
     with pytest.raises(MediaError, match="its content has changed"):
@@ -104,32 +104,34 @@ def test_a_corpus_that_keeps_its_media_needs_no_other_folder(tmp_path):
     shutil.rmtree(tmp_path / "in")
     corpus = Corpus(tmp_path / "corpus")
     for record in corpus.records():
-        assert corpus.media(record).given[0].sha256 == record.item.media[0].sha256
+        assert corpus.media(record).sources[0].sha256 == record.item.media[0].sha256
 
 
 def test_crops_of_one_photograph_stay_together_and_so_does_what_a_pair_joins(tmp_path):
     items = ItemFiles.read([photos(tmp_path / "in")]).entries
     halves = {"train": 0.5, "test": 0.5}
-    alone = splits_of(items, halves)
+    alone = assign_splits(items, halves)
     assert len(set(alone)) == 2
     joined = [entry._replace(origins=(*entry.origins, "photograph of a dog")) for entry in items]
-    assert len(set(splits_of(joined, halves))) == 1
-    assert [by_hash(entry.origins[0], halves) for entry in items] == alone  # whatever stands around it
+    assert len(set(assign_splits(joined, halves))) == 1
+    assert [split_by_hash(entry.origins[0], halves) for entry in items] == alone  # whatever stands around it
 
 
 @pytest.mark.parametrize(("media", "held"), [(1, {"train"}), (2, {"train", "test"}), (3, {"train", "test", "dev"})])
 def test_a_few_media_are_enough_for_train_then_test_then_dev(tmp_path, media, held):
     items = ItemFiles.read([photos(tmp_path / "in", media)]).entries
-    belongs = splits_of(items, CorpusConfig().splits)
+    belongs = assign_splits(items, CorpusConfig().splits)
     assert set(belongs) == held
     assert belongs[::2] == belongs[1::2]  # both questions about a picture
 
 
 def test_a_split_without_a_share_stays_empty_and_what_is_there_stays_where_it_is():
     everywhere = {"a": "train", "b": "train", "c": "dev", "d": "test"}
-    assert filled_up(everywhere, {"train": 0.5, "dev": 0.2, "test": 0.3}) == everywhere
-    assert set(filled_up({"a": "train", "b": "train"}, {"train": 1.0}).values()) == {"train"}
-    assert Counter(filled_up({"a": "dev-cal", "b": "dev"}, {"train": 0.5, "dev": 0.2, "dev-cal": 0.3}).values()) == {
+    assert fill_empty_splits(everywhere, {"train": 0.5, "dev": 0.2, "test": 0.3}) == everywhere
+    assert set(fill_empty_splits({"a": "train", "b": "train"}, {"train": 1.0}).values()) == {"train"}
+    assert Counter(
+        fill_empty_splits({"a": "dev-cal", "b": "dev"}, {"train": 0.5, "dev": 0.2, "dev-cal": 0.3}).values()
+    ) == {
         "train": 1,
         "dev": 1,
     }
@@ -138,20 +140,20 @@ def test_a_split_without_a_share_stays_empty_and_what_is_there_stays_where_it_is
 def test_items_are_spread_among_those_of_the_world_by_their_weight(tmp_path):
     items = ItemFiles.read([photos(tmp_path / "in")])
     both = config(photos(tmp_path / "in"), n=40, families={"search": 1.0, "space": 1.0}, items_weight=2.0)
-    units = list(mixed(both, items))
+    units = list(corpus_units(both, items))
     assert len(units) == 40
     assert sum(bool(unit.items) for unit in units) == 20
     train = [unit for unit in units if unit.split == "train"]
     assert [unit.ordinal for unit in train] == list(range(len(train)))
     assert 0 < sum(bool(unit.items) for unit in train[: len(train) // 2]) < len(train) // 2
     scarce = config(photos(tmp_path / "in"), n=100, families={"search": 1.0}, items_weight=9.0)
-    assert sum(bool(unit.items) for unit in mixed(scarce, items)) == 24  # all there are; the world fills up
+    assert sum(bool(unit.items) for unit in corpus_units(scarce, items)) == 24  # all there are; the world fills up
 
 
 def test_a_corpus_of_the_world_is_planned_and_named_as_if_there_were_no_items():
     world = CorpusConfig(n=30)
-    assert list(mixed(world, ItemFiles())) == list(
-        plan(30, seed=0, splits=world.splits, families=world.families, difficulties=world.difficulties)
+    assert list(corpus_units(world, ItemFiles())) == list(
+        plan_units(30, seed=0, splits=world.splits, families=world.families, difficulties=world.difficulties)
     )
     assert not {"items", "items_weight"} & world.identity().keys()
 
@@ -207,7 +209,7 @@ def test_two_files_of_items_need_two_names_and_something_must_be_planned(tmp_pat
 def test_the_oracle_reads_painted_signs_with_real_tools(tmp_path):
     (tmp_path / "signs").mkdir()
     out = tmp_path / "signs.jsonl"
-    assert write_items((sign_item(n, tmp_path / "signs", out) for n in range(4)), out).taken == 4
+    assert write_items((sign_item(n, tmp_path / "signs", out) for n in range(4)), out).count == 4
     report = build(config(out, teacher={"by_eye": 0.0}), tmp_path / "corpus", workers=1)
     assert report.accepted == 4
     for record in Corpus(tmp_path / "corpus").records():

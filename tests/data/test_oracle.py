@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from pixelis.data.oracle import SOLVERS, Solved, solve_item
+from pixelis.data.teachers.oracle.oracle import SOLVERS, OracleSolution, solve_item
 from pixelis.media import MediaSet
 from pixelis.tools.results import Execution, ToolCall, ToolResult
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.trace.schema import verify
-from pixelis.world import FAMILIES, Rendered, generate, templates
+from pixelis.world import FAMILIES, RenderedItem, generate, templates
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def toolbox() -> Iterator[Toolbox]:
         yield box
 
 
-def solved(family: str, seed: int, toolbox: Toolbox, **options: bool) -> tuple[Rendered, Solved]:
+def solved(family: str, seed: int, toolbox: Toolbox, **options: bool) -> tuple[RenderedItem, OracleSolution]:
     rendered = generate(family, seed=seed, difficulty=1)  # type: ignore[arg-type]
     return rendered, solve_item(rendered, toolbox, rng=np.random.default_rng(seed), **options)
 
@@ -40,7 +40,7 @@ def test_easy_items_of_a_family_are_answered_right(family: str, toolbox: Toolbox
         assert found.trace.origin == "teacher:oracle"
         assert found.trace.query == rendered.item.question
         assert {a.sha256 for _, a in found.trace.artifacts} <= set(found.blobs)
-        assert all(found.trace.steps[k].result.status in ("ok", "failed") for k in found.cited)
+        assert all(found.trace.steps[k].result.status in ("ok", "failed") for k in found.cited_steps)
     assert all(right)
 
 
@@ -73,7 +73,7 @@ def test_detours_make_chains_longer_and_leave_the_answer(toolbox: Toolbox):
 def test_without_good_eyes_every_box_comes_from_a_result(toolbox: Toolbox):
     for seed in range(40, 44):
         rendered = generate("search", seed=seed, difficulty=2, template_id="search.panel_text")
-        found = solve_item(rendered, toolbox, rng=np.random.default_rng(seed), by_eye=0.0)
+        found = solve_item(rendered, toolbox, rng=np.random.default_rng(seed), visual_guess_rate=0.0)
         assert found.trace.steps[0].call.tool in ("SEG", "OCR")
         assert rendered.item.score(found.answer) == 1.0
 
@@ -110,9 +110,9 @@ def test_without_observations_there_is_a_guess_that_cites_nothing_it_saw(family:
         is_right = rendered.item.score(found.answer) >= 0.5
         right += is_right
         if rendered.item.template in ABSENCE:
-            assert not (found.cited and is_right)
+            assert not (found.cited_steps and is_right)
         else:
-            assert found.cited == ()
+            assert found.cited_steps == ()
     # A guess among four options is right with p = 1/4: of 24, over 11 with P(X > 11) = 0.0072. Without options it is
     # "1" or "unknown", which no question that can be asked about 24 items has for an answer more than once by chance.
     assert right <= (11 if family == "choice" else 1)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from pixelis.data.parquet import ROWS_A_GROUP, export
-from pixelis.data.record import Record, encode
-from pixelis.data.shard import Shard, write_shard
-from pixelis.data.store import write_manifest
-from pixelis.errors import ConfigError
+from pixelis.core.errors import ConfigError
+from pixelis.data.corpus.corpus import write_manifest
+from pixelis.data.corpus.parquet import ROWS_PER_GROUP, export_parquet
+from pixelis.data.corpus.record import Record, encode
+from pixelis.data.corpus.shard import Shard, write_shard
+from pixelis.items import Item, MediumFacts
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.trace import codec
-from pixelis.trace.schema import Draft, Trace, seal_trace
-from pixelis.world.item import Item, MediumFacts
+from pixelis.trace.schema import StepDraft, Trace, seal_trace
 
 
 def item(number: int) -> Item:
@@ -31,7 +31,7 @@ def item(number: int) -> Item:
 
 
 def trace(number: int) -> Trace:
-    step = Draft(
+    step = StepDraft(
         thought="read",
         call=ToolCall(tool="OCR", args={"box": [0, 0, 1, 1]}),
         result=ToolResult(tool="OCR", status="ok", text="EXIT", confidence=0.9),
@@ -69,14 +69,14 @@ def test_without_pyarrow_one_line_says_what_to_install(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ConfigError, match="pip install 'pyarrow"):
-        export(tmp_path, tmp_path / "out")
+        export_parquet(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_corpus_becomes_a_file_for_each_split_with_items_and_traces_whole(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    tally = export(corpus(tmp_path / "corpus"), tmp_path / "out")
-    assert (tally.taken, tally.status) == (6, 0)
+    tally = export_parquet(corpus(tmp_path / "corpus"), tmp_path / "out")
+    assert (tally.count, tally.exit_status) == (6, 0)
     assert sorted(p.name for p in (tmp_path / "out" / "corpus").iterdir()) == [
         "dev_cal-00000.parquet",
         "train-00000.parquet",
@@ -92,19 +92,19 @@ def test_a_corpus_becomes_a_file_for_each_split_with_items_and_traces_whole(tmp_
 
 def test_only_accepted_records_where_that_is_asked(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    assert export(corpus(tmp_path / "corpus"), tmp_path / "out", accepted=True).taken == 4
+    assert export_parquet(corpus(tmp_path / "corpus"), tmp_path / "out", accepted=True).count == 4
 
 
 def test_items_and_traces_in_files_become_tables_of_their_own_and_bad_lines_are_counted(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     folder = tmp_path / "files"
-    count = ROWS_A_GROUP + 7
+    count = ROWS_PER_GROUP + 7
     folder.mkdir()
     (folder / "items.jsonl").write_text("".join(item(k).model_dump_json() + "\n" for k in range(count)) + "{}\n")
     (folder / "items.problems.jsonl").write_text("{}\n")
     codec.write([trace(1)], folder / "trace.jsonl", {})
-    tally = export(folder, tmp_path / "out")
-    assert (tally.taken, tally.problems["skipped"], tally.status) == (count + 1, 1, 1)
+    tally = export_parquet(folder, tmp_path / "out")
+    assert (tally.count, tally.problem_counts["skipped"], tally.exit_status) == (count + 1, 1, 1)
     assert table(tmp_path / "out" / "items" / "train-00000.parquet").num_rows == count
     assert table(tmp_path / "out" / "traces" / "train-00000.parquet").num_rows == 1
     readme = (tmp_path / "out" / "README.md").read_text()
@@ -116,13 +116,13 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("x")
     with pytest.raises(ConfigError, match="not empty"):
-        export(corpus(tmp_path / "corpus"), tmp_path / "out")
+        export_parquet(corpus(tmp_path / "corpus"), tmp_path / "out")
 
 
 def test_hugging_face_opens_the_folder_by_its_path(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     datasets = pytest.importorskip("datasets")
-    export(corpus(tmp_path / "corpus"), tmp_path / "out")
+    export_parquet(corpus(tmp_path / "corpus"), tmp_path / "out")
     opened = datasets.load_dataset(str(tmp_path / "out"), "corpus", cache_dir=str(tmp_path / "cache"))
     assert {split: len(rows) for split, rows in opened.items()} == {"train": 3, "dev_cal": 3}
     assert json.loads(opened["train"][0]["steps"][0]["args"]) == {"box": [0, 0, 1, 1]}

@@ -11,28 +11,28 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pixelis.data.importers import Wishes, coco_items
-from pixelis.data.importers.coco import outline
-from pixelis.data.importers.named_colours import named_colour
-from pixelis.data.photo_items import pair_items
-from pixelis.data.photo_variants import change, variant
-from pixelis.data.photographs import (
-    BUNDLED,
+from pixelis.core.errors import ConfigError
+from pixelis.core.geometry import Mask, Size, TextSpan
+from pixelis.data.importers import ImportOptions, coco_items
+from pixelis.data.importers.coco import parse_outline
+from pixelis.data.importers.named_colours import name_colour
+from pixelis.data.photographs.photo_items import pair_items
+from pixelis.data.photographs.photo_sources import (
     COCO_FILES,
     LABELME,
+    SKIMAGE_PICTURES,
     Photograph,
     Sdist,
     bundled_photographs,
-    fetched,
-    instances,
-    members,
-    pixels_of,
+    coco_instances,
+    decode_pixels,
+    fetch_archive,
+    read_members,
     write_photographs,
 )
-from pixelis.data.signs import printed, seen, sign_item
-from pixelis.errors import ConfigError
-from pixelis.geometry import Mask, Size, TextSpan
-from pixelis.world.item import Item
+from pixelis.data.photographs.photo_variants import draw_parameters, make_variant
+from pixelis.data.photographs.signs import print_plate, render_plate, sign_item
+from pixelis.items import Item
 
 WIDTH, HEIGHT = 200, 120
 
@@ -66,14 +66,14 @@ def archive(path: Path, **files: bytes | None) -> Path:
 
 def test_only_the_wanted_files_leave_an_archive_and_no_link_does(tmp_path):
     path = archive(tmp_path / "a.tar.gz", good=b"pixels", other=b"code", link=None)
-    assert members(path, frozenset({"root/good"})) == {"root/good": b"pixels"}
+    assert read_members(path, frozenset({"root/good"})) == {"root/good": b"pixels"}
     with pytest.raises(ConfigError, match="no plain file"):
-        members(path, frozenset({"root/link"}))
+        read_members(path, frozenset({"root/link"}))
     with pytest.raises(ConfigError, match="holds no root/gone"):
-        members(path, frozenset({"root/gone"}))
+        read_members(path, frozenset({"root/gone"}))
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(ConfigError, match="not a whole archive"):
-        members(path, frozenset({"root/good"}))
+        read_members(path, frozenset({"root/good"}))
 
 
 def test_an_archive_with_another_content_is_refused_and_a_right_one_is_not_fetched_again(tmp_path):
@@ -83,16 +83,16 @@ def test_an_archive_with_another_content_is_refused_and_a_right_one_is_not_fetch
     def never(source: Sdist, folder: Path) -> Path:
         raise AssertionError
 
-    assert fetched(right, tmp_path, never) == path
+    assert fetch_archive(right, tmp_path, never) == path
     with pytest.raises(ConfigError, match="is not the published archive"):
-        fetched(right._replace(sha256="0" * 64), tmp_path, never)
+        fetch_archive(right._replace(sha256="0" * 64), tmp_path, never)
 
 
 def test_what_pip_cannot_fetch_ends_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(ConfigError, match=r"pip could not fetch labelme==6\.3\.1 .*put labelme-6\.3\.1\.tar\.gz into"):
-        fetched(LABELME, tmp_path / "downloads")
+        fetch_archive(LABELME, tmp_path / "downloads")
 
 
 def test_no_photograph_without_derivatives_is_on_the_list():
@@ -104,7 +104,7 @@ def test_no_photograph_without_derivatives_is_on_the_list():
 def test_boxes_of_bundled_pictures_lie_in_them():
     pytest.importorskip("skimage")
     found = list(bundled_photographs())
-    assert len(found) == len(BUNDLED)
+    assert len(found) == len(SKIMAGE_PICTURES)
     for one in found:
         for thing in one.things:
             x, y, w, h = thing["bbox"]
@@ -114,45 +114,45 @@ def test_boxes_of_bundled_pictures_lie_in_them():
 
 @pytest.mark.parametrize("number", range(8))
 def test_a_variants_outline_covers_what_is_red_in_it(number):
-    made = variant(photograph(things=(("person", (20, 30, 80, 90)),)), number)  # people are not painted over
-    pixels = pixels_of(made).astype(int)
+    made = make_variant(photograph(things=(("person", (20, 30, 80, 90)),)), number)  # people are not painted over
+    pixels = decode_pixels(made).astype(int)
     red = (pixels[..., 0] > pixels[..., 1] + 60).astype(bool)
     if not made.things:
         assert red.mean() < 0.01
         return
-    mask = outline(made.things[0], Size(made.width, made.height), "dog").footprint
+    mask = parse_outline(made.things[0], Size(made.width, made.height), "dog").footprint
     assert isinstance(mask, Mask)
     assert (mask.array & red).sum() / (mask.array | red).sum() > 0.9
-    assert max(made.width, made.height) == change("one", number).side
+    assert max(made.width, made.height) == draw_parameters("one", number).long_side
 
 
 def test_the_same_variant_has_the_same_bytes_and_another_has_others():
-    assert variant(photograph(), 3) == variant(photograph(), 3)
-    assert variant(photograph(), 3).content != variant(photograph(), 5).content
+    assert make_variant(photograph(), 3) == make_variant(photograph(), 3)
+    assert make_variant(photograph(), 3).content != make_variant(photograph(), 5).content
 
 
 def test_a_painted_thing_has_another_colour_and_the_grass_has_its_own():
     colours = set()
     for number in range(2, 24, 2):
-        made = variant(photograph(), number)
+        made = make_variant(photograph(), number)
         for thing in made.things:
-            mask = outline(thing, Size(made.width, made.height), "dog").footprint
+            mask = parse_outline(thing, Size(made.width, made.height), "dog").footprint
             assert isinstance(mask, Mask)
-            colours.add(named_colour(pixels_of(made)[mask.array]))
-            assert named_colour(pixels_of(made)[~mask.array]) == "green"
+            colours.add(name_colour(decode_pixels(made)[mask.array]))
+            assert name_colour(decode_pixels(made)[~mask.array]) == "green"
     assert len(colours & {"red", "orange", "yellow", "green", "blue", "purple", "pink", "white"}) >= 3
 
 
 def test_a_thing_that_a_crop_cuts_through_is_no_longer_counted():
     wide = photograph(things=(("dog", (0, 50, 200, 60)),))
-    cut = [variant(wide, n) for n in range(1, 12)]
+    cut = [make_variant(wide, n) for n in range(1, 12)]
     assert any(thing["iscrowd"] for one in cut for thing in one.things)
-    assert not any(thing["iscrowd"] for thing in variant(wide, 0).things)
+    assert not any(thing["iscrowd"] for thing in make_variant(wide, 0).things)
 
 
 def test_one_instances_file_names_licence_and_origin(tmp_path):
-    found = [variant(photograph(), n) for n in range(2)]
-    content = instances([(one, f"{one.name}.jpg") for one in found])
+    found = [make_variant(photograph(), n) for n in range(2)]
+    content = coco_instances([(one, f"{one.name}.jpg") for one in found])
     assert [image["photograph"] for image in content["images"]] == ["one", "one"]
     assert content["licenses"] == [{"id": 1, "name": "CC0", "url": ""}]
     path = write_photographs(tmp_path, found, "variants.json")
@@ -173,9 +173,9 @@ def test_two_pictures_are_asked_about_together(tmp_path):
 
 
 def test_items_over_variants_say_which_photograph_they_are_of_and_ask_nothing_that_is_not_known(tmp_path):
-    found = [variant(one, n) for one in (photograph("a"), photograph("b", complete=False)) for n in range(4)]
+    found = [make_variant(one, n) for one in (photograph("a"), photograph("b", complete=False)) for n in range(4)]
     table = write_photographs(tmp_path, found, "variants.json")
-    items = [i for i in coco_items(table, Wishes(media=tmp_path / "pictures")) if isinstance(i, Item)]
+    items = [i for i in coco_items(table, ImportOptions(media=tmp_path / "pictures")) if isinstance(i, Item)]
     assert {str(i.parameters["photograph"]) for i in items} == {"a", "b"}
     absent = [i for i in items if not i.evidence]
     assert absent
@@ -187,8 +187,8 @@ def test_items_over_variants_say_which_photograph_they_are_of_and_ask_nothing_th
 
 def test_a_signs_corners_hold_its_ink():
     rng = np.random.default_rng(4)
-    plate = printed("sign", rng)
-    pixels, references = seen(plate, rng, ())
+    plate = print_plate("sign", rng)
+    pixels, references = render_plate(plate, rng, ())
     height, width = pixels.shape[:2]
     for reference in references:
         assert isinstance(reference.footprint, TextSpan)
@@ -204,4 +204,4 @@ def test_a_sign_is_a_sound_item_and_the_same_every_time(tmp_path, number):
     assert first == sign_item(number, tmp_path, tmp_path / "items.jsonl")
     assert first.score(first.answer) == 1.0
     assert "{" not in first.question
-    assert "OCR" in first.needs
+    assert "OCR" in first.required_tools

@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pixelis.data.build import build
-from pixelis.data.corpus_config import CorpusConfig, TeacherConfig
-from pixelis.data.kept_replies import Ledger, likely_tokens
-from pixelis.data.store import Corpus
-from pixelis.data.vlm_teacher import VlmTeacher
-from pixelis.errors import ConfigError, UndoneError
+from pixelis.core.errors import ConfigError, RetryLaterError
+from pixelis.data.build.build_corpus import build
+from pixelis.data.corpus.corpus import Corpus
+from pixelis.data.corpus.corpus_config import CorpusConfig, TeacherConfig
+from pixelis.data.teachers.reply_cache import SpendingLedger, estimate_tokens
+from pixelis.data.teachers.vlm import VlmTeacher
 from pixelis.media import Clip, MediaSet
-from pixelis.policy.chat_server import ChatServer, ServerConfig
-from pixelis.policy.chat_words import opening, shown, turn_schema
+from pixelis.rollout.remote.chat_client import ChatClient, ServerConfig
+from pixelis.rollout.remote.chat_messages import initial_messages, media_parts, turn_schema
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.trace.schema import verify
 from pixelis.world import generate
@@ -53,7 +53,7 @@ def teach(server, toolbox, rendered, tmp_path):
         )
         teacher = VlmTeacher(config, replies=tmp_path / "replies")
         try:
-            return teacher.teach(rendered, toolbox, rng=np.random.default_rng(0))
+            return teacher.demonstrate(rendered, toolbox, rng=np.random.default_rng(0))
         finally:
             teacher.close()
 
@@ -163,9 +163,9 @@ def test_a_server_that_recovers_is_asked_again_after_a_pause(teach, server):
     ],
 )
 def test_a_server_that_fails_every_time_leaves_the_item_undone(teach, server, model, words, requests):
-    with pytest.raises(UndoneError, match=words) as caught:
+    with pytest.raises(RetryLaterError, match=words) as caught:
         teach(model, timeout_s=0.5, reply_bytes=1_000_000)
-    assert (caught.value.outcome, caught.value.stop) == ("server", False)
+    assert (caught.value.outcome, caught.value.stop_run) == ("server", False)
     assert len(server.log("received", model)) == requests
 
 
@@ -174,29 +174,29 @@ def test_a_server_that_fails_every_time_leaves_the_item_undone(teach, server, mo
     [("closed", "status 401: no such key"), ("moved", "status 307")],
 )
 def test_a_server_that_lets_nobody_in_stops_everything(teach, model, words):
-    with pytest.raises(UndoneError, match=words) as caught:
+    with pytest.raises(RetryLaterError, match=words) as caught:
         teach(model)
-    assert caught.value.stop
+    assert caught.value.stop_run
 
 
 def test_an_item_that_is_refused_in_every_way_lets_the_next_one_try(teach):
-    with pytest.raises(UndoneError, match=r"refuses every kind.*no pictures") as caught:
+    with pytest.raises(RetryLaterError, match=r"refuses every kind.*no pictures") as caught:
         teach("picky")
-    assert not caught.value.stop
+    assert not caught.value.stop_run
 
 
 def test_nobody_at_the_address_is_said(toolbox, rendered, tmp_path):
     config = TeacherConfig(kind="vlm", server=ServerConfig(url="http://127.0.0.1:9/v1", model="m", tries=1))
     teacher = VlmTeacher(config, replies=tmp_path)
-    with pytest.raises(UndoneError, match="no server answers"):
-        teacher.teach(rendered, toolbox, rng=np.random.default_rng(0))
+    with pytest.raises(RetryLaterError, match="no server answers"):
+        teacher.demonstrate(rendered, toolbox, rng=np.random.default_rng(0))
     teacher.close()
 
 
 def test_the_cap_on_requests_stops_before_the_request_that_would_pass_it(teach, server):
-    with pytest.raises(UndoneError, match="cap of 2 requests") as caught:
+    with pytest.raises(RetryLaterError, match="cap of 2 requests") as caught:
         teach("good", max_requests=2, temperature=0.1)
-    assert (caught.value.outcome, caught.value.stop) == ("cap", True)
+    assert (caught.value.outcome, caught.value.stop_run) == ("cap", True)
     asked = len(server.log("received", "good"))
     assert teach("good", max_requests=3, temperature=0.1).teaching["outcome"] == "answered"  # the cap was raised
     assert len(server.log("received", "good")) == asked + 1
@@ -204,20 +204,20 @@ def test_the_cap_on_requests_stops_before_the_request_that_would_pass_it(teach, 
 
 def test_the_cap_on_tokens_counts_what_the_server_says_and_what_was_lost(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    ledger = Ledger(path, max_requests=10, max_tokens=5000)
+    ledger = SpendingLedger(path, max_requests=10, max_tokens=5000)
     ledger.spend(2000)
     ledger.correct(700 - 2000)
     ledger.spend(2000)  # killed before the reply came
     ledger.close()
     with path.open("ab") as file:
         file.write(b'{"sent": 9')  # and in the middle of a line
-    again = Ledger(path, max_requests=10, max_tokens=5000)
+    again = SpendingLedger(path, max_requests=10, max_tokens=5000)
     assert (again.requests, again.tokens) == (2, 2700)
-    with pytest.raises(UndoneError, match="2700 of 5000 tokens are spent, the next request may take 2301"):
+    with pytest.raises(RetryLaterError, match="2700 of 5000 tokens are spent, the next request may take 2301"):
         again.spend(2301)
     again.spend(2300)
     with pytest.raises(ConfigError, match="another process spends"):
-        Ledger(path, max_requests=10, max_tokens=5000)
+        SpendingLedger(path, max_requests=10, max_tokens=5000)
     again.close()
 
 
@@ -236,7 +236,7 @@ def test_the_key_is_sent_and_never_written(teach, server, monkeypatch, tmp_path)
 
 def test_a_server_that_repeats_the_key_brings_it_nowhere(teach, monkeypatch, tmp_path):
     monkeypatch.setenv("PIXELIS_TEST_KEY", "secret-8")
-    with pytest.raises(UndoneError) as caught:
+    with pytest.raises(RetryLaterError) as caught:
         teach("parrot", api_key_variable="PIXELIS_TEST_KEY")
     assert "secret-8" not in str(caught.value)
     assert not any(b"secret-8" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
@@ -244,14 +244,14 @@ def test_a_server_that_repeats_the_key_brings_it_nowhere(teach, monkeypatch, tmp
 
 def test_a_password_in_the_address_is_refused():
     with pytest.raises(ConfigError, match="holds a name or a password"):
-        ChatServer(ServerConfig(url="http://me:secret@127.0.0.1/v1"))
+        ChatClient(ServerConfig(url="http://me:secret@127.0.0.1/v1"))
 
 
 def test_an_empty_key_and_a_strange_address_are_refused_at_once():
     with pytest.raises(ConfigError, match="PIXELIS_NO_SUCH"):
-        ChatServer(ServerConfig(api_key_variable="PIXELIS_NO_SUCH"))
+        ChatClient(ServerConfig(api_key_variable="PIXELIS_NO_SUCH"))
     with pytest.raises(ConfigError, match="no http or https address"):
-        ChatServer(ServerConfig(url="file:///etc/passwd"))
+        ChatClient(ServerConfig(url="file:///etc/passwd"))
 
 
 def test_a_damaged_reply_on_disk_is_asked_for_again(teach, tmp_path):
@@ -263,7 +263,7 @@ def test_a_damaged_reply_on_disk_is_asked_for_again(teach, tmp_path):
 
 def test_a_clip_is_sent_as_frames_with_their_times():
     frames = [np.full((20, 30, 3), 10 * k, np.uint8) for k in range(8)]
-    parts = shown("Video_0", Clip.from_frames(frames, fps=4.0), side=64, frames=3)
+    parts = media_parts("Video_0", Clip.from_frames(frames, fps=4.0), side=64, frames=3)
     words = [part["text"] for part in parts if part["type"] == "text"]
     assert words == [
         "Video_0, 2.00 s, 8 frames, of which some:",
@@ -275,8 +275,8 @@ def test_a_clip_is_sent_as_frames_with_their_times():
 
 
 def test_a_request_is_priced_before_it_is_sent(rendered, toolbox):
-    messages = opening("What?", MediaSet(rendered.media), "none", toolbox.schemas(), side=64, frames=2)
-    cost = likely_tokens({"messages": messages, "max_tokens": 512})
+    messages = initial_messages("What?", MediaSet(rendered.media), "none", toolbox.schemas(), side=64, frames=2)
+    cost = estimate_tokens({"messages": messages, "max_tokens": 512})
     pictures = 1000 * len(rendered.media)
     assert pictures + 512 < cost < pictures + 512 + 400
 
@@ -306,17 +306,17 @@ def test_a_build_with_a_vlm_stops_at_the_cap_and_goes_on_when_it_is_raised(serve
         return CorpusConfig.model_validate(given)
 
     capped = build(config("steady", max_requests=5, concurrency=2), tmp_path / "corpus")
-    assert not capped.whole
+    assert not capped.is_complete
     assert capped.undone["cap"] >= 1
     assert "cap of 5 requests is reached" in capped.detail
     assert len(server.log("received", "steady")) == 5
     done = build(config("steady", max_requests=50, concurrency=2), tmp_path / "corpus")
-    assert (done.whole, done.records) == (True, 4)
+    assert (done.is_complete, done.records) == (True, 4)
     assert len(server.log("received", "steady")) == 4 * 3  # nothing was asked twice
     records = list(Corpus(tmp_path / "corpus").records())
     assert {r.teaching["outcome"] for r in records} == {"answered"}
     broken = build(config("broken"), tmp_path / "other")
-    assert (broken.whole, broken.undone) == (False, {"server": 4})
+    assert (broken.is_complete, broken.undone) == (False, {"server": 4})
     assert "status 500 (tried 2 times)" in broken.detail
     assert json.loads((tmp_path / "other" / "build.json").read_text())["report"]["undone"] == {"server": 4}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pixelis.data.corpus_config import TeacherConfig
-from pixelis.data.vlm_teacher import VlmTeacher
-from pixelis.policy.chat_server import ServerConfig
+from pixelis.data.corpus.corpus_config import TeacherConfig
+from pixelis.data.teachers.vlm import VlmTeacher
+from pixelis.rollout.remote.chat_client import ServerConfig
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.world import generate
 
@@ -21,7 +21,7 @@ toolbox = Toolbox(ToolboxConfig(seg="classical", isolate=False, cache=False))
 
 def seal(seed: int) -> str:
     rendered = generate("search", seed=seed, difficulty=1)
-    return teacher.teach(rendered, toolbox, rng=np.random.default_rng(seed)).trace.seal
+    return teacher.demonstrate(rendered, toolbox, rng=np.random.default_rng(seed)).trace.seal
 
 
 with ThreadPoolExecutor(3) as pool:

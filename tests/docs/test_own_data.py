@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from typer.testing import CliRunner
 
 from pixelis.cli import app
-from pixelis.data.store import Corpus
+from pixelis.data.corpus.corpus import Corpus
 from pixelis.policy.checkpoint import load_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -121,5 +121,5 @@ def test_items_that_are_in_no_corpus_are_scored_beside_a_split(done):
 def test_a_checkpoint_keeps_its_tokenizer_when_it_learns_further(done):
     first, further = (done.folder / "runs" / name / "policy" for name in ("mine", "further"))
     assert (first / "tokenizer.json").read_bytes() == (further / "tokenizer.json").read_bytes()
-    tokens = load_checkpoint(str(further)).policy.tokens
+    tokens = load_checkpoint(str(further)).policy.tokenizer
     assert tokens.decode(tokens.encode("Zwölf Kängurus")) == "Zwölf Kängurus"  # words it never met

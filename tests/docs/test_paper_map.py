@@ -203,18 +203,18 @@ def test_no_evaluator_is_a_tool_and_no_tool_imports_one():
 
 
 def test_the_bench_compares_with_the_papers_own_latencies():
-    from pixelis.eval.bench_tools import PAPER as LATENCIES
+    from benchmarks.bench_tools import PAPER as LATENCIES
 
     assert LATENCIES == {"SEG": 1.17, "ZOOM": 1.17, "TRK": 1.42, "OCR": 0.39, "TEMP": 1.57, "PROP": 0.16}
 
 
 def test_a_vote_of_eight_rollouts_takes_less_than_the_papers_retrieval_and_voting():
-    from pixelis.eval.bench import cpu_seconds
-    from pixelis.eval.bench_equations import example_group, vote
+    from benchmarks.bench_equations import example_group, run_vote
+    from benchmarks.bench_rows import cpu_seconds
 
     chains, answers = example_group(np.random.default_rng(0))
     history = np.random.default_rng(1).integers(0, 4, (16, 8))
-    assert cpu_seconds(lambda: vote(chains, answers, history, np.random.default_rng(2)), repeats=5) < 0.34
+    assert cpu_seconds(lambda: run_vote(chains, answers, history, np.random.default_rng(2)), repeats=5) < 0.34
 
 
 def test_a_row_that_lies_is_found():

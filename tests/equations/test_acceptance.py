@@ -3,10 +3,10 @@ import pytest
 
 from pixelis.equations.acceptance import (
     StepRecord,
-    accepted,
     decisive_agreement,
     decisive_step_rate,
     decisive_steps,
+    is_accepted,
     operator_passes,
     trajectory_score,
     trajectory_scores,
@@ -25,20 +25,20 @@ def test_the_score_weighs_logic_four_tenths_and_the_others_three():
 
 
 def test_a_trace_is_accepted_at_the_threshold_itself():
-    assert accepted(0.65, [True, True])
-    assert not accepted(0.6499, [True, True])
+    assert is_accepted(0.65, [True, True])
+    assert not is_accepted(0.6499, [True, True])
 
 
 def test_one_failing_operator_refuses_a_trace_of_any_score():
-    assert not accepted(1.0, [True, False])
+    assert not is_accepted(1.0, [True, False])
 
 
 def test_a_trace_without_calls_is_judged_by_its_score():
-    assert accepted(0.7, [])
+    assert is_accepted(0.7, [])
 
 
 def test_a_nan_score_is_refused():
-    assert not accepted(float("nan"), [True])
+    assert not is_accepted(float("nan"), [True])
     assert np.isnan(trajectory_score(float("nan"), 1, 1))
 
 

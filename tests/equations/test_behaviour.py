@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pixelis.core.geometry import Box, Span, TextSpan
 from pixelis.equations.behaviour import (
     aligned_overlap,
     duplicate_groups,
@@ -10,12 +11,11 @@ from pixelis.equations.behaviour import (
     similarities,
     similarity,
 )
-from pixelis.equations.visfid import Step
-from pixelis.geometry import Box, Span, TextSpan
+from pixelis.equations.visfid import DecisiveStep
 
 
 def seg(x0, tool="SEG"):
-    return Step(tool, (Box(x0=x0, y0=0.0, x1=x0 + 0.2, y1=0.2),))
+    return DecisiveStep(tool, (Box(x0=x0, y0=0.0, x1=x0 + 0.2, y1=0.2),))
 
 
 def test_names_are_compared_by_edit_distance():
@@ -36,7 +36,7 @@ def test_aligned_overlap_by_hand():
 
 
 def test_a_chain_is_like_itself():
-    chain = [seg(0.0), seg(0.5, "ZOOM"), Step("TEMP", (Span(start_s=0, end_s=1),))]
+    chain = [seg(0.0), seg(0.5, "ZOOM"), DecisiveStep("TEMP", (Span(start_s=0, end_s=1),))]
     ours = similarity(chain, chain)
     assert (ours.similarity, ours.names, ours.footprints) == (1.0, 1.0, 1.0)
 
@@ -107,13 +107,15 @@ def test_chains_without_steps_keep_their_votes():
 steps = st.one_of(
     st.builds(seg, st.floats(0.0, 0.8).map(lambda x: round(x, 3)), st.sampled_from(["SEG", "ZOOM"])),
     st.builds(
-        lambda words: Step("OCR", (TextSpan(text=words, quad=((0, 0), (1, 0), (1, 1), (0, 1))),)),
+        lambda words: DecisiveStep("OCR", (TextSpan(text=words, quad=((0, 0), (1, 0), (1, 1), (0, 1))),)),
         st.text("abc 12", max_size=6),
     ),
     st.builds(
-        lambda a, b: Step("TEMP", (Span(start_s=min(a, b), end_s=max(a, b)),)), st.integers(0, 9), st.integers(0, 9)
+        lambda a, b: DecisiveStep("TEMP", (Span(start_s=min(a, b), end_s=max(a, b)),)),
+        st.integers(0, 9),
+        st.integers(0, 9),
     ),
-    st.builds(lambda v: Step("PROP", properties=(("colour", v),)), st.sampled_from(["red", "blue"])),
+    st.builds(lambda v: DecisiveStep("PROP", properties=(("colour", v),)), st.sampled_from(["red", "blue"])),
 )
 chains = st.lists(steps, max_size=6)
 

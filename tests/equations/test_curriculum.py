@@ -5,9 +5,9 @@ from pixelis.equations.curriculum import (
     EASY,
     HARD,
     MEDIUM,
-    advances,
     hardness_tertiles,
     sample_medium_hard,
+    should_advance,
     smoothed_losses,
 )
 
@@ -48,21 +48,21 @@ def test_sampling_from_easy_examples_alone_is_refused():
 
 
 def test_the_curriculum_advances_at_five_per_cent_more_loss_and_not_beyond():
-    assert advances([1.0, 1.05], rho=0.0)
-    assert not advances([1.0, 1.06], rho=0.0)
+    assert should_advance([1.0, 1.05], rho=0.0)
+    assert not should_advance([1.0, 1.06], rho=0.0)
 
 
 def test_the_dev_loss_is_smoothed_before_it_is_compared():
     # 0.9·1.0 + 0.1·1.04 = 1.004 passes, 0.9·1.0 + 0.1·2.0 = 1.1 does not
     assert smoothed_losses([1.0, 1.04]) == pytest.approx([1.0, 1.004])
-    assert advances([1.0, 1.04])
-    assert not advances([1.0, 2.0])
+    assert should_advance([1.0, 1.04])
+    assert not should_advance([1.0, 2.0])
 
 
 def test_one_evaluation_or_a_broken_one_does_not_advance():
-    assert not advances([])
-    assert not advances([1.0])
-    assert not advances([1.0, float("nan")])
+    assert not should_advance([])
+    assert not should_advance([1.0])
+    assert not should_advance([1.0, float("nan")])
 
 
 def test_a_broken_evaluation_is_held_and_not_spread():

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.autograd import gradcheck
 
+from pixelis.core.geometry import Box, Mask, Size, Span, TextSpan, Track
 from pixelis.equations.coherence import adjacent_cosines
 from pixelis.equations.embedding import (
     CollapseError,
@@ -23,7 +24,6 @@ from pixelis.equations.embedding import (
     temporal_mean,
     unit_norm,
 )
-from pixelis.geometry import Box, Mask, Size, Span, TextSpan, Track
 
 GRID = Size(4, 4)
 SQUARES = (np.arange(16.0) ** 2).reshape(4, 4, 1)
@@ -185,13 +185,13 @@ def test_a_spread_under_two_hundredths_fails_loudly():
 
 
 def test_a_family_with_a_single_cosine_cannot_show_that_it_has_not_collapsed():
-    assert CosineStatistics(0.5, 0.0, 1).collapsed()
-    assert CosineStatistics(float("nan"), float("nan"), 5).collapsed()
+    assert CosineStatistics(0.5, 0.0, 1).is_collapsed()
+    assert CosineStatistics(float("nan"), float("nan"), 5).is_collapsed()
 
 
 def test_embeddings_that_all_point_one_way_have_collapsed():
     rng = np.random.default_rng(0)
     scattered = cosine_statistics(adjacent_cosines(rng.normal(size=(50, 8))))
     alike = cosine_statistics(adjacent_cosines(1.0 + 0.01 * rng.normal(size=(50, 8))))
-    assert not scattered.collapsed()
-    assert alike.collapsed()
+    assert not scattered.is_collapsed()
+    assert alike.is_collapsed()

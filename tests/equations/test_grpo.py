@@ -48,13 +48,13 @@ def test_a_rollout_without_a_reward_stands_aside():
 
 def test_with_the_spread_of_the_batch_a_group_that_agrees_speaks_softly():
     # differences 0.5, −0.5, 0.1, −0.1: their mean square is 0.13
-    found = group_advantage([[1, 0], [0.2, 0.0]], spread="batch")
+    found = group_advantage([[1, 0], [0.2, 0.0]], advantage_std="batch")
     assert found == pytest.approx(np.array([[0.5, -0.5], [0.1, -0.1]]) / 0.13**0.5)
     # an unknown reward stands aside: differences 0.5, −0.5, 0, and a mean square of 0.5 / 3
-    found = group_advantage([[1, 0], [NAN, 3.0]], spread="batch")
+    found = group_advantage([[1, 0], [NAN, 3.0]], advantage_std="batch")
     assert found == pytest.approx(np.array([[0.5, -0.5], [0.0, 0.0]]) / (0.5 / 3) ** 0.5)
-    assert group_advantage([[3, 3], [0.1 + 0.2, 0.3]], spread="batch").tolist() == [[0, 0], [0, 0]]
-    assert group_advantage([[NAN, NAN]], spread="batch").tolist() == [[0, 0]]
+    assert group_advantage([[3, 3], [0.1 + 0.2, 0.3]], advantage_std="batch").tolist() == [[0, 0], [0, 0]]
+    assert group_advantage([[NAN, NAN]], advantage_std="batch").tolist() == [[0, 0]]
 
 
 def test_a_single_number_is_no_group():
@@ -100,7 +100,7 @@ def test_every_rollout_counts_the_same_by_default():
 
 def test_every_token_counts_the_same_when_asked():
     # −(1.1 − 3) / 4
-    assert grpo_loss(*two_rollouts(), per="token").policy.item() == pytest.approx(0.475)
+    assert grpo_loss(*two_rollouts(), loss_average="token").policy.item() == pytest.approx(0.475)
 
 
 def test_padding_leaves_the_gradient_whole():
@@ -139,7 +139,7 @@ def test_shapes_that_differ_and_unknown_averages_are_refused():
     with pytest.raises(ValueError, match=r"want \(B, T\) three times and \(B,\)"):
         grpo_loss(log_probs, old, advantages[:1], mask)
     with pytest.raises(ValueError, match="want sequence or token"):
-        grpo_loss(log_probs, old, advantages, mask, per="batch")
+        grpo_loss(log_probs, old, advantages, mask, loss_average="batch")
 
 
 @pytest.mark.parametrize("per", ["sequence", "token"])
@@ -150,4 +150,6 @@ def test_the_grpo_loss_passes_gradcheck(per):
     old, advantages = torch.zeros(2, 3, dtype=torch.float64), torch.tensor([1.0, -0.7], dtype=torch.float64)
     mask = torch.tensor([[True, True, True], [True, True, False]])
     kl = torch.rand((), dtype=torch.float64, generator=generator).requires_grad_()
-    assert gradcheck(lambda x, k: grpo_loss(x, old, advantages, mask, k, beta=0.3, per=per).total, (log_probs, kl))
+    assert gradcheck(
+        lambda x, k: grpo_loss(x, old, advantages, mask, k, beta=0.3, loss_average=per).total, (log_probs, kl)
+    )

@@ -6,7 +6,7 @@ import torch
 from torch.autograd import gradcheck
 
 from pixelis.equations.sft import (
-    IGNORED,
+    IGNORE_INDEX,
     Head,
     early_action_dropout,
     feedback_dropout,
@@ -43,7 +43,7 @@ def test_label_smoothing_moves_a_twentieth_of_the_target_to_all_classes():
 def test_places_without_loss_may_hold_anything():
     logits, targets, actions = two_tokens()
     logits[0] = float("nan")
-    targets[0] = IGNORED
+    targets[0] = IGNORE_INDEX
     loss = sft_loss(logits.requires_grad_(), targets, actions, torch.tensor([False, True]), smoothing=0.0)
     loss.backward()
     assert loss.item() == pytest.approx(0.287682, abs=1e-6)
@@ -52,7 +52,7 @@ def test_places_without_loss_may_hold_anything():
 
 def test_an_ignored_target_inside_the_mask_weighs_nothing():
     logits, targets, actions = two_tokens()
-    targets[0] = IGNORED
+    targets[0] = IGNORE_INDEX
     loss = sft_loss(logits, targets, actions, torch.ones(2, dtype=torch.bool), smoothing=0.0)
     assert loss.item() == pytest.approx(0.287682, abs=1e-6)  # ln 4/3 alone
 
@@ -122,7 +122,7 @@ def four_heads():
             torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[0.0] * 2] * 2]),
             first,
         ),
-        "text": Head(torch.zeros(2, 3, 4), torch.tensor([[0, 0, 0], [1, 2, IGNORED]]), second),
+        "text": Head(torch.zeros(2, 3, 4), torch.tensor([[0, 0, 0], [1, 2, IGNORE_INDEX]]), second),
         "temp": Head(torch.zeros(2, 5), torch.ones(2, 5), second),
     }
 
@@ -150,7 +150,7 @@ def test_without_decisive_steps_the_tool_loss_is_zero():
 
 
 def test_a_text_without_tokens_adds_nothing():
-    head = Head(torch.zeros(1, 2, 4), torch.full((1, 2), IGNORED), YES.reshape(1))
+    head = Head(torch.zeros(1, 2, 4), torch.full((1, 2), IGNORE_INDEX), YES.reshape(1))
     assert tool_argument_loss(text=head).total.item() == 0.0
 
 
@@ -186,7 +186,7 @@ def test_the_tool_loss_passes_gradcheck():
     def draw(*shape):
         return torch.randn(*shape, dtype=torch.float64, generator=generator, requires_grad=True)
 
-    ids = torch.tensor([[0, 1], [2, 2], [3, IGNORED]])
+    ids = torch.tensor([[0, 1], [2, 2], [3, IGNORE_INDEX]])
     area = (torch.rand(3, 2, 2, generator=generator) < 0.5).double()
     frames = (torch.rand(3, 5, generator=generator) < 0.5).double()
 

@@ -4,19 +4,19 @@ import torch
 
 from pixelis.equations.ttrl import (
     Baseline,
-    Summaries,
+    SummaryStatistics,
     advantage,
     baseline_step,
     neighbourhood_value,
     normalise_advantages,
     rollout_return,
-    standardised,
+    standardise_summaries,
     summary_statistics,
     trace_value,
     ttrl_loss,
 )
 
-STANDARD = Summaries(cur_mean=0.5, cur_std=0.2, coh_mean=0.0, coh_std=1.0)
+STANDARD = SummaryStatistics(cur_mean=0.5, cur_std=0.2, coh_mean=0.0, coh_std=1.0)
 
 
 def test_value_by_hand():
@@ -36,12 +36,12 @@ def test_constant_summaries_have_value_one_half():
     # seven times 0.1 has a mean beside 0.1 and a spread of 1e-17, which must not become a z-score
     assert trace_value([0.1], [0.1], summary_statistics([0.1] * 7, [0.1] * 7)) == pytest.approx([0.5])
     # nothing to compare with: a raw number is no z-score
-    assert summary_statistics([], []) == Summaries(0.0, 0.0, 0.0, 0.0)
+    assert summary_statistics([], []) == SummaryStatistics(0.0, 0.0, 0.0, 0.0)
     assert trace_value([3.7], [2.0], summary_statistics([], [])) == pytest.approx([0.5])
 
 
 def test_curiosity_and_coherence_are_added_as_z_scores_of_the_memory():
-    cur, coh = standardised([0.7, np.nan], [2.0, -1.0], STANDARD)
+    cur, coh = standardise_summaries([0.7, np.nan], [2.0, -1.0], STANDARD)
     assert cur == pytest.approx([1.0, 0.0])  # (0.7 - 0.5) / 0.2
     assert coh == pytest.approx([2.0, -1.0])
 

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from pixelis.core.geometry import Box, Mask, Span, TextSpan, Track
 from pixelis.equations.visfid import (
-    Step,
+    DecisiveStep,
     group_fidelity,
     mask_overlap,
     match_score,
@@ -12,7 +13,6 @@ from pixelis.equations.visfid import (
     step_scores,
     time_f1,
 )
-from pixelis.geometry import Box, Mask, Span, TextSpan, Track
 from pixelis.metrics.overlap import box_iou
 
 
@@ -34,23 +34,23 @@ def track(frames, x0=0.0):
     return Track(track_id=0, frames=frames, boxes=tuple((x0, 0.0, x0 + 0.2, 0.2) for _ in frames))
 
 
-SEG_LEFT, SEG_RIGHT = Step("SEG", (box(0.0),)), Step("SEG", (box(0.7),))
+SEG_LEFT, SEG_RIGHT = DecisiveStep("SEG", (box(0.0),)), DecisiveStep("SEG", (box(0.7),))
 
 
 def test_zoom_and_segmentation_are_scored_by_iou():
     # shifted by half their width: 0.1 / 0.3
-    assert match_score(Step("ZOOM", (box(0.0),)), Step("SEG", (box(0.1),))) == pytest.approx(1 / 3)
+    assert match_score(DecisiveStep("ZOOM", (box(0.0),)), DecisiveStep("SEG", (box(0.1),))) == pytest.approx(1 / 3)
 
 
 def test_masks_are_scored_by_iou():
     # columns 0-3 and 2-5 of ten: 2 common of 6
-    assert match_score(Step("SEG", (mask(0, 4),)), Step("SEG", (mask(2, 6),))) == pytest.approx(1 / 3)
+    assert match_score(DecisiveStep("SEG", (mask(0, 4),)), DecisiveStep("SEG", (mask(2, 6),))) == pytest.approx(1 / 3)
 
 
 def test_an_empty_mask_agrees_with_an_empty_mask_only():
-    empty, full = Step("SEG", (mask(0, 0),)), Step("SEG", (mask(0, 10),))
-    assert match_score(empty, Step("SEG", (mask(3, 3, grid=(4, 5)),))) == 1.0
-    assert match_score(empty, Step("SEG", (mask(0, 0),))) == 1.0
+    empty, full = DecisiveStep("SEG", (mask(0, 0),)), DecisiveStep("SEG", (mask(0, 10),))
+    assert match_score(empty, DecisiveStep("SEG", (mask(3, 3, grid=(4, 5)),))) == 1.0
+    assert match_score(empty, DecisiveStep("SEG", (mask(0, 0),))) == 1.0
     assert match_score(empty, full) == 0.0
     assert match_score(empty, SEG_LEFT) == 0.0
 
@@ -63,30 +63,36 @@ def test_masks_on_different_grids_are_read_on_the_finer_one():
 
 def test_a_mask_meets_a_box_by_its_bounding_box():
     # columns 0-3 of ten, full height, against x 0-0.2, y 0-0.2: 0.04 / 0.4
-    assert match_score(Step("SEG", (mask(0, 4),)), Step("ZOOM", (box(0.0),))) == pytest.approx(0.1)
+    assert match_score(DecisiveStep("SEG", (mask(0, 4),)), DecisiveStep("ZOOM", (box(0.0),))) == pytest.approx(0.1)
 
 
 def test_several_regions_are_paired_one_to_one_and_surplus_counts_nothing():
-    two, one = Step("SEG", (box(0.0), box(0.7))), Step("SEG", (box(0.7),))
-    assert match_score(two, Step("SEG", (box(0.7), box(0.0)))) == 1.0
+    two, one = DecisiveStep("SEG", (box(0.0), box(0.7))), DecisiveStep("SEG", (box(0.7),))
+    assert match_score(two, DecisiveStep("SEG", (box(0.7), box(0.0)))) == 1.0
     assert match_score(two, one) == pytest.approx(0.5)
     # 1/3 (0.1 against 0.0) + 1 over two
-    assert match_score(two, Step("SEG", (box(0.1), box(0.7)))) == pytest.approx((1 / 3 + 1) / 2)
+    assert match_score(two, DecisiveStep("SEG", (box(0.1), box(0.7)))) == pytest.approx((1 / 3 + 1) / 2)
 
 
 def test_tracks_average_over_the_frames_of_either():
     # three common frames, at IoU 1, of five in all
-    assert match_score(Step("TRK", (track((0, 1, 2, 3)),)), Step("TRK", (track((1, 2, 3, 4)),))) == pytest.approx(0.6)
+    assert match_score(
+        DecisiveStep("TRK", (track((0, 1, 2, 3)),)), DecisiveStep("TRK", (track((1, 2, 3, 4)),))
+    ) == pytest.approx(0.6)
     # IoU 1/3 on two common frames of two
-    assert match_score(Step("TRK", (track((0, 1)),)), Step("TRK", (track((0, 1), x0=0.1),))) == pytest.approx(1 / 3)
+    assert match_score(
+        DecisiveStep("TRK", (track((0, 1)),)), DecisiveStep("TRK", (track((0, 1), x0=0.1),))
+    ) == pytest.approx(1 / 3)
 
 
 def test_reading_is_scored_by_anls():
     # "gate 12" and "gate 17": one edit of seven
-    assert match_score(Step("OCR", (text("Gate 12"),)), Step("READ", (text("gate 17"),))) == pytest.approx(6 / 7)
-    assert match_score(Step("OCR", (text("Gate"), text("12"))), Step("OCR", (text("Gate 12"),))) == 1.0
-    assert match_score(Step("OCR", (text("abc"),)), Step("OCR", (text("xyz"),))) == 0.0
-    assert match_score(Step("OCR"), Step("OCR")) == 1.0
+    assert match_score(
+        DecisiveStep("OCR", (text("Gate 12"),)), DecisiveStep("READ", (text("gate 17"),))
+    ) == pytest.approx(6 / 7)
+    assert match_score(DecisiveStep("OCR", (text("Gate"), text("12"))), DecisiveStep("OCR", (text("Gate 12"),))) == 1.0
+    assert match_score(DecisiveStep("OCR", (text("abc"),)), DecisiveStep("OCR", (text("xyz"),))) == 0.0
+    assert match_score(DecisiveStep("OCR"), DecisiveStep("OCR")) == 1.0
 
 
 def test_time_is_scored_by_f1():
@@ -104,34 +110,37 @@ def test_properties_are_scored_by_f1():
     # one of two pairs against one: 2 x 1 / 3
     assert property_f1([("colour", "red"), ("shape", "disc")], [("Colour", "Red")]) == pytest.approx(2 / 3)
     assert property_f1([], []) == 1.0
-    red, blue = Step("PROP", properties=(("colour", "red"),)), Step("PROP", properties=(("colour", "blue"),))
+    red, blue = (
+        DecisiveStep("PROP", properties=(("colour", "red"),)),
+        DecisiveStep("PROP", properties=(("colour", "blue"),)),
+    )
     assert match_score(red, blue) == 0.0
 
 
 def test_other_media_frames_and_families_do_not_match():
-    assert match_score(SEG_LEFT, Step("SEG", (box(0.0, media="Image_1"),))) == 0.0
-    assert match_score(SEG_LEFT, Step("SEG", (box(0.0, frame=3),))) == 0.0
-    assert match_score(SEG_LEFT, Step("TRK", (track((0,)),))) == 0.0
+    assert match_score(SEG_LEFT, DecisiveStep("SEG", (box(0.0, media="Image_1"),))) == 0.0
+    assert match_score(SEG_LEFT, DecisiveStep("SEG", (box(0.0, frame=3),))) == 0.0
+    assert match_score(SEG_LEFT, DecisiveStep("TRK", (track((0,)),))) == 0.0
 
 
 def test_an_unknown_tool_is_refused():
     with pytest.raises(ValueError, match="no matching rule for tool 'DRAW'"):
-        match_score(Step("DRAW"), SEG_LEFT)
+        match_score(DecisiveStep("DRAW"), SEG_LEFT)
 
 
 def test_the_matrix_equals_the_pairs_and_is_symmetric():
     steps = [
         SEG_LEFT,
-        Step("SEG", (mask(0, 4), box(0.5))),
-        Step("ZOOM", (box(0.1),)),
-        Step("TRK", (track((0, 1)), track((2, 3), x0=0.3))),
-        Step("TRK", (track((1, 2)),)),
-        Step("OCR", (text("Exit"),)),
-        Step("OCR", (text("Exil"),)),
-        Step("TEMP", (Span(start_s=0, end_s=2),)),
-        Step("PROP", properties=(("n", "3"),)),
+        DecisiveStep("SEG", (mask(0, 4), box(0.5))),
+        DecisiveStep("ZOOM", (box(0.1),)),
+        DecisiveStep("TRK", (track((0, 1)), track((2, 3), x0=0.3))),
+        DecisiveStep("TRK", (track((1, 2)),)),
+        DecisiveStep("OCR", (text("Exit"),)),
+        DecisiveStep("OCR", (text("Exil"),)),
+        DecisiveStep("TEMP", (Span(start_s=0, end_s=2),)),
+        DecisiveStep("PROP", properties=(("n", "3"),)),
         SEG_LEFT,
-        Step("SEG"),
+        DecisiveStep("SEG"),
     ]
     scores = step_scores(steps)
     assert (scores == scores.T).all()
@@ -179,15 +188,15 @@ def test_in_each_other_trajectory_the_best_matching_step_is_the_candidate():
 
 def test_visfid_is_the_mean_over_decisive_steps():
     # SEG agrees (1), OCR 6/7
-    a = [SEG_LEFT, Step("OCR", (text("Gate 12"),))]
-    b = [SEG_LEFT, Step("OCR", (text("Gate 17"),))]
+    a = [SEG_LEFT, DecisiveStep("OCR", (text("Gate 12"),))]
+    b = [SEG_LEFT, DecisiveStep("OCR", (text("Gate 17"),))]
     assert group_fidelity([a, b])[0].visfid == pytest.approx((1 + 6 / 7) / 2)
 
 
 def test_a_step_that_nobody_else_made_is_neither_confirmed_nor_refuted():
-    fidelities = group_fidelity([[SEG_LEFT, Step("OCR", (text("A"),))], [SEG_LEFT]])
+    fidelities = group_fidelity([[SEG_LEFT, DecisiveStep("OCR", (text("A"),))], [SEG_LEFT]])
     assert fidelities[0].visfid == pytest.approx((1.0 + 0.5) / 2)
-    assert fidelities[0].matched == 1
+    assert fidelities[0].num_matched == 1
     assert group_fidelity([[SEG_LEFT]])[0].visfid == 0.5
     assert group_fidelity([[], [SEG_LEFT]])[0].visfid == 0.5
 
@@ -209,7 +218,9 @@ def test_no_trajectories_have_no_fidelity_and_lengths_must_fit():
 
 def test_the_order_of_the_rollouts_does_not_change_a_fidelity():
     rng = np.random.default_rng(2)
-    chains = [[Step("SEG", (box(float(x)),)) for x in rng.uniform(0, 0.5, rng.integers(0, 4))] for _ in range(7)]
+    chains = [
+        [DecisiveStep("SEG", (box(float(x)),)) for x in rng.uniform(0, 0.5, rng.integers(0, 4))] for _ in range(7)
+    ]
     before = [f.visfid for f in group_fidelity(chains)]
     order = rng.permutation(7)
     after = [f.visfid for f in group_fidelity([chains[i] for i in order])]
@@ -217,7 +228,7 @@ def test_the_order_of_the_rollouts_does_not_change_a_fidelity():
 
 
 def test_neighbour_match_is_the_share_of_neighbours_with_the_same_evidence():
-    neighbours = [[SEG_LEFT], [SEG_RIGHT], [SEG_RIGHT, Step("SEG", (box(0.02),))], []]
+    neighbours = [[SEG_LEFT], [SEG_RIGHT], [SEG_RIGHT, DecisiveStep("SEG", (box(0.02),))], []]
     # IoU of 0.02 shift: 0.18 / 0.22 = 0.82, over 0.5
     assert neighbour_match([SEG_LEFT], neighbours) == pytest.approx(2 / 4)
     assert neighbour_match([SEG_LEFT], []) == 0.0

@@ -8,8 +8,8 @@ from pixelis.equations.voting import (
     class_scores,
     consensus,
     decisive_entropy,
+    merge_duplicate_votes,
     normalised_margin,
-    one_vote_each,
     single_flips,
     vote_weights,
 )
@@ -61,7 +61,7 @@ def test_one_confident_rollout_outvotes_three_doubtful_ones():
     assert (ours.answer, ours.majority) == ("A", "B")
     assert ours.margin == pytest.approx(0.4)  # 0.7 - 0.3
     assert ours.accepted
-    assert not ours.teaches  # three against one: entropy 0.562 / 1.386 = 0.406
+    assert not ours.allows_update  # three against one: entropy 0.562 / 1.386 = 0.406
 
 
 def test_a_tie_abstains():
@@ -93,31 +93,31 @@ def test_entropy_gate_passes_seven_of_eight_and_stops_six_of_eight():
     # -(7/8 ln 7/8 + 1/8 ln 1/8) / ln 8 = 0.376770 / 2.079442
     assert answer_entropy(["A"] * 7 + ["B"]) == pytest.approx(0.181188, abs=1e-6)
     assert answer_entropy(["A"] * 6 + ["B"] * 2) == pytest.approx(0.270426, abs=1e-6)
-    assert consensus(["A"] * 7 + ["B"], np.ones(8)).teaches
-    assert not consensus(["A"] * 6 + ["B"] * 2, np.ones(8)).teaches
+    assert consensus(["A"] * 7 + ["B"], np.ones(8)).allows_update
+    assert not consensus(["A"] * 6 + ["B"] * 2, np.ones(8)).allows_update
 
 
 def test_equal_chains_are_one_vote_and_yet_seven_of_eight_agree():
     # seven rollouts say A by one chain: one vote against one where the answer is chosen, 7 of 8 at the gate
-    weights = one_vote_each(np.array([0.5] * 7 + [0.4]), [0] * 7 + [7])
+    weights = merge_duplicate_votes(np.array([0.5] * 7 + [0.4]), [0] * 7 + [7])
     ours = consensus(["A"] * 7 + ["B"], weights)
     assert ours.scores == pytest.approx({"A": 5 / 9, "B": 4 / 9})
     assert ours.entropy == pytest.approx(0.181188, abs=1e-6)
-    assert ours.teaches
+    assert ours.allows_update
 
 
 def test_nothing_is_learnt_where_most_rollouts_say_something_else():
     ours = consensus(["A"] * 7 + ["B"], [0.01] * 7 + [0.9])
     assert (ours.answer, ours.majority, ours.accepted, ours.low_entropy) == ("B", "A", True, True)
     assert not ours.most_frequent
-    assert not ours.teaches
+    assert not ours.allows_update
 
 
 def test_answers_from_outside_are_no_agreement_of_the_rollouts():
     # of two rollouts each has its own answer; what memory adds to A lowers no entropy
-    ours = consensus(["A", "B", "A", "A"], [0.5, 0.1, 0.5, 0.5], own=["A", "B"])
+    ours = consensus(["A", "B", "A", "A"], [0.5, 0.1, 0.5, 0.5], rollout_answers=["A", "B"])
     assert (ours.answer, ours.entropy) == ("A", 1.0)
-    assert consensus(["B", "B", "A"], [0.1, 0.1, 0.9], own=["B", "B"]).majority == "B"
+    assert consensus(["B", "B", "A"], [0.1, 0.1, 0.9], rollout_answers=["B", "B"]).majority == "B"
 
 
 def test_entropy_of_agreement_is_zero_and_of_all_different_one():
@@ -131,14 +131,14 @@ def test_one_voice_among_seven_that_are_silent_decides_nothing():
     ours = consensus(["A", *[None] * 7], np.ones(8))
     assert (ours.answer, ours.margin, ours.scores) == ("A", 0.125, {"A": 0.125})
     assert ours.accepted  # an eighth is over 0.08
-    assert not ours.teaches  # more said nothing
-    assert consensus(["A"] * 7 + [None], np.ones(8)).teaches
+    assert not ours.allows_update  # more said nothing
+    assert consensus(["A"] * 7 + [None], np.ones(8)).allows_update
 
 
 def test_so_many_must_agree_for_an_answer_to_teach():
     def teaches(*counts):
         said = [answer for answer, count in zip("ABCD", counts, strict=False) for _ in range(count)]
-        return consensus(said, np.ones(8), delta=0.0, max_entropy=1.1, least_agreement=5 / 8).teaches
+        return consensus(said, np.ones(8), delta=0.0, max_entropy=1.1, min_agreement=5 / 8).allows_update
 
     assert teaches(5, 1, 1, 1)
     assert teaches(5, 3)
@@ -182,9 +182,9 @@ def test_infinite_or_negative_weights_are_refused():
 
 
 def test_near_duplicates_vote_once_with_their_best_weight():
-    assert one_vote_each(np.array([0.2, 0.5, 0.3]), [0, 0, 2]) == pytest.approx([0.0, 0.5, 0.3])
+    assert merge_duplicate_votes(np.array([0.2, 0.5, 0.3]), [0, 0, 2]) == pytest.approx([0.0, 0.5, 0.3])
     with pytest.raises(ValueError, match="3 weights, but 1 groups"):
-        one_vote_each(np.ones(3), [0])
+        merge_duplicate_votes(np.ones(3), [0])
 
 
 def test_the_smallest_single_change_that_flips_the_answer():

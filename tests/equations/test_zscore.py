@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pixelis.equations.zscore import mean_and_spread, zscore, zscore_with
+from pixelis.equations.zscore import mean_and_std, zscore, zscore_with
 
 NAN = float("nan")
 
@@ -18,8 +18,8 @@ def test_a_batch_is_standardised_as_a_whole_or_along_an_axis():
 
 
 def test_a_spread_that_is_not_over_the_least_one_gives_zeros():
-    assert zscore([0.0, 2e-9], least_spread=1e-9).tolist() == [0.0, 0.0]
-    assert zscore([0.0, 2.1e-9], least_spread=1e-9) == pytest.approx([-1.0, 1.0])
+    assert zscore([0.0, 2e-9], min_spread=1e-9).tolist() == [0.0, 0.0]
+    assert zscore([0.0, 2.1e-9], min_spread=1e-9) == pytest.approx([-1.0, 1.0])
 
 
 def test_nothing_and_nothing_known_give_zeros():
@@ -48,9 +48,9 @@ def test_without_spread_everything_is_zero_and_nan_stays():
 
 
 def test_statistics_of_finite_values_and_of_equal_ones():
-    assert mean_and_spread([1, 3, NAN, float("inf")]) == (2.0, 1.0, 2)
-    assert mean_and_spread([0.1] * 7) == (pytest.approx(0.1), 0.0, 7)
-    assert mean_and_spread([]) == (0.0, 0.0, 0)
+    assert mean_and_std([1, 3, NAN, float("inf")]) == (2.0, 1.0, 2)
+    assert mean_and_std([0.1] * 7) == (pytest.approx(0.1), 0.0, 7)
+    assert mean_and_std([]) == (0.0, 0.0, 0)
 
 
 def test_the_smallest_and_the_largest_floats_have_a_spread_too():

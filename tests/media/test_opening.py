@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pil
 
-from pixelis.errors import MediaError
-from pixelis.geometry import Size
+from pixelis.core.errors import MediaError
+from pixelis.core.geometry import Size
 from pixelis.media import Clip, Image, MediaLimits, open_media
 
 CORNERS = np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [255, 255, 255]]], dtype=np.uint8)

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 from skimage.morphology import dilation, disk
 
-from pixelis.geometry import Mask
+from pixelis.core.geometry import Mask
 from pixelis.metrics.overlap import (
     boundary_f1,
     boundary_map,

@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from pixelis.cli.score import app
-from pixelis.errors import ConfigError
+from pixelis.core.errors import ConfigError
 
 
 def run(*args):

@@ -9,7 +9,7 @@ from pixelis.metrics.text import (
     cer,
     corpus_cer,
     mean_anls,
-    nearest,
+    nearest_gold,
     normalise_text,
     normalised_anls,
     normalised_distance,
@@ -86,7 +86,7 @@ def test_the_normalised_distance_is_symmetric_and_lies_between_0_and_1(a, b):
 
 
 def test_the_nearest_gold_is_the_one_with_the_fewest_edits_for_its_length():
-    assert nearest("cat", ["dog", "cart", "bat"]) == "cart"  # 1/4 beats 1/3
+    assert nearest_gold("cat", ["dog", "cart", "bat"]) == "cart"  # 1/4 beats 1/3
 
 
 def test_cer_counts_edits_over_the_reference_and_may_pass_1():

@@ -6,9 +6,9 @@ from trackeval import Evaluator
 from trackeval.datasets import MotChallenge2DBox
 from trackeval.metrics import CLEAR, HOTA, Identity
 
-from pixelis.eval.scoring_files import track_report
-from pixelis.geometry import Track
-from pixelis.metrics.tracking import combined, score_rows, score_tracks
+from pixelis.core.geometry import Track
+from pixelis.evaluation.score_files import track_report
+from pixelis.metrics.tracking import score_rows, score_sequences, score_tracks
 
 SILENT = {"PRINT_CONFIG": False, "PRINT_RESULTS": False, "TIME_PROGRESS": False, "OUTPUT_SUMMARY": False,
           "OUTPUT_DETAILED": False, "PLOT_CURVES": False, "OUTPUT_EMPTY_CLASSES": False, "USE_PARALLEL": False,
@@ -80,7 +80,7 @@ def test_scores_equal_trackeval_run_from_disk(tmp_path, seed, benchmark, classes
     rng = np.random.default_rng(seed)
     sequences = {name: random_sequence(rng, classes) for name in ("first", "second")}
     theirs = trackeval_from_disk(tmp_path, sequences, benchmark)
-    together, alone = combined(sequences, benchmark=benchmark)
+    together, alone = score_sequences(sequences, benchmark=benchmark)
     agree(together, theirs["COMBINED_SEQ"])
     agree(alone["first"], theirs["first"])
     agree(score_rows(*sequences["second"], benchmark=benchmark), theirs["second"])
@@ -161,4 +161,4 @@ def test_rows_without_boxes_and_no_sequences_are_refused():
     with pytest.raises(ValueError, match="want frame, id, left"):
         score_rows([(1, 2, 3)], [])
     with pytest.raises(ValueError, match="no sequences"):
-        combined({})
+        score_sequences({})

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pixelis.media import Image, MediaSet
+from pixelis.nano.nano_model import NanoConfig, build_nano
 from pixelis.policy.model import Policy
-from pixelis.policy.nano import NanoConfig, build_nano
-from pixelis.policy.tokens import Tokens, train_tokenizer
+from pixelis.policy.tokenizer import PolicyTokenizer, train_tokenizer
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 
 TEXTS = [
@@ -27,12 +27,12 @@ def schemas() -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="session")
-def tokens(schemas: list[dict[str, object]]) -> Tokens:
-    return Tokens(train_tokenizer(TEXTS, schemas, vocabulary=400))
+def tokens(schemas: list[dict[str, object]]) -> PolicyTokenizer:
+    return PolicyTokenizer(train_tokenizer(TEXTS, schemas, vocabulary=400))
 
 
 @pytest.fixture(scope="session")
-def policy(tokens: Tokens) -> Iterator[Policy]:
+def policy(tokens: PolicyTokenizer) -> Iterator[Policy]:
     import torch
 
     before = torch.get_num_threads()

@@ -9,33 +9,37 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pixelis.errors import ConfigError
+from pixelis.core.errors import ConfigError
 from pixelis.media import MediaSet
-from pixelis.policy import script
-from pixelis.policy.checkpoint import Card, load_checkpoint, save_checkpoint
-from pixelis.policy.ledger import Ledger
+from pixelis.policy import chat_format
+from pixelis.policy.checkpoint import ModelCard, load_checkpoint, save_checkpoint
 from pixelis.policy.model import Policy
+from pixelis.policy.sequence import TokenSequence
 
 
 @pytest.fixture
 def folder(policy: Policy, tmp_path: Path) -> Path:
-    save_checkpoint(tmp_path / "tiny", policy, Card(name="tiny", corpus="abc"), {"box": torch.nn.Linear(3, 4)})
+    save_checkpoint(tmp_path / "tiny", policy, ModelCard(name="tiny", corpus="abc"), {"box": torch.nn.Linear(3, 4)})
     return tmp_path / "tiny"
 
 
 @torch.no_grad()
 def test_a_checkpoint_opened_again_says_the_same(policy: Policy, media: MediaSet, folder: Path):
     loaded = load_checkpoint(str(folder))
-    ledger = Ledger()
-    ledger.give(script.opening("Read the red panel.", media, policy.style, []), policy.tokens, policy.optics)
-    again = Ledger()
-    again.give(
-        script.opening("Read the red panel.", media, loaded.policy.style, []), loaded.policy.tokens, policy.optics
+    ledger = TokenSequence()
+    ledger.append_context(
+        chat_format.render_prompt("Read the red panel.", media, policy.style, []), policy.tokenizer, policy.image_config
+    )
+    again = TokenSequence()
+    again.append_context(
+        chat_format.render_prompt("Read the red panel.", media, loaded.policy.style, []),
+        loaded.policy.tokenizer,
+        policy.image_config,
     )
     assert again.ids == ledger.ids
-    ours, theirs = (p(p.batch([own])).hidden for p, own in ((policy, ledger), (loaded.policy, again)))
+    ours, theirs = (p(p.collate([own])).hidden for p, own in ((policy, ledger), (loaded.policy, again)))
     assert torch.equal(ours, theirs)
-    assert (loaded.card.name, loaded.card.corpus, loaded.policy.optics) == ("tiny", "abc", policy.optics)
+    assert (loaded.card.name, loaded.card.corpus, loaded.policy.image_config) == ("tiny", "abc", policy.image_config)
     assert set(loaded.heads) == {"box.weight", "box.bias"}
 
 
@@ -82,7 +86,7 @@ def test_the_smallest_size_of_pictures_is_the_models_own(folder: Path):
     path = folder / "preprocessor_config.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"size": {"shortest_edge": 65536, "longest_edge": 16777216}}))
-    assert load_checkpoint(str(folder)).policy.optics.least_pixels == 65536
+    assert load_checkpoint(str(folder)).policy.image_config.least_pixels == 65536
 
 
 def test_a_gpu_that_is_not_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch):

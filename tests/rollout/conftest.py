@@ -10,11 +10,11 @@ import torch
 
 from pixelis.media import MediaSet
 from pixelis.media.image import Image
+from pixelis.nano.nano_model import NanoConfig, build_nano
 from pixelis.policy.model import Policy
-from pixelis.policy.nano import NanoConfig, build_nano
-from pixelis.policy.tokens import Tokens, train_tokenizer
+from pixelis.policy.tokenizer import PolicyTokenizer, train_tokenizer
+from pixelis.rollout.constrained import OUTSIDE, CallGrammar
 from pixelis.rollout.episode import Query
-from pixelis.rollout.grammar import OUTSIDE, CallGrammar
 from pixelis.tools.results import Execution, ToolCall, ToolResult
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 
@@ -27,33 +27,33 @@ class Starts:
 
     def __init__(self, inner: CallGrammar, *first: int) -> None:
         self.inner = inner
-        self.mask = torch.zeros(len(inner.tokens), dtype=torch.bool)
+        self.mask = torch.zeros(len(inner.tokenizer), dtype=torch.bool)
         self.mask[list(first)] = True
 
-    def begin(self) -> Any:
+    def initial_state(self) -> Any:
         return "first"
 
-    def after(self, state: Any, token: int) -> Any:
-        return self.inner.after(OUTSIDE if state == "first" else state, token)
+    def advance(self, state: Any, token: int) -> Any:
+        return self.inner.advance(OUTSIDE if state == "first" else state, token)
 
-    def allowed(self, state: Any, left: int) -> Any:
-        return self.mask if state == "first" else self.inner.allowed(state, left)
+    def allowed_tokens(self, state: Any, remaining: int) -> Any:
+        return self.mask if state == "first" else self.inner.allowed_tokens(state, left)
 
 
 class Says:
     """A grammar of one text for every turn."""
 
-    def __init__(self, tokens: Tokens, text: str) -> None:
+    def __init__(self, tokens: PolicyTokenizer, text: str) -> None:
         self.ids = tokens.encode(text, control=True)
         self.size = len(tokens)
 
-    def begin(self) -> int:
+    def initial_state(self) -> int:
         return 0
 
-    def after(self, state: int, token: int) -> int:
+    def advance(self, state: int, token: int) -> int:
         return state + 1
 
-    def allowed(self, state: int, left: int) -> Any:
+    def allowed_tokens(self, state: int, remaining: int) -> Any:
         mask = torch.zeros(self.size, dtype=torch.bool)
         mask[self.ids[min(state, len(self.ids) - 1)]] = True
         return mask
@@ -91,14 +91,14 @@ def toolbox() -> Iterator[Toolbox]:
 
 
 @pytest.fixture(scope="session")
-def tokens(toolbox: Toolbox) -> Tokens:
+def tokens(toolbox: Toolbox) -> PolicyTokenizer:
     schemas = toolbox.schemas()
     texts = ["Where is the red bus? What does the sign say?"] * 40 + [json.dumps(schema) for schema in schemas]
-    return Tokens(train_tokenizer(texts, schemas, vocabulary=500))
+    return PolicyTokenizer(train_tokenizer(texts, schemas, vocabulary=500))
 
 
 @pytest.fixture(scope="session")
-def policy(tokens: Tokens) -> Policy:
+def policy(tokens: PolicyTokenizer) -> Policy:
     small = NanoConfig(hidden=64, layers=5, heads=2, mlp=128, vision_hidden=32)
     made = build_nano(small, tokens, seed=1)
     with torch.no_grad():  # norms that are not all one, and sharper choices
@@ -109,7 +109,7 @@ def policy(tokens: Tokens) -> Policy:
 
 
 @pytest.fixture(scope="session")
-def grammar(tokens: Tokens, toolbox: Toolbox) -> CallGrammar:
+def grammar(tokens: PolicyTokenizer, toolbox: Toolbox) -> CallGrammar:
     return CallGrammar(tokens, toolbox.schemas())
 
 

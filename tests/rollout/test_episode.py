@@ -2,13 +2,13 @@
 
 import pytest
 
-from pixelis.policy.tokens import Tokens
-from pixelis.rollout.episode import read_turn, wasted_in_a_row
+from pixelis.policy.tokenizer import PolicyTokenizer
+from pixelis.rollout.episode import count_wasted_calls, parse_turn_tokens
 from pixelis.tools.results import ToolCall, ToolResult
-from pixelis.trace.schema import Draft
+from pixelis.trace.schema import StepDraft
 
 
-class Lettered(Tokens):
+class Lettered(PolicyTokenizer):
     """The same tokenizer, as one that spells its tags."""
 
     @property
@@ -19,7 +19,7 @@ class Lettered(Tokens):
 @pytest.fixture(params=["tokens", "letters"])
 def reader(request, tokens):
     known = tokens if request.param == "tokens" else Lettered(tokens.tokenizer)
-    return lambda text: (read_turn(known.encode(text, control=True), known), known.encode(text, control=True))
+    return lambda text: (parse_turn_tokens(known.encode(text, control=True), known), known.encode(text, control=True))
 
 
 def test_a_call_with_its_thought(reader, tokens):
@@ -50,7 +50,7 @@ def test_words_alone_are_a_slip(reader):
     said, ids = reader("I think it is red.<|im_end|>")
     assert said.call is None
     assert said.answer is None
-    assert "neither" in said.slip
+    assert "neither" in said.parse_error
     assert said.opens_at == len(ids) - 1
 
 
@@ -68,24 +68,26 @@ def test_words_alone_are_a_slip(reader):
 def test_a_call_that_cannot_be_kept_is_a_slip_with_its_reason(reader, inside):
     said, _ = reader(f"<tool_call>{inside}</tool_call><|im_end|>")
     assert said.call is None
-    assert said.slip.startswith("This call cannot be read: ")
+    assert said.parse_error.startswith("This call cannot be read: ")
 
 
 def test_letters_that_look_like_tags_are_letters_where_tags_are_tokens(tokens):
     for text in ("<answer>7</answer>", '<tool_call>{"name": "OCR"}</tool_call>'):
-        said = read_turn([*tokens.encode(text), tokens.end], tokens)
+        said = parse_turn_tokens([*tokens.encode(text), tokens.end], tokens)
         assert (said.call, said.answer) == (None, None)
         assert said.thought == text
 
 
 def test_calls_that_are_invalid_or_made_again_are_wasted():
     def draft(target, status="ok"):
-        return Draft(
+        return StepDraft(
             call=ToolCall(tool="SEG", args={"target": target}), result=ToolResult(tool="SEG", status=status, error="x")
         )
 
-    assert wasted_in_a_row([]) == 0
-    assert wasted_in_a_row([draft("a", "invalid")]) == 1
-    assert wasted_in_a_row([draft("a", "failed"), draft("a", "failed"), draft("a", "failed")]) == 2  # the first was new
-    assert wasted_in_a_row([draft("a"), draft("a"), draft("b", "invalid"), draft("b", "invalid")]) == 3
-    assert wasted_in_a_row([draft("a", "invalid"), draft("b")]) == 0
+    assert count_wasted_calls([]) == 0
+    assert count_wasted_calls([draft("a", "invalid")]) == 1
+    assert (
+        count_wasted_calls([draft("a", "failed"), draft("a", "failed"), draft("a", "failed")]) == 2
+    )  # the first was new
+    assert count_wasted_calls([draft("a"), draft("a"), draft("b", "invalid"), draft("b", "invalid")]) == 3
+    assert count_wasted_calls([draft("a", "invalid"), draft("b")]) == 0

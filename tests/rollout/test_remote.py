@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from pixelis.errors import ConfigError, UndoneError
+from pixelis.core.errors import ConfigError, RetryLaterError
 from pixelis.media import MediaSet
 from pixelis.media.image import Image
-from pixelis.policy.chat_server import ServerConfig
-from pixelis.rollout.episode import Limits, Query, require_trainable
-from pixelis.rollout.remote import RemoteModel, open_remote
-from pixelis.scoring.answering import ask_model
+from pixelis.rollout.episode import Limits, Query, require_sequence
+from pixelis.rollout.remote.chat_client import ServerConfig
+from pixelis.rollout.remote.remote_model import RemoteModel, open_remote
 from pixelis.trace.schema import verify
+from pixelis.voting.answers import ask_model
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_the_first_question_is_not_asked_twice(roll, server):
 
 def test_a_server_that_gives_ids_and_log_probabilities_gives_a_ledger(roll):
     (rolled,) = roll("tokens")
-    ledger = require_trainable(rolled)
+    ledger = require_sequence(rolled)
     said = [0, 1, 2, 3, 7, 8, 100, 101, 102, 7, 8, 200, 201, 202, 203, 204]
     assert ledger.ids == [1, 2, 3, *said]
     assert ledger.logprobs == [None] * 3 + [-0.25] * 4 + [None] * 2 + [-0.25] * 3 + [None] * 2 + [-0.25] * 5
@@ -71,14 +71,14 @@ def test_log_probabilities_without_ids_measure_the_answer_and_train_nothing(roll
     (rolled,) = roll("strict")
     assert rolled.trace.answer_confidence == pytest.approx(math.exp(-0.25))
     with pytest.raises(ConfigError, match="strict: this server gives no token ids and log-probabilities, so that its"):
-        require_trainable(rolled)
+        require_sequence(rolled)
 
 
 def test_a_server_that_renders_the_past_anew_gives_no_ledger(roll):
     (rolled,) = roll("forgetful")
     assert rolled.answer == "B"
     with pytest.raises(ConfigError, match="no token ids"):
-        require_trainable(rolled)
+        require_sequence(rolled)
 
 
 def test_samples_are_put_to_a_vote(server, toolbox, picture):
@@ -141,7 +141,7 @@ def test_what_the_server_said_when_it_refused_is_the_reason(server, toolbox, pic
     [("broken", r"status 500 \(tried 2 times\)"), ("html", "no JSON object"), ("closed", "status 401")],
 )
 def test_a_server_that_fails_raises_one_sentence(roll, model, words):
-    with pytest.raises(UndoneError, match=words):
+    with pytest.raises(RetryLaterError, match=words):
         roll(model, n=3)
 
 

@@ -6,7 +6,7 @@ import time
 
 from pydantic import Field
 
-from pixelis.geometry import Value
+from pixelis.core.geometry import Value
 from pixelis.tools.base import Observation, Scene, Tool, ToolArgs
 
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pixelis.errors import ConfigError
+from pixelis.core.errors import ConfigError
 from pixelis.tools.cache import PerceptionCache, ResultCache
 
 

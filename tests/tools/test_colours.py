@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pixelis.tools.colours import COLOURS, dominant, index_map, membership, name_of, parse_colour
-from pixelis.tools.shapes import SHAPES, figure_in, orientation_deg, parse_shape, shape_of, texture_of
+from pixelis.tools.vision.colours import COLOURS, colour_mask, colour_name, dominant_colours, index_map, parse_colour
+from pixelis.tools.vision.shapes import (
+    SHAPES,
+    classify_shape,
+    classify_texture,
+    orientation_deg,
+    parse_shape,
+    segment_figure,
+)
 
 AGREED = {
     "red": [(255, 0, 0), (220, 20, 60), (139, 0, 0), (214, 39, 40)],
@@ -28,7 +35,7 @@ AGREED = {
 
 @pytest.mark.parametrize("name", COLOURS)
 def test_web_colours_have_their_everyday_names(name):
-    assert {name_of(rgb) for rgb in AGREED[name]} == {name}
+    assert {colour_name(rgb) for rgb in AGREED[name]} == {name}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +53,7 @@ def test_every_pixel_has_one_name_and_membership_says_the_same():
     image = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
     names = index_map(image)
     for i, name in enumerate(COLOURS):
-        tight, loose = membership(image, name), membership(image, name, loose=True)
+        tight, loose = colour_mask(image, name), colour_mask(image, name, loose=True)
         assert np.array_equal(tight, names == i)
         assert not (tight & ~loose).any()
 
@@ -56,18 +63,18 @@ def test_a_shaded_red_ball_is_red_all_over():
     inside = x**2 + y**2 <= 50**2
     light = np.clip(0.25 + 0.75 * (1 - np.hypot(x + 15, y + 15) / 90), 0, 1)  # a quarter of the light on the far side
     ball = (light[..., None] * [220, 30, 30]).astype(np.uint8)[inside]
-    (name, share), *_ = dominant(ball)
+    (name, share), *_ = dominant_colours(ball)
     assert name == "red"
     assert share > 0.9
 
 
 def test_a_flag_of_two_halves_has_two_colours_of_half_each():
     flag = np.array([[0, 0, 255]] * 50 + [[255, 255, 0]] * 50, dtype=np.uint8)
-    assert dict(dominant(flag)) == {"blue": 0.5, "yellow": 0.5}
+    assert dict(dominant_colours(flag)) == {"blue": 0.5, "yellow": 0.5}
 
 
 def test_no_pixels_have_no_colour():
-    assert dominant(np.zeros((0, 3), dtype=np.uint8)) == []
+    assert dominant_colours(np.zeros((0, 3), dtype=np.uint8)) == []
 
 
 def polygon(points, size=400):
@@ -115,14 +122,14 @@ FIGURES = {
 @pytest.mark.parametrize("radius", [14, 40, 150])
 @pytest.mark.parametrize("turn", [0, 13, 41, 77])
 def test_drawn_figures_are_named_whatever_their_size_and_turn(name, radius, turn):
-    found = shape_of(FIGURES[name](radius, turn))
+    found = classify_shape(FIGURES[name](radius, turn))
     assert found.name == name
     assert 0.8 <= found.score <= 1.0
 
 
 def test_an_empty_mask_has_no_shape_and_no_direction():
     empty = np.zeros((20, 30), bool)
-    assert shape_of(empty) == ("irregular", 0.0)
+    assert classify_shape(empty) == ("irregular", 0.0)
     assert orientation_deg(empty) is None
 
 
@@ -148,7 +155,7 @@ def test_words_for_shapes_are_understood(word, name):
 @settings(max_examples=60, deadline=None)
 def test_any_mask_has_a_known_shape(width, height, random):
     mask = np.array([[random.random() < 0.5 for _ in range(width)] for _ in range(height)])
-    found = shape_of(mask)
+    found = classify_shape(mask)
     assert found.name in SHAPES
     assert 0.0 <= found.score <= 1.0
 
@@ -164,19 +171,19 @@ PATTERNS = {
 
 @pytest.mark.parametrize("name", sorted(PATTERNS))
 def test_drawn_patterns_are_named(name):
-    assert texture_of(PATTERNS[name].astype(np.uint8), np.ones((120, 160), bool)).name == name
+    assert classify_texture(PATTERNS[name].astype(np.uint8), np.ones((120, 160), bool)).name == name
 
 
 def test_slow_shading_is_plain_and_one_edge_is_no_stripe():
     everywhere = np.ones((120, 160), bool)
-    assert texture_of((60 + X * 0.8).astype(np.uint8), everywhere).name == "plain"
-    assert texture_of((50 + 150 * (X > 80)).astype(np.uint8), everywhere).name == "textured"
+    assert classify_texture((60 + X * 0.8).astype(np.uint8), everywhere).name == "plain"
+    assert classify_texture((50 + 150 * (X > 80)).astype(np.uint8), everywhere).name == "textured"
 
 
 def test_a_disc_in_a_box_is_told_apart_from_the_sky_around_it():
     frame = np.full((200, 300, 3), (135, 206, 235), np.uint8)
     cv2.circle(frame, (150, 100), 40, (200, 30, 30), -1)
-    found = figure_in(frame, (105, 55, 195, 145))
+    found = segment_figure(frame, (105, 55, 195, 145))
     truth = np.zeros((200, 300), np.uint8)
     cv2.circle(truth, (150, 100), 40, 1, -1)
     inside = truth[55:145, 105:195].astype(bool)
@@ -184,4 +191,4 @@ def test_a_disc_in_a_box_is_told_apart_from_the_sky_around_it():
 
 
 def test_a_box_that_fills_the_frame_has_no_ground():
-    assert figure_in(np.zeros((50, 60, 3), np.uint8), (0, 0, 60, 50)) is None
+    assert segment_figure(np.zeros((50, 60, 3), np.uint8), (0, 0, 60, 50)) is None

@@ -7,10 +7,10 @@ from PIL import ImageDraw, ImageFont
 
 from pixelis.media import Image, open_media
 from pixelis.metrics.text import cer
-from pixelis.tools.backends.ppocr import Line, in_reading_order
+from pixelis.tools.backends.ppocr import OcrLine, sort_reading_order
 from pixelis.tools.base import Scene
-from pixelis.tools.executing import parse_args
-from pixelis.tools.ocr import Ocr, with_margin
+from pixelis.tools.execute import parse_args
+from pixelis.tools.ocr import Ocr, add_margin
 
 
 @pytest.fixture(scope="module")
@@ -94,27 +94,27 @@ def test_the_same_page_gives_the_same_bytes(ocr):
     assert read(ocr, image) == read(Ocr(), image)
 
 
-def line(text: str, x0: float, y0: float, x1: float, y1: float) -> Line:
-    return Line(text, np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]], dtype=np.float32), 1.0)
+def line(text: str, x0: float, y0: float, x1: float, y1: float) -> OcrLine:
+    return OcrLine(text, np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]], dtype=np.float32), 1.0)
 
 
 def test_two_columns_of_running_text_are_read_one_after_the_other():
     left = [line(f"l{i}", 0, 30 * i, 300, 30 * i + 20) for i in range(4)]
     right = [line(f"r{i}", 340, 30 * i, 640, 30 * i + 20) for i in range(4)]
     mixed = [pair for both in zip(left, right, strict=True) for pair in both]
-    assert [r.text for r in in_reading_order(mixed)] == ["l0", "l1", "l2", "l3", "r0", "r1", "r2", "r3"]
+    assert [r.text for r in sort_reading_order(mixed)] == ["l0", "l1", "l2", "l3", "r0", "r1", "r2", "r3"]
 
 
 def test_the_cells_of_a_table_are_read_along_the_row():
     cells = [line(f"{row}{column}", 100 * column, 30 * row, 100 * column + 40, 30 * row + 20)
              for column in range(3) for row in range(3)]  # fmt: skip
-    assert [r.text for r in in_reading_order(cells)] == ["00", "01", "02", "10", "11", "12", "20", "21", "22"]
+    assert [r.text for r in sort_reading_order(cells)] == ["00", "01", "02", "10", "11", "12", "20", "21", "22"]
 
 
 def test_the_margin_around_a_region_stays_inside_the_frame():
-    from pixelis.geometry import Size
+    from pixelis.core.geometry import Size
 
-    assert with_margin((0.0, 0.4, 1.0, 0.6), Size(100, 100)) == pytest.approx((0.0, 0.35, 1.0, 0.65))
+    assert add_margin((0.0, 0.4, 1.0, 0.6), Size(100, 100)) == pytest.approx((0.0, 0.35, 1.0, 0.65))
 
 
 def test_the_upper_line_of_a_slanted_sign_comes_first():
@@ -122,7 +122,7 @@ def test_the_upper_line_of_a_slanted_sign_comes_first():
         along, down = np.array([100.0, 30.0]), np.array([-10.0, 33.0])
         corner = np.array([x, y], dtype=float)
         quad = np.array([corner, corner + along, corner + along + down, corner + down], dtype=np.float32)
-        return Line(text, quad, 1.0)
+        return OcrLine(text, quad, 1.0)
 
     upper, lower = slanted("FOR", 60, 10), slanted("SALE", 0, 35)  # their boxes overlap in y
-    assert [r.text for r in in_reading_order([lower, upper])] == ["FOR", "SALE"]
+    assert [r.text for r in sort_reading_order([lower, upper])] == ["FOR", "SALE"]

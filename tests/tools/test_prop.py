@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pixelis.errors import MediaError, ToolError
-from pixelis.geometry import Box, Mask, Track
+from pixelis.core.errors import MediaError, ToolError
+from pixelis.core.geometry import Box, Mask, Track
 from pixelis.media import Clip, Image, open_media
 from pixelis.tools.base import Scene
 from pixelis.tools.prop import Prop, PropArgs
-from pixelis.weights import available
+from pixelis.weights import is_available
 
-needs_detector = pytest.mark.skipif(not available("nanodet"), reason="needs `pixelis models pull nanodet`")
+needs_detector = pytest.mark.skipif(not is_available("nanodet"), reason="needs `pixelis models pull nanodet`")
 
 
 def look(medium, **args):

@@ -4,17 +4,17 @@ import cv2
 import numpy as np
 import pytest
 
-from pixelis.errors import ToolError
+from pixelis.core.errors import ToolError
 from pixelis.media import Image, open_media
 from pixelis.tools.base import Scene
 from pixelis.tools.cache import PerceptionCache
-from pixelis.tools.executing import parse_args
-from pixelis.tools.grounding import coco_class, understand
-from pixelis.tools.seg import SAM2_WEIGHTS, Seg, find_checkpoint
-from pixelis.weights import available, weights_dir
+from pixelis.tools.execute import parse_args
+from pixelis.tools.seg import SAM2_WEIGHTS, Seg, resolve_checkpoint
+from pixelis.tools.vision.grounding import coco_class, parse_phrase
+from pixelis.weights import is_available, weights_dir
 
-needs_detector = pytest.mark.skipif(not available("nanodet"), reason="needs `pixelis models pull`")
-needs_sam2 = pytest.mark.skipif(not all(map(available, SAM2_WEIGHTS)), reason="needs `pixelis models pull`")
+needs_detector = pytest.mark.skipif(not is_available("nanodet"), reason="needs `pixelis models pull`")
+needs_sam2 = pytest.mark.skipif(not all(map(is_available, SAM2_WEIGHTS)), reason="needs `pixelis models pull`")
 
 
 def scene_with(*things: tuple[str, tuple[int, int, int], tuple[int, int]]) -> tuple[Image, list[np.ndarray]]:
@@ -118,7 +118,7 @@ def test_a_phrase_that_names_nothing_known_asks_for_a_point(classical):
     ],
 )
 def test_what_phrases_mean(text, classes, colours, shape):
-    phrase = understand(text)
+    phrase = parse_phrase(text)
     assert (phrase.classes, phrase.colours, phrase.shape) == (classes, colours, shape)
 
 
@@ -164,11 +164,11 @@ def test_a_checkpoint_is_known_by_its_content_and_a_pulled_one_is_found(tmp_path
     (own / "config.json").write_text("{ }")
     assert Seg("sam2-transformers", str(own)).identity().weights != first
     hub = "facebook/sam2.1-hiera-large"
-    assert find_checkpoint(hub) == (hub, "")
+    assert resolve_checkpoint(hub) == (hub, "")
     pulled = weights_dir() / "sam2.1-large"
     pulled.mkdir(parents=True)
     pulled.with_name("sam2.1-large.sha256").write_text("ab" * 32)
-    assert find_checkpoint(hub) == (str(pulled), "ab" * 32)
+    assert resolve_checkpoint(hub) == (str(pulled), "ab" * 32)
 
 
 @pytest.mark.realdata

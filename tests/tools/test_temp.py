@@ -10,16 +10,23 @@ from hypothesis import strategies as st
 from PIL import Image as Pil
 from pydantic import ValidationError
 
-from pixelis.errors import MediaError, ToolError
-from pixelis.geometry import Span
+from pixelis.core.errors import MediaError, ToolError
+from pixelis.core.geometry import Span
 from pixelis.media import Clip, Image, open_media
-from pixelis.tools.backends import signals
-from pixelis.tools.backends.windows import best_windows, edges, steady, together, understand_wish, without_dips
+from pixelis.tools.backends import temporal_signals
+from pixelis.tools.backends.temporal_windows import (
+    best_windows,
+    combine_curves,
+    edge_curve,
+    fill_dips,
+    median_filter,
+    parse_query,
+)
 from pixelis.tools.base import Scene, WorkLimits, no_cache
 from pixelis.tools.temp import Temp, TempArgs
-from pixelis.weights import available
+from pixelis.weights import is_available
 
-needs_detector = pytest.mark.skipif(not available("nanodet"), reason="needs `pixelis models pull nanodet`")
+needs_detector = pytest.mark.skipif(not is_available("nanodet"), reason="needs `pixelis models pull nanodet`")
 
 
 KEPT: dict[str, bytes] = {}
@@ -182,7 +189,7 @@ def test_an_unclear_question_is_refused(args):
 
 
 def test_without_weights_it_says_what_it_lacks(monkeypatch):
-    monkeypatch.setattr(signals, "available", lambda name: False)
+    monkeypatch.setattr(temporal_signals, "is_available", lambda name: False)
     assert Temp().identity().backend == "opencv"
     with pytest.raises(ToolError, match="pixelis models pull nanodet"):
         look(clip_of(disc_from_3_to_6), "the dog enters")
@@ -247,43 +254,43 @@ def test_the_ball_stays_and_no_bus_ever_comes(realdata):
 
 def test_a_plateau_is_found_exactly():
     curve = np.array([0.0] * 8 + [1.0] * 8 + [0.0] * 8)
-    assert best_windows(curve, 8.0, most=3) == [(8, 15, 1.0)]
+    assert best_windows(curve, 8.0, max_count=3) == [(8, 15, 1.0)]
 
 
 def test_two_plateaus_are_two_windows_and_a_constant_is_one():
     curve = np.array([1.0] * 8 + [0.0] * 8 + [1.0] * 16)
-    assert best_windows(curve, 8.0, most=3) == [(16, 31, 1.0), (0, 7, 1.0)]
-    assert best_windows(np.full(10, 0.7), 8.0, most=3) == [(0, 9, 0.7)]
+    assert best_windows(curve, 8.0, max_count=3) == [(16, 31, 1.0), (0, 7, 1.0)]
+    assert best_windows(np.full(10, 0.7), 8.0, max_count=3) == [(0, 9, 0.7)]
 
 
 def test_a_raised_ground_costs_half_its_height():
     curve = np.array([0.4] * 8 + [0.9] * 8 + [0.4] * 8)
-    assert best_windows(curve, 8.0, most=1) == [(8, 15, pytest.approx(0.9 - 0.5 * 0.4))]
+    assert best_windows(curve, 8.0, max_count=1) == [(8, 15, pytest.approx(0.9 - 0.5 * 0.4))]
 
 
 def test_nothing_gives_no_window():
-    assert best_windows(np.zeros(20), 8.0, most=3) == []
+    assert best_windows(np.zeros(20), 8.0, max_count=3) == []
 
 
 def test_an_edge_is_marked_from_just_before_the_rise():
     times = np.arange(32) / 8.0
-    found = edges(np.array([0.0] * 16 + [1.0] * 16), times, rising=True)
+    found = edge_curve(np.array([0.0] * 16 + [1.0] * 16), times, rising=True)
     assert np.flatnonzero(found).tolist() == [15, 16, 17, 18, 19, 20]  # 1.9375 s - 0.15 s to + 0.65 s
-    assert not edges(np.array([0.0] * 16 + [1.0] * 16), times, rising=False).any()
+    assert not edge_curve(np.array([0.0] * 16 + [1.0] * 16), times, rising=False).any()
 
 
 def test_a_dip_is_filled_and_an_absence_is_not():
     curve = np.array([1.0] * 10 + [0.0] * 4 + [1.0] * 10 + [0.0] * 12 + [1.0] * 10)
-    filled = without_dips(curve, 6)
+    filled = fill_dips(curve, 6)
     assert filled[:24].tolist() == [1.0] * 24
     assert filled[24:36].tolist() == [0.0] * 12
 
 
 def test_signals_multiply_by_their_weights():
     half, quarter = np.array([0.5]), np.array([0.25])
-    assert together([(0.5, half), (0.5, quarter)]) == pytest.approx(0.125)
-    assert together([(0.8, half), (0.4, quarter)]) == pytest.approx(0.25)  # 0.5 * 0.25 ** 0.5
-    assert steady(np.array([0.0, 1.0, 0.0, 0.0])).tolist() == [0.0, 0.0, 0.0, 0.0]
+    assert combine_curves([(0.5, half), (0.5, quarter)]) == pytest.approx(0.125)
+    assert combine_curves([(0.8, half), (0.4, quarter)]) == pytest.approx(0.25)  # 0.5 * 0.25 ** 0.5
+    assert median_filter(np.array([0.0, 1.0, 0.0, 0.0])).tolist() == [0.0, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -301,8 +308,8 @@ def test_signals_multiply_by_their_weights():
     ],
 )
 def test_queries_are_understood(query, event, heading, rest):
-    wish = understand_wish(query)
-    assert (wish.event, wish.heading, wish.rest) == (event, heading, rest)
+    wish = parse_query(query)
+    assert (wish.event, wish.heading, wish.unexplained_words) == (event, heading, rest)
 
 
 SMALL = (

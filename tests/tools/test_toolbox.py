@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pixelis.errors import ConfigError
+from pixelis.core.errors import ConfigError
 from pixelis.media import Clip, Image, MediaSet, open_media
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
@@ -117,7 +117,7 @@ def test_the_aliases_of_the_paper_are_understood(in_process):
 
 
 def test_the_same_call_comes_from_the_cache_under_the_name_that_the_query_uses(toolbox):
-    other = MediaSet((Image.from_array(NOISE[::-1]), *PICTURE.given))
+    other = MediaSet((Image.from_array(NOISE[::-1]), *PICTURE.sources))
     first = toolbox.run(ToolCall(tool="ZOOM", args={"box": [0, 0, 0.5, 0.5]}), PICTURE)
     again = toolbox.run(ToolCall(tool="ZOOM", args={"box": [0, 0, 0.5, 0.5], "media": "image_1"}), other)
     assert not first.cached
@@ -215,9 +215,9 @@ def test_five_thousand_clips_that_are_forgotten_one_by_one_take_the_place_of_one
         clip = Clip.from_frames(list(frames), fps=4)
         with spool.references((clip,)) as (reference,):
             file = Path(reference["pixels"])
-            spool.forget((clip,))
+            spool.release((clip,))
             assert file.exists()  # in use
-        spool.forget((clip,))
+        spool.release((clip,))
         assert not file.exists()
         if number % 500 == 0:
             largest = max(largest, len(list(file.parent.iterdir())))
@@ -225,7 +225,7 @@ def test_five_thousand_clips_that_are_forgotten_one_by_one_take_the_place_of_one
     with spool.references((clip,)) as (reference,):
         assert Path(reference["pixels"]).exists()  # written anew, not believed to be there still
     spool.close()
-    spool.forget((clip,))  # nothing is left to forget
+    spool.release((clip,))  # nothing is left to forget
 
 
 @pytest.mark.parametrize("settings", [{"limits": {"temp_frames": 0}}, {"limits": {"pixels": 3}}, {"deadline_s": 0}])
@@ -295,7 +295,7 @@ LIKELY = {
 @pytest.mark.parametrize("tool", ["SEG", "ZOOM", "TRK", "OCR", "TEMP", "PROP"])
 def test_no_arguments_whatever_raise(in_process, tool):
     frames = [np.roll(NOISE, 4 * i, axis=1) for i in range(4)]
-    clip = MediaSet((Clip.from_frames(frames, fps=4.0), *PICTURE.given))
+    clip = MediaSet((Clip.from_frames(frames, fps=4.0), *PICTURE.sources))
 
     @settings(max_examples=40, deadline=None)
     @given(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4), st.fixed_dictionaries({}, optional=LIKELY))

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from pixelis.errors import MediaError, ToolError
-from pixelis.geometry import Mask, PixelBox, Size, UnitBox
+from pixelis.core.errors import MediaError, ToolError
+from pixelis.core.geometry import Mask, PixelBox, Size, UnitBox
 from pixelis.media import Clip, Image, open_media
 from pixelis.media.sources import ArraySource
 from pixelis.metrics.overlap import box_iou
-from pixelis.tools.backends.botsort import Association, Sighting, associate, distinct
+from pixelis.tools.backends.botsort import AssociationSettings, FrameDetections, associate, class_agnostic_nms
 from pixelis.tools.backends.correlation import CorrelationFilter
 from pixelis.tools.backends.flow import CameraMotion, flow_box
 from pixelis.tools.base import Observation, Scene, WorkLimits
 from pixelis.tools.trk import Trk, TrkArgs, direction
-from pixelis.weights import available
+from pixelis.weights import is_available
 
-needs_detector = pytest.mark.skipif(not available("nanodet"), reason="needs `pixelis models pull nanodet`")
+needs_detector = pytest.mark.skipif(not is_available("nanodet"), reason="needs `pixelis models pull nanodet`")
 
 
 def noise(height: int, width: int, seed: int, blur: float = 2.0) -> np.ndarray:
@@ -52,9 +52,11 @@ def look(clip: Clip, limits: WorkLimits | None = None, **args: object) -> Observ
     return Trk().look(TrkArgs.model_validate(args), scene)
 
 
-def row(frame: int, *boxes: tuple[float, float, float, float], score: float = 0.9, label: str = "dog") -> Sighting:
+def row(
+    frame: int, *boxes: tuple[float, float, float, float], score: float = 0.9, label: str = "dog"
+) -> FrameDetections:
     array = np.array(boxes, dtype=np.float64).reshape(-1, 4)
-    return Sighting(frame, array, np.full(len(array), score), (label,) * len(array))
+    return FrameDetections(frame, array, np.full(len(array), score), (label,) * len(array))
 
 
 # --- association ---------------------------------------------------------------------------------------------------
@@ -97,12 +99,14 @@ def test_two_that_pass_each_other_keep_their_ids() -> None:
 def test_wider_reach_holds_a_thing_that_leaps_by_its_own_width() -> None:
     leaping = [row(f, (10 + 42 * f + (9 if f % 2 else 0), 10, 50 + 42 * f, 90)) for f in range(8)]
     assert not associate(leaping)
-    assert len({r.track_id for r in associate(leaping, Association(reach=0.8, newborn_similarity=0.1))}) == 1
+    assert (
+        len({r.track_id for r in associate(leaping, AssociationSettings(box_buffer=0.8, newborn_similarity=0.1))}) == 1
+    )
 
 
 def test_of_two_names_for_one_thing_the_surer_stays() -> None:
     boxes = np.array([(0.0, 0, 10, 10), (0.0, 0, 10, 11), (30.0, 0, 40, 10)])
-    assert distinct(boxes, np.array([0.4, 0.6, 0.5])) == [1, 2]
+    assert class_agnostic_nms(boxes, np.array([0.4, 0.6, 0.5])) == [1, 2]
 
 
 # --- motion --------------------------------------------------------------------------------------------------------
@@ -155,7 +159,7 @@ def test_a_thing_that_hides_is_not_reported_while_hidden_and_found_again() -> No
     clip, boxes = sliding_clip(hidden=range(20, 24))
     (track,) = look(clip, box=boxes[0]).footprints
     assert not set(track.frames) & set(range(21, 24))
-    assert box_iou(track.at(49), boxes[49]) > 0.6
+    assert box_iou(track.box_at(49), boxes[49]) > 0.6
 
 
 def test_a_mask_is_followed_as_its_box_is() -> None:
@@ -262,7 +266,7 @@ def test_the_dog_is_lost_when_it_leaves_the_frame_and_held_again_to_the_end(real
     assert seen.output.tracks[0].method == "both"
     assert not set(track.frames) & set(range(76, 100))  # it has run out of the picture
     for frame, x, y in [(60, 1060, 465), (136, 790, 465), (196, 735, 455), (288, 602, 466)]:
-        assert holds(track.at(frame), x, y), frame
+        assert holds(track.box_at(frame), x, y), frame
 
 
 @pytest.mark.realdata
@@ -273,7 +277,7 @@ def test_the_juggled_ball_is_held_to_the_end(realdata: Path) -> None:
     (track,) = look(clip, box=[0.477, 0.399, 0.540, 0.510]).footprints
     assert len(track.frames) > 115  # of 124
     for frame, x, y in [(22, 720, 447), (44, 682, 566), (134, 602, 377), (156, 613, 471), (246, 835, 547)]:
-        assert holds(track.at(frame), x, y), frame
+        assert holds(track.box_at(frame), x, y), frame
 
 
 @pytest.mark.realdata

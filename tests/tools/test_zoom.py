@@ -39,7 +39,7 @@ def test_a_large_crop_is_scaled_down_to_1024():
 
 
 def view_size_of(width: int, height: int) -> tuple[int, int]:
-    from pixelis.geometry import Size
+    from pixelis.core.geometry import Size
 
     return tuple(view_size(Size(width, height))[0])
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image as Pil
 
-from pixelis.geometry import Box, Mask, TextSpan
+from pixelis.core.geometry import Box, Mask, TextSpan
 from pixelis.media import MediaSet, ViewRecipe, open_media
 from pixelis.media.query import resample
 from pixelis.tools.results import Blob, Execution, ToolCall, ToolIdentity, ToolResult
-from pixelis.trace.running import Plan, Recording, run_plan
+from pixelis.trace.plan import CallPlan, Recording, run_plan
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SIGN = (0.25, 0.25, 0.75, 0.5)
@@ -47,7 +47,7 @@ class Runner:
     def seg(self, call: ToolCall, media: MediaSet) -> Execution:
         if call.args.get("target") == "nothing":
             return Execution(ToolResult.failed("SEG", "no region", identity=identity("SEG")), {})
-        white = media.given[0].frame(0).min(axis=2) > 200
+        white = media.sources[0].frame(0).min(axis=2) > 200
         mask = Mask.from_array(white, media=media.names[0], label="sign", score=0.9)
         result = ToolResult(
             tool="SEG", status="ok", text="1 region", output={"regions": [{"label": "sign"}]}, footprints=(mask,),
@@ -59,7 +59,7 @@ class Runner:
         box = tuple(call.args["box"])
         view = ViewRecipe(media=media.names[0], frame=0, box=box, width=100, height=50)
         stream = io.BytesIO()
-        Pil.fromarray(resample(media.given[0].frame(0), box, (100, 50))).save(stream, format="PNG")
+        Pil.fromarray(resample(media.sources[0].frame(0), box, (100, 50))).save(stream, format="PNG")
         blob = Blob("view.png", "image/png", stream.getvalue())
         frame = Box(media=media.names[0], x0=box[0], y0=box[1], x1=box[2], y1=box[3])
         result = ToolResult(
@@ -69,7 +69,7 @@ class Runner:
         return Execution(result, {blob.artifact().sha256: blob.content})
 
     def ocr(self, call: ToolCall, media: MediaSet) -> Execution:
-        media.canonical(call.args.get("media"))
+        media.canonical_name(call.args.get("media"))
         x0, y0, x1, y1 = SIGN
         quad = ((x0, y0), (x1, y0), (x1, y1), (x0, y1))
         span = TextSpan(media=media.names[0], text=self.word, quad=quad, score=0.97)
@@ -80,7 +80,7 @@ class Runner:
         return Execution(result, {})
 
 
-CHAIN = Plan.model_validate(
+CHAIN = CallPlan.model_validate(
     {
         "question": "What does the sign say?",
         "answer": "It says EXIT.",
@@ -114,7 +114,7 @@ def runner() -> Runner:
 
 
 @pytest.fixture
-def chain() -> Plan:
+def chain() -> CallPlan:
     return CHAIN
 
 

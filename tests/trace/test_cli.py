@@ -73,10 +73,10 @@ def test_after_one_byte_of_an_artifact_is_changed_the_step_is_named(folder):
 def test_a_record_that_says_another_result_is_found_to_differ(folder):
     """A forger who knows the format seals the chain anew: the chain then holds, and only the replay finds it."""
     from pixelis.trace import codec
-    from pixelis.trace.schema import Draft, seal_trace
+    from pixelis.trace.schema import StepDraft, seal_trace
 
     (trace,) = codec.read(folder / "out" / "t.jsonl")
-    steps = [Draft.model_validate(s.model_dump(exclude={"chain"})) for s in trace.steps]
+    steps = [StepDraft.model_validate(s.model_dump(exclude={"chain"})) for s in trace.steps]
     told = steps[2].result.model_copy(update={"text": "colour: blue"})
     steps[2] = steps[2].model_copy(update={"result": told})
     kept = {"query": trace.query, "media": trace.media, "origin": trace.origin, "created_at": trace.created_at}
@@ -131,11 +131,11 @@ def test_a_mistyped_path_gets_one_line_and_changes_nothing(folder, args):
 
 
 def test_the_page_of_a_single_call_can_be_written(tmp_path, folder):
-    from pixelis.cli.trace import page_of_call
+    from pixelis.cli.trace import write_call_page
     from pixelis.media import MediaSet, open_media
     from pixelis.tools.results import Execution, ToolCall, ToolResult
 
     media = MediaSet((open_media(folder / "square.png"),))
     execution = Execution(ToolResult(tool="OCR", status="ok", text="no text"), {})
-    page_of_call(ToolCall(tool="OCR"), media, execution, tmp_path / "page.html")
+    write_call_page(ToolCall(tool="OCR"), media, execution, tmp_path / "page.html")
     assert "no text" in (tmp_path / "page.html").read_text()

@@ -13,20 +13,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pixelis.errors import TraceError
-from pixelis.geometry import Box, Span, TextSpan, Track
+from pixelis.core.errors import TraceError
+from pixelis.core.geometry import Box, Span, TextSpan, Track
 from pixelis.tools.results import Blob, ToolCall, ToolResult
-from pixelis.trace import TokenLedger
+from pixelis.trace import TokenRecord
 from pixelis.trace.artifacts import artifact_folder, artifact_path
 from pixelis.trace.codec import append, check_target, decode, encode, read, write
-from pixelis.trace.schema import Draft, seal_trace, verify
+from pixelis.trace.schema import StepDraft, seal_trace, verify
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def one_step(text="a", blob=None):
     artifacts = (blob.artifact(),) if blob else ()
-    step = Draft(call=ToolCall(tool="OCR"), result=ToolResult(tool="OCR", status="ok", text=text, artifacts=artifacts))
+    step = StepDraft(
+        call=ToolCall(tool="OCR"), result=ToolResult(tool="OCR", status="ok", text=text, artifacts=artifacts)
+    )
     return seal_trace(query=text, media=[], origin="plan", created_at=WHEN, steps=[step], pixelis="0.1.0")
 
 
@@ -56,12 +58,12 @@ footprints = st.one_of(
     st.builds(Track, track_id=st.integers(0, 9), frames=st.just((1, 5)), boxes=st.just(((0, 0, 0.5, 0.5),) * 2)),
 )
 ledgers = st.lists(st.tuples(st.integers(0, 9), st.floats(-50, 0)), max_size=4).map(
-    lambda rows: TokenLedger(
+    lambda rows: TokenRecord(
         ids=tuple(i for i, _ in rows), logprobs=tuple(p for _, p in rows), kinds=("thought",) * len(rows)
     )
 )
 drafts = st.builds(
-    Draft,
+    StepDraft,
     thought=texts,
     call=st.builds(ToolCall, tool=texts, args=st.dictionaries(texts, json_values, max_size=3)),
     result=st.builds(
@@ -187,7 +189,7 @@ def test_a_pipe_in_the_place_of_an_artifact_keeps_nobody_waiting(recording, tmp_
 
 def test_arguments_nested_without_end_are_refused(recording):
     deep = json.loads("[" * 200 + "]" * 200)
-    step = Draft(call=ToolCall(tool="OCR", args={"box": deep}), result=ToolResult.failed("OCR", "no"))
+    step = StepDraft(call=ToolCall(tool="OCR", args={"box": deep}), result=ToolResult.failed("OCR", "no"))
     with pytest.raises(TraceError, match="levels deep"):
         seal_trace(query="", media=(), origin="plan", created_at=WHEN, steps=[step], pixelis="0.1.0")
     record = json.loads(encode(recording.trace))
@@ -254,7 +256,7 @@ def test_a_file_that_is_no_trace_file_is_left_alone(tmp_path, content):
 FULL_DISK = """
     import resource, sys
     from pathlib import Path
-    from pixelis.errors import TraceError
+    from pixelis.core.errors import TraceError
     from pixelis.trace import codec
     path, line = Path(sys.argv[1]), Path(sys.argv[2]).read_bytes()
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
@@ -342,7 +344,7 @@ def test_a_line_that_is_too_long_is_refused_unread(tmp_path, monkeypatch):
 
     path = tmp_path / "t.jsonl"
     append(one_step("a" * 3000), path, {})
-    monkeypatch.setattr(codec, "LINE_BYTES", 1000)
+    monkeypatch.setattr(codec, "MAX_LINE_BYTES", 1000)
     with pytest.raises(TraceError, match="over 1000 bytes"):
         list(read(path))
     with pytest.raises(TraceError, match="at most 1000"):

@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pixelis.geometry import Box, Span, TextSpan, Track
+from pixelis.core.geometry import Box, Span, TextSpan, Track
 from pixelis.media import ViewRecipe
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.trace.decisive import decisive_steps
-from pixelis.trace.schema import Draft, MediaRecord, seal_trace
-from pixelis.trace.words import boxes_in, named_in, numbers_in, same_number
+from pixelis.trace.schema import MediaRecord, StepDraft, seal_trace
+from pixelis.trace.text_match import boxes_in, mentions_line, numbers_in, same_number
 
 PICTURE = MediaRecord(
     name="Image_0", kind="image", sha256="0" * 64, width=100, height=100, frame_count=1, duration_s=0.0
@@ -23,7 +23,7 @@ def step(tool, args=None, *footprints, confidence=0.9, status="ok", output=None,
     result = ToolResult(
         tool=tool, status=status, footprints=footprints, confidence=confidence, output=output or {}, view=view
     )
-    return Draft(call=ToolCall(tool=tool, args=args or {}), result=result)
+    return StepDraft(call=ToolCall(tool=tool, args=args or {}), result=result)
 
 
 def decide(*steps, answer=None, media=PICTURE, thresholds=None):
@@ -163,7 +163,7 @@ def test_a_box_in_the_answer_counts():
     ],
 )
 def test_a_line_is_named_in_an_answer_by_words_that_do_not_recur_by_accident(line, answer, used):
-    assert named_in(line, answer) is used
+    assert mentions_line(line, answer) is used
 
 
 def test_numbers_and_boxes_in_free_text():

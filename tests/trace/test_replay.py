@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 from PIL import Image as Pil
 
-from pixelis.errors import TraceError
+from pixelis.core.errors import TraceError
 from pixelis.media import MediaSet, open_media
 from pixelis.tools.results import Execution, ToolResult
+from pixelis.trace.plan import CallPlan, run_plan
 from pixelis.trace.replay import replay
-from pixelis.trace.running import Plan, run_plan
 
 
 def test_the_same_runner_on_the_same_media_is_identical(recording, runner, media):
@@ -44,7 +44,7 @@ def test_seconds_may_differ(recording, runner, media):
 def test_a_recorded_time_out_is_a_time_out_and_no_difference(media, runner):
     late = ToolResult.failed("OCR", "stopped after 60 s", "timeout")
     runner.answer = lambda call: Execution(late, {})
-    trace, _ = run_plan(Plan.model_validate({"steps": [{"tool": "OCR"}]}), media, runner)
+    trace, _ = run_plan(CallPlan.model_validate({"steps": [{"tool": "OCR"}]}), media, runner)
     runner.answer = None
     report = replay(trace, runner, media)
     assert report.identical
@@ -86,7 +86,7 @@ def test_artifacts_without_their_bytes_are_a_difference(recording, runner, media
 
 def test_a_dead_reference_of_a_plan_is_refused_again(media, runner):
     steps = [{"tool": "SEG", "args": {"target": "nothing"}}, {"tool": "ZOOM", "args": {"box": "$1.box"}}]
-    trace, _ = run_plan(Plan.model_validate({"steps": steps}), media, runner)
+    trace, _ = run_plan(CallPlan.model_validate({"steps": steps}), media, runner)
     assert replay(trace, runner, media).identical
 
 
@@ -95,14 +95,14 @@ def test_a_real_poster_is_read_again_to_the_same_bytes(realdata, tmp_path):
     from pixelis.tools.toolbox import Toolbox, ToolboxConfig
     from pixelis.trace import codec
     from pixelis.trace.decisive import decisive_steps
-    from pixelis.trace.reopening import reopen
+    from pixelis.trace.media_records import reopen_media
 
     steps = [
         {"tool": "OCR"},
         {"tool": "ZOOM", "args": {"box": "$1.box[2]"}},
         {"tool": "OCR", "args": {"media": "$2.view"}},
     ]
-    plan = Plan.model_validate({"answer": "alcohol-based hand rub", "steps": steps})
+    plan = CallPlan.model_validate({"answer": "alcohol-based hand rub", "steps": steps})
     path = tmp_path / "poster.jsonl"
     with Toolbox(ToolboxConfig(cache=False)) as toolbox:
         poster = MediaSet((open_media(realdata / "ocr" / "easyocr_english.png"),))
@@ -111,7 +111,7 @@ def test_a_real_poster_is_read_again_to_the_same_bytes(realdata, tmp_path):
         (trace,) = codec.read(path)
         assert trace.steps[2].result.output["text"] == "or alcohol-based hand rub"
         assert [d.decisive for d in decisive_steps(trace)] == [True, True, True]
-        report = replay(trace, toolbox, reopen(trace, path))
+        report = replay(trace, toolbox, reopen_media(trace, path))
     assert report.sentence() == "identical: 3 of 3 steps"
     assert not any(s.cached for s in report.steps)
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
-from pixelis.errors import TraceError
+from pixelis.core.errors import TraceError
 from pixelis.tools.results import ToolCall, ToolResult
-from pixelis.trace import TokenLedger, Trace
-from pixelis.trace.schema import Draft, seal_trace, verify, verify_record
+from pixelis.trace import TokenRecord, Trace
+from pixelis.trace.schema import StepDraft, seal_trace, verify, verify_record
 
 
 def empty(**fields):
@@ -91,19 +91,21 @@ def test_an_origin_that_does_not_say_who_chose_is_refused(origin):
 
 
 def test_a_ledger_has_one_logprob_and_kind_for_each_token():
-    TokenLedger(ids=(1, 2), logprobs=(-0.5, None), kinds=("action", "observation"))
+    TokenRecord(ids=(1, 2), logprobs=(-0.5, None), kinds=("action", "observation"))
     with pytest.raises(ValidationError, match="2 token ids, 1 log-prob"):
-        TokenLedger(ids=(1, 2), logprobs=(-0.5,), kinds=("action", "action"))
+        TokenRecord(ids=(1, 2), logprobs=(-0.5,), kinds=("action", "action"))
     with pytest.raises(ValidationError, match="token 0"):
-        TokenLedger(ids=(1,), logprobs=(-0.5,), kinds=("observation",))
+        TokenRecord(ids=(1,), logprobs=(-0.5,), kinds=("observation",))
     with pytest.raises(ValidationError):
-        TokenLedger(ids=(1,), logprobs=(float("nan"),), kinds=("action",))
+        TokenRecord(ids=(1,), logprobs=(float("nan"),), kinds=("action",))
     with pytest.raises(ValidationError):
-        TokenLedger(ids=(1,), logprobs=(0.1,), kinds=("thought",))
+        TokenRecord(ids=(1,), logprobs=(0.1,), kinds=("thought",))
 
 
 def test_arguments_that_json_cannot_say_are_refused():
-    step = Draft(call=ToolCall(tool="OCR", args={"box": [float("nan")]}), result=ToolResult(tool="OCR", status="ok"))
+    step = StepDraft(
+        call=ToolCall(tool="OCR", args={"box": [float("nan")]}), result=ToolResult(tool="OCR", status="ok")
+    )
     with pytest.raises((TraceError, ValidationError)):
         verify(empty(steps=[step]))
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from pixelis.geometry import Box, Mask, Span, TextSpan, Track
+from pixelis.core.geometry import Box, Mask, Span, TextSpan, Track
 from pixelis.media import Clip, Image, MediaSet, ViewRecipe
 from pixelis.media.sources import ArraySource
 from pixelis.tools.results import Artifact, ToolCall, ToolIdentity, ToolResult
 from pixelis.trace.decisive import decisive_steps
-from pixelis.trace.reopening import record_media
-from pixelis.trace.schema import Draft, seal_trace
+from pixelis.trace.media_records import record_media
+from pixelis.trace.schema import StepDraft, seal_trace
 from pixelis.view import Exhibit
 
 HOSTILE = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">' onload='x' {{ 7*7 }}"
@@ -25,17 +25,19 @@ def make_exhibit(media, steps, *, query="What does it say?", answer=None, origin
         query=query, media=record_media(opened), origin=origin, created_at=datetime(2026, 1, 1, tzinfo=UTC),
         steps=steps, answer=answer, pixelis="0.1.0",
     )  # fmt: skip
-    given = dict(zip(opened.names, opened.given, strict=True))
+    given = dict(zip(opened.names, opened.sources, strict=True))
     return Exhibit(trace=trace, **({"media": given, "decisions": decisive_steps(trace)} | fields))
 
 
 def step(tool, args=None, *footprints, status="ok", **fields):
     known = ToolIdentity(tool=tool, version="1", backend="test", weights="ab" * 32)
     if status != "ok":
-        return Draft(call=ToolCall(tool=tool, args=args or {}), result=ToolResult.failed(tool, fields["error"], status))
+        return StepDraft(
+            call=ToolCall(tool=tool, args=args or {}), result=ToolResult.failed(tool, fields["error"], status)
+        )
     fields = {"confidence": 0.9, "text": "seen", "identity": known, "seconds": 0.25} | fields
     result = ToolResult(tool=tool, status="ok", footprints=footprints, **fields)
-    return Draft(thought=f"I call {tool}.", call=ToolCall(tool=tool, args=args or {}), result=result)
+    return StepDraft(thought=f"I call {tool}.", call=ToolCall(tool=tool, args=args or {}), result=result)
 
 
 @pytest.fixture

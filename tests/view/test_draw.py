@@ -6,14 +6,14 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from pixelis.geometry import Box, Mask, Size, Span, TextSpan, Track
-from pixelis.view.draw import Canvas, clean, draw, marks_of
+from pixelis.core.geometry import Box, Mask, Size, Span, TextSpan, Track
+from pixelis.view.draw import SvgCanvas, clean, draw, make_marks
 
-HUNDRED = Canvas(Size(200, 100))
+HUNDRED = SvgCanvas(Size(200, 100))
 
 
 def parsed(footprints, canvas=HUNDRED):
-    markup = draw(marks_of(footprints, "s1"), canvas)
+    markup = draw(make_marks(footprints, "s1"), canvas)
     return ET.fromstring(f"<svg>{markup}</svg>")  # noqa: S314 - our own markup, and this is the proof that it is XML
 
 
@@ -27,7 +27,7 @@ def test_a_box_lies_where_its_unit_coordinates_say():
 
 
 def test_on_a_view_a_box_of_the_source_is_moved_into_the_views_pixels():
-    view = Canvas(Size(200, 100), window=(0.5, 0.5, 1.0, 1.0))
+    view = SvgCanvas(Size(200, 100), window=(0.5, 0.5, 1.0, 1.0))
     rect = parsed([Box(x0=0.5, y0=0.5, x1=0.75, y1=1.0)], view).find(".//rect")
     assert [float(rect.get(k)) for k in ("x", "y", "width", "height")] == [0, 0, 100, 100]
 
@@ -88,4 +88,4 @@ def test_control_characters_are_made_visible():
 def test_a_mask_outside_of_the_window_is_not_drawn():
     grid = np.zeros((10, 10), dtype=bool)
     grid[0, 0] = True
-    assert len(parsed([Mask.from_array(grid)], Canvas(Size(50, 50), window=(0.5, 0.5, 1.0, 1.0)))) == 0
+    assert len(parsed([Mask.from_array(grid)], SvgCanvas(Size(50, 50), window=(0.5, 0.5, 1.0, 1.0)))) == 0

@@ -6,14 +6,14 @@ import re
 import numpy as np
 import pytest
 
-from pixelis.geometry import Span, Track
+from pixelis.core.geometry import Span, Track
 from pixelis.media import Image, ViewRecipe
 from pixelis.tools.results import Artifact
 from pixelis.trace import MediaRecord
 from pixelis.trace.codec import ArtifactProblem
 from pixelis.view import exhibit, report
 from pixelis.view.page import origin_sentence
-from pixelis.view.panels import evenly, frames_of, frames_to_show
+from pixelis.view.panels import frames_to_show, sample_evenly, span_frames
 from pixelis.view.templating import seconds
 
 
@@ -167,9 +167,9 @@ def test_frames_of_a_span_lie_in_the_middle_of_equal_parts():
     record = MediaRecord(
         name="Video_0", kind="clip", sha256="0" * 64, width=8, height=8, frame_count=100, duration_s=10.0, fps=10.0
     )
-    assert frames_of(Span(start_s=2.0, end_s=6.0), record, 4) == [25, 35, 45, 55]
-    assert frames_of(Span(start_s=10.0, end_s=10.0), record, 4) == [99]
-    assert evenly(list(range(100)), 4) == [0, 33, 66, 99]
+    assert span_frames(Span(start_s=2.0, end_s=6.0), record, 4) == [25, 35, 45, 55]
+    assert span_frames(Span(start_s=10.0, end_s=10.0), record, 4) == [99]
+    assert sample_evenly(list(range(100)), 4) == [0, 33, 66, 99]
 
 
 def test_no_trace_field_can_break_the_page(film):
@@ -198,8 +198,8 @@ def test_a_record_that_promises_two_milliards_of_frames_costs_no_memory():
     endless = MediaRecord(
         name="Video_0", kind="clip", sha256="a" * 64, width=8, height=8, frame_count=2**31 - 1, duration_s=1e-300
     )
-    assert frames_of(Span(start_s=1e308, end_s=1.5e308), endless, 2) == [2**31 - 2]
-    assert evenly(range(endless.frame_count), 4)[0] == 0
+    assert span_frames(Span(start_s=1e308, end_s=1.5e308), endless, 2) == [2**31 - 2]
+    assert sample_evenly(range(endless.frame_count), 4)[0] == 0
     with pytest.raises(ValueError, match="frame_count"):
         MediaRecord.model_validate(endless.model_dump() | {"frame_count": 10**12})
 

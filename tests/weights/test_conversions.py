@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pixelis.errors import WeightsError
-from pixelis.weights import available, efficientnet, path_of, tfjs
+from pixelis.core.errors import WeightsError
+from pixelis.weights import is_available, weight_path
+from pixelis.weights.convert import efficientnet, tfjs
 from pixelis.weights.labels import from_js
-from pixelis.weights.session import session
+from pixelis.weights.session import open_session
 
 VALID = {"padding": {"s": base64.b64encode(b"VALID").decode()}}
 
@@ -45,7 +46,7 @@ def tfjs_files(
 
 def run(onnx: bytes, folder: Path, x: np.ndarray) -> np.ndarray:
     (folder / "m.onnx").write_bytes(onnx)
-    return session(folder / "m.onnx").run(None, {"x": x})[0]
+    return open_session(folder / "m.onnx").run(None, {"x": x})[0]
 
 
 def test_a_tfjs_convolution_reads_its_kernel_as_height_width_in_out(tmp_path: Path) -> None:
@@ -123,12 +124,12 @@ def test_a_label_file_with_too_few_classes_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.weights
 def test_efficientnet_in_onnx_equals_the_network_written_in_torch() -> None:
-    if not available("efficientnet-lite0"):
+    if not is_available("efficientnet-lite0"):
         pytest.skip("run `pixelis models pull efficientnet-lite0`")
     import torch
     from torch.nn import functional
 
-    state = torch.load(path_of("efficientnet-lite0-pickle"), weights_only=True)
+    state = torch.load(weight_path("efficientnet-lite0-pickle"), weights_only=True)
 
     def convolve(x: torch.Tensor, conv: str, norm: str, stride: int = 1, act: bool = True) -> torch.Tensor:
         weight = state[f"{conv}.weight"]
@@ -152,16 +153,18 @@ def test_efficientnet_in_onnx_equals_the_network_written_in_torch() -> None:
         x = x + before if x.shape == before.shape else x
     feature = convolve(x, "_conv_head", "_bn1").mean((2, 3))
     logits = feature @ state["_fc.weight"].T + state["_fc.bias"]
-    ours = session(path_of("efficientnet-lite0")).run(["feature", "logits"], {"image": image})
+    ours = open_session(weight_path("efficientnet-lite0")).run(["feature", "logits"], {"image": image})
     assert np.abs(ours[0] - feature.numpy()).max() < 1e-4
     assert np.abs(ours[1] - logits.numpy()).max() < 1e-4
 
 
 @pytest.mark.weights
 def test_conversions_give_the_pinned_bytes_again() -> None:
-    if not (available("nanodet") and available("efficientnet-lite0")):
+    if not (is_available("nanodet") and is_available("efficientnet-lite0")):
         pytest.skip("run `pixelis models pull`")
-    assert tfjs.to_onnx(path_of("nanodet-graph"), path_of("nanodet-values")) == path_of("nanodet").read_bytes()
-    tensors = path_of("efficientnet-lite0-tensors")
-    assert efficientnet.to_safetensors(path_of("efficientnet-lite0-pickle")) == tensors.read_bytes()
-    assert efficientnet.to_onnx(tensors) == path_of("efficientnet-lite0").read_bytes()
+    assert (
+        tfjs.to_onnx(weight_path("nanodet-graph"), weight_path("nanodet-values")) == weight_path("nanodet").read_bytes()
+    )
+    tensors = weight_path("efficientnet-lite0-tensors")
+    assert efficientnet.to_safetensors(weight_path("efficientnet-lite0-pickle")) == tensors.read_bytes()
+    assert efficientnet.to_onnx(tensors) == weight_path("efficientnet-lite0").read_bytes()

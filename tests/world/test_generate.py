@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image as Pil
 
-from pixelis.errors import ConfigError
+from pixelis.core.errors import ConfigError
 from pixelis.world import FAMILIES, Item, generate, template, templates
-from pixelis.world.generate import case_of
-from pixelis.world.necessity import necessities
+from pixelis.world.generate import necessity_case
+from pixelis.world.tool_necessity import compute_necessities
 
 HASHES = """
 import cv2
@@ -84,18 +84,18 @@ def test_a_policy_that_says_the_most_frequent_answer_of_a_template_scores_under_
 
 
 def test_about_84_percent_need_a_tool(many: list[Item]) -> None:
-    assert 0.80 <= np.mean([bool(item.needs) for item in many]) <= 0.88
+    assert 0.80 <= np.mean([bool(item.required_tools) for item in many]) <= 0.88
 
 
 def test_every_tool_is_needed_by_some_items(many: list[Item]) -> None:
-    needed = Counter(tool for item in many for tool in item.needs)
+    needed = Counter(tool for item in many for tool in item.required_tools)
     assert all(needed[tool] >= 0.04 * len(many) for tool in ("SEG", "TRK", "OCR", "TEMP", "ZOOM", "PROP")), needed
 
 
 def test_labels_computed_anew_from_the_item_are_the_same(many: list[Item]) -> None:
     for item in many[::3]:
         kept = Item.model_validate_json(item.model_dump_json())  # as a dataset would keep it
-        assert necessities(case_of(kept)) == item.necessity, item.id
+        assert compute_necessities(necessity_case(kept)) == item.necessity, item.id
 
 
 def test_half_of_the_items_and_more_do_not_look_like_toys(many: list[Item]) -> None:

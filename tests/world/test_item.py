@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pixelis.geometry import Box
+from pixelis.core.geometry import Box
+from pixelis.items import MediumFacts
 from pixelis.world import Item, Reference, rotations, score
-from pixelis.world.item import MediumFacts
 
 
 def item(**changes: Any) -> Item:

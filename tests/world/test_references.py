@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pixelis.geometry import Mask, Span, TextSpan, Track
+from pixelis.core.geometry import Mask, Span, TextSpan, Track
 from pixelis.media import MediaSet
 from pixelis.metrics.text import normalised_anls
 from pixelis.metrics.tracking import score_tracks
-from pixelis.tools.colours import name_of
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
-from pixelis.world import Rendered, generate
-from pixelis.world.figures import ICON_NAMES, KNOWN
-from pixelis.world.painting import Canvas, mask_at, thing
-from pixelis.world.palette import DARKEST, LIGHTEST, PAINTS, lit
+from pixelis.tools.vision.colours import colour_name
+from pixelis.world import RenderedItem, generate
+from pixelis.world.figure_outlines import ICON_NAMES, NAMED_FIGURES
+from pixelis.world.painting import RasterCanvas, figure_sprite, make_mask
+from pixelis.world.palette import DARKEST, LIGHTEST, PAINTS, apply_light
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def toolbox() -> Iterator[Toolbox]:
         yield box
 
 
-def run(toolbox: Toolbox, made: Rendered, tool: str, **args: Any) -> ToolResult:
+def run(toolbox: Toolbox, made: RenderedItem, tool: str, **args: Any) -> ToolResult:
     return toolbox.run(ToolCall(tool=tool, args=args), MediaSet(made.media)).result
 
 
@@ -41,34 +41,34 @@ def test_tracks_scored_against_themselves_have_hota_one() -> None:
 
 
 def test_masks_are_the_pixels_that_were_painted() -> None:
-    canvas = Canvas(np.zeros((80, 100, 3), dtype=np.uint8))
-    below = canvas.put(thing("square", (200, 0, 0), 20), 10, 20)
-    above = canvas.put(thing("ring", (0, 200, 0), 18), 30, 25)
+    canvas = RasterCanvas(np.zeros((80, 100, 3), dtype=np.uint8))
+    below = canvas.paste(figure_sprite("square", (200, 0, 0), 20), 10, 20)
+    above = canvas.paste(figure_sprite("ring", (0, 200, 0), 18), 30, 25)
     for owner in (below, above):
-        mask = canvas.mask(owner, (0, 0, 100, 80), label="x")
+        mask = canvas.visible_mask(owner, (0, 0, 100, 80), label="x")
         assert mask is not None
         assert (mask.array == (canvas.owner == owner)).all()
         assert Mask.model_validate_json(mask.model_dump_json()) == mask
 
 
 def test_a_mask_over_the_whole_height_joins_its_columns() -> None:
-    from pixelis.geometry import Size
+    from pixelis.core.geometry import Size
 
-    full = mask_at(np.ones((6, 3), dtype=bool), 2, 0, Size(8, 6))
+    full = make_mask(np.ones((6, 3), dtype=bool), 2, 0, Size(8, 6))
     assert full.array.sum() == 18
     assert Mask.model_validate_json(full.model_dump_json()).area == 18 / 48
 
 
 def test_over_thirty_figures_and_icons_leave_ink() -> None:
-    assert len({*KNOWN, *ICON_NAMES}) >= 30
-    for name in (*KNOWN, *ICON_NAMES):
-        assert (thing(name, (1, 2, 3), 20).alpha > 127).sum() > 150, name
+    assert len({*NAMED_FIGURES, *ICON_NAMES}) >= 30
+    for name in (*NAMED_FIGURES, *ICON_NAMES):
+        assert (figure_sprite(name, (1, 2, 3), 20).alpha > 127).sum() > 150, name
 
 
 def test_every_paint_keeps_its_name_in_light_and_shade() -> None:
     for colour, paints in PAINTS.items():
         for rgb in paints:
-            assert {name_of(lit(rgb, light)) for light in (DARKEST, 256, LIGHTEST)} == {colour}
+            assert {colour_name(apply_light(rgb, light)) for light in (DARKEST, 256, LIGHTEST)} == {colour}
 
 
 def test_seg_finds_unoccluded_things_with_an_iou_over_nine_tenths(toolbox: Toolbox) -> None:

@@ -11,9 +11,9 @@ from PIL import Image as Pil
 from typer.testing import CliRunner
 
 from pixelis.cli.world import app
-from pixelis.errors import ConfigError
+from pixelis.core.errors import ConfigError
 from pixelis.world import FAMILIES, generate
-from pixelis.world.show import EVIDENCE, drawn
+from pixelis.world.show import EVIDENCE_RGB, render_item
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -27,8 +27,8 @@ def test_each_family_can_be_looked_at(family: str, tmp_path: Path) -> None:
 
 def test_the_evidence_is_outlined() -> None:
     made = generate("choice", seed=1, difficulty=1, template_id="choice.present")
-    marked, bare = drawn(made, width=512), drawn(made, width=512, marks=False)
-    red = (marked == EVIDENCE).all(axis=2).sum() - (bare == EVIDENCE).all(axis=2).sum()
+    marked, bare = render_item(made, width=512), render_item(made, width=512, marks=False)
+    red = (marked == EVIDENCE_RGB).all(axis=2).sum() - (bare == EVIDENCE_RGB).all(axis=2).sum()
     assert red > 50
 
 

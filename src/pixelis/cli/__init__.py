@@ -57,11 +57,11 @@ app.add_typer(bench.app, name="bench", help="Measure: CPU seconds beside the pap
 app.command("demo", help="Ask the shipped policy seven questions and write the evidence pages.")(demo.demo)
 
 
-STOPPED = "stopped; what was finished is kept, and the same command goes on where that is possible"
+INTERRUPTED_MESSAGE = "stopped; what was finished is kept, and the same command goes on where that is possible"
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from pixelis import __version__
 
         typer.echo(f"pixelis {__version__}")
@@ -77,7 +77,7 @@ def _root(
     """Options before the verb."""
 
 
-def as_named(path: str) -> str:
+def display_path(path: str) -> str:
     """A path as whoever gave it knows it: what is written goes through a file beside it, and folders have a lock."""
     return re.sub(r"(^|/)\.([^/]+)\.\d+-\d+\.part$", r"\1\2", path).removesuffix("/.lock")
 
@@ -85,7 +85,7 @@ def as_named(path: str) -> str:
 def main() -> None:
     """The console script: a person sees one line for whatever they can put right, never a traceback."""
     from pixelis.cli.terminal import printable
-    from pixelis.errors import PixelisError
+    from pixelis.core.errors import PixelisError
 
     try:
         app()
@@ -96,13 +96,13 @@ def main() -> None:
         sys.stderr.close()  # the reader has gone, e.g. `| head`
         sys.exit(1)
     except OSError as error:
-        named = f"{as_named(str(error.filename))[:80]!r}: " if error.filename else ""
-        print(f"error: {printable(named)}{error.strerror or error}", file=sys.stderr)
+        file_prefix = f"{display_path(str(error.filename))[:80]!r}: " if error.filename else ""
+        print(f"error: {printable(file_prefix)}{error.strerror or error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print(STOPPED, file=sys.stderr)
+        print(INTERRUPTED_MESSAGE, file=sys.stderr)
         sys.exit(130)
-    except SystemExit as end:
-        if end.code == 130:  # Typer heard the interrupt first
-            print(STOPPED, file=sys.stderr)
+    except SystemExit as system_exit:
+        if system_exit.code == 130:  # Typer heard the interrupt first
+            print(INTERRUPTED_MESSAGE, file=sys.stderr)
         raise

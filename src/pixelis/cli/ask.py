@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.asking import DEFAULT_MODEL
-from pixelis.cli.terminal import AsJson, Model, StrictCalls, escaped, print_json, stdout, waiting
+from pixelis.api import DEFAULT_MODEL
+from pixelis.cli.terminal import AsJson, Model, StrictCalls, escape_markup, print_json, spinner, stdout
 
 if TYPE_CHECKING:
-    from pixelis.scoring.answering import Answer
+    from pixelis.voting.answers import Answer
 
 
 def ask(
@@ -29,8 +29,8 @@ def ask(
     as_json: AsJson = False,
 ) -> None:
     """Ask. Exit status: 0 answered, 1 it cannot be told (the reason is printed), 2 an error."""
-    from pixelis.asking import ask as put
-    from pixelis.errors import ConfigError
+    from pixelis.api import ask as put
+    from pixelis.core.errors import ConfigError
 
     *media, question = words
     if not media:
@@ -38,101 +38,105 @@ def ask(
             'give at least one picture or clip, then the question: pixelis ask photo.jpg "how many cars?"'
         )
     if out:
-        check_out(out)
+        check_output_path(out)
     start = time.monotonic()
-    with waiting(f"{model} is looking", quiet=as_json):
-        found = put(media, question, model=model, samples=samples, seed=seed, strict_calls=strict_calls)
+    with spinner(f"{model} is looking", quiet=as_json):
+        answer = put(media, question, model=model, samples=samples, seed=seed, strict_calls=strict_calls)
     if as_json:
-        print_json(as_object(found, model, write_evidence(found, out, media) if out else None))
+        print_json(to_json_object(answer, model, write_evidence(answer, out, media) if out else None))
     else:
-        opening = time.monotonic() - start - found.seconds
-        print_answer(found)  # before anything is written: what was found is not lost with a full disk
-        page = write_evidence(found, out, media) if out else None
-        tail = f"; evidence in {escaped(str(page))}" if page else ""
-        stdout().print(f"[dim]{found.seconds:.1f} s, after {opening:.1f} s of opening the model{tail}[/]")
-    raise typer.Exit(0 if found.answer is not None else 1)
+        load_seconds = time.monotonic() - start - answer.seconds
+        print_answer(answer)  # before anything is written: what was found is not lost with a full disk
+        page = write_evidence(answer, out, media) if out else None
+        tail = f"; evidence in {escape_markup(str(page))}" if page else ""
+        stdout().draw_ink(f"[dim]{answer.seconds:.1f} s, after {load_seconds:.1f} s of opening the model{tail}[/]")
+    raise typer.Exit(0 if answer.answer is not None else 1)
 
 
-def check_out(out: Path) -> None:
+def check_output_path(out: Path) -> None:
     """Refuse a page that could not be written, before anything is asked."""
     from pixelis.cli.trace import check_page
-    from pixelis.errors import ConfigError
+    from pixelis.core.errors import ConfigError
     from pixelis.trace import codec
 
-    record = out.with_suffix(".jsonl")
-    if record == out:
+    trace_path = out.with_suffix(".jsonl")
+    if trace_path == out:
         raise ConfigError(f"{out}: the trace is written there; want another ending for the page, such as .html")
     check_page(out)
-    codec.check_target(record)
+    codec.check_target(trace_path)
 
 
-def write_evidence(found: Answer, out: Path, media: list[str]) -> Path:
+def write_evidence(answer: Answer, out: Path, media: list[str]) -> Path:
     """The trace, and its page."""
     from pixelis.cli import trace as pages
     from pixelis.tools.toolbox import ToolboxConfig, build_tools
     from pixelis.trace import codec
-    from pixelis.view import exhibit
+    from pixelis.view import make_exhibit
     from pixelis.view import report as page_of
 
-    record = out.with_suffix(".jsonl")
-    codec.write([found.trace], record, found.blobs)
+    trace_path = out.with_suffix(".jsonl")
+    codec.write([answer.trace], trace_path, answer.blobs)
     thresholds = {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig()).items()}
-    shown = exhibit(
-        found.trace, record, [Path(m) for m in media], thresholds, withheld=found.reason, confidence=found.confidence,
-        vote=found.vote, caveat=found.caveat,
+    page_exhibit = make_exhibit(
+        answer.trace, trace_path, [Path(m) for m in media], thresholds, withheld=answer.reason, confidence=answer.confidence,
+        vote=answer.vote, caveat=answer.caveat,
     )  # fmt: skip
-    pages.write_page(page_of([shown]), out)
+    pages.write_page(page_of([page_exhibit]), out)
     return out
 
 
-def as_object(found: Answer, model: str, page: Path | None) -> dict[str, Any]:
+def to_json_object(answer: Answer, model: str, page: Path | None) -> dict[str, Any]:
     return {
-        "answer": found.answer,
-        "confidence": round(found.confidence, 4),
-        "reason": found.reason,
-        "caveat": found.caveat,
+        "answer": answer.answer,
+        "confidence": round(answer.confidence, 4),
+        "reason": answer.reason,
+        "caveat": answer.caveat,
         "model": model,
-        "thought": found.trace.answer_thought,
+        "thought": answer.trace.answer_thought,
         "steps": [
             {"thought": s.thought, "tool": s.call.tool, "args": s.call.args, "status": s.result.status,
              "text": s.result.text or s.result.error}
-            for s in found.trace.steps
+            for s in answer.trace.steps
         ],
-        "votes": [vote._asdict() for vote in found.votes],
-        "vote": found.vote,
-        "seconds": round(found.seconds, 3),
+        "votes": [vote._asdict() for vote in answer.votes],
+        "vote": answer.vote,
+        "seconds": round(answer.seconds, 3),
         "page": str(page) if page else None,
     }  # fmt: skip
 
 
-SAID_LETTERS = 200
+MAX_RESULT_CHARS = 200
 """Of a tool's result, in the terminal."""
-VOTES = 5
+MAX_LISTED_ANSWERS = 5
 """Answers that are listed there."""
 
 
-def print_answer(found: Answer) -> None:
-    from pixelis.rollout.answering import shortened
+def print_answer(answer: Answer) -> None:
+    from pixelis.rollout.answer_reading import shorten
 
     console = stdout()
-    for number, step in enumerate(found.trace.steps, start=1):
-        given = ", ".join(f"{key}={value}" for key, value in step.call.args.items())
-        said = (step.result.text or step.result.error or step.result.status).splitlines()
-        console.print(f"[dim]{number}.[/] {escaped(step.thought)}")
-        console.print(f"   [bold]{escaped(step.call.tool)}[/] {escaped(given)}")
-        console.print(f"   [dim]{escaped(shortened(said[0], SAID_LETTERS)) if said else ''}[/]")
-    if found.trace.answer_thought:
-        console.print(f"[dim]{escaped(found.trace.answer_thought)}[/]")
-    if found.answer is None:
-        console.print(f"[yellow]I cannot tell[/]: {escaped(found.reason)}")
+    for number, step in enumerate(answer.trace.steps, start=1):
+        arguments_text = ", ".join(f"{key}={value}" for key, value in step.call.args.items())
+        result_lines = (step.result.text or step.result.error or step.result.status).splitlines()
+        console.draw_ink(f"[dim]{number}.[/] {escape_markup(step.thought)}")
+        console.draw_ink(f"   [bold]{escape_markup(step.call.tool)}[/] {escape_markup(arguments_text)}")
+        console.draw_ink(
+            f"   [dim]{escape_markup(shorten(result_lines[0], MAX_RESULT_CHARS)) if result_lines else ''}[/]"
+        )
+    if answer.trace.answer_thought:
+        console.draw_ink(f"[dim]{escape_markup(answer.trace.answer_thought)}[/]")
+    if answer.answer is None:
+        console.draw_ink(f"[yellow]I cannot tell[/]: {escape_markup(answer.reason)}")
     else:
-        console.print(f"[bold]{escaped(found.answer)}[/]  [dim]confidence {found.confidence:.2f}[/]")
-        if found.caveat:
-            console.print(f"[yellow]{escaped(found.caveat)}[/]")
-    if sum(vote.samples for vote in found.votes) > 1:
-        shown = ", ".join(f"{vote.answer} {vote.share:.0%} ({vote.samples})" for vote in found.votes[:VOTES])
-        silent = len(found.vote["ballots"]) - sum(v.samples for v in found.votes) if found.vote else 0
-        rest = len(found.votes) - VOTES
-        shown += f", and {rest} more" if rest > 0 else ""
-        shown += f"; {silent} without an answer" if silent else ""
-        console.print(f"[dim]votes: {escaped(shown)}[/]")
+        console.draw_ink(f"[bold]{escape_markup(answer.answer)}[/]  [dim]confidence {answer.confidence:.2f}[/]")
+        if answer.caveat:
+            console.draw_ink(f"[yellow]{escape_markup(answer.caveat)}[/]")
+    if sum(vote.samples for vote in answer.votes) > 1:
+        votes_text = ", ".join(
+            f"{vote.answer} {vote.share:.0%} ({vote.samples})" for vote in answer.votes[:MAX_LISTED_ANSWERS]
+        )
+        unanswered = len(answer.vote["ballots"]) - sum(v.samples for v in answer.votes) if answer.vote else 0
+        unlisted = len(answer.votes) - MAX_LISTED_ANSWERS
+        votes_text += f", and {unlisted} more" if unlisted > 0 else ""
+        votes_text += f"; {unanswered} without an answer" if unanswered else ""
+        console.draw_ink(f"[dim]votes: {escape_markup(votes_text)}[/]")

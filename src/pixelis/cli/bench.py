@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.terminal import AsJson, print_json, waiting
+from pixelis.cli.clone import require_clone
+from pixelis.cli.terminal import AsJson, print_json, spinner
 
 if TYPE_CHECKING:
-    from pixelis.eval.bench import BenchRow
-    from pixelis.retrieval.collection import Progress
+    from benchmarks.bench_rows import BenchRow
+    from pixelis.dedup.media_collection import ProgressCallback
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -23,8 +24,9 @@ Out = Annotated[Path | None, typer.Option("-o", "--out", help="Also write the ro
 @app.callback()
 def quick(context: typer.Context, as_json: AsJson = False, out: Out = None) -> None:
     """The quick rows: tools, equations, world and de-duplication, under ten minutes on two cores."""
+    require_clone("benchmarks")
     if context.invoked_subcommand is None:
-        from pixelis.eval import bench_dedup, bench_equations, bench_tools, bench_world
+        from benchmarks import bench_dedup, bench_equations, bench_tools, bench_world
 
         groups = {
             "tools": bench_tools.rows(),
@@ -38,7 +40,7 @@ def quick(context: typer.Context, as_json: AsJson = False, out: Out = None) -> N
 @app.command()
 def tools(as_json: AsJson = False, out: Out = None) -> None:
     """Tool calls, cache off, beside the paper's latencies."""
-    from pixelis.eval import bench_tools
+    from benchmarks import bench_tools
 
     report({"tools": bench_tools.rows()}, as_json=as_json, out=out)
 
@@ -46,7 +48,7 @@ def tools(as_json: AsJson = False, out: Out = None) -> None:
 @app.command()
 def equations(as_json: AsJson = False, out: Out = None) -> None:
     """Voting, similarity and process metrics, beside libraries in the same run."""
-    from pixelis.eval import bench_equations
+    from benchmarks import bench_equations
 
     report({"equations": bench_equations.rows()}, as_json=as_json, out=out)
 
@@ -54,7 +56,7 @@ def equations(as_json: AsJson = False, out: Out = None) -> None:
 @app.command()
 def world(as_json: AsJson = False, out: Out = None) -> None:
     """Pictures and clips a second, references and necessity labels included."""
-    from pixelis.eval import bench_world
+    from benchmarks import bench_world
 
     report({"world": bench_world.rows()}, as_json=as_json, out=out)
 
@@ -62,7 +64,7 @@ def world(as_json: AsJson = False, out: Out = None) -> None:
 @app.command()
 def rollouts(as_json: AsJson = False, out: Out = None) -> None:
     """Eight queries, eight samples each, beside transformers' `generate` in the same run."""
-    from pixelis.eval import bench_rollout
+    from benchmarks import bench_rollout
 
     report({"rollouts": bench_rollout.rows()}, as_json=as_json, out=out)
 
@@ -70,7 +72,7 @@ def rollouts(as_json: AsJson = False, out: Out = None) -> None:
 @app.command()
 def sft(as_json: AsJson = False, out: Out = None) -> None:
     """A step of phase 1, beside transformers' `Trainer` on the same batches in the same run."""
-    from pixelis.eval import bench_sft
+    from benchmarks import bench_sft
 
     report({"sft": bench_sft.rows()}, as_json=as_json, out=out)
 
@@ -78,7 +80,7 @@ def sft(as_json: AsJson = False, out: Out = None) -> None:
 @app.command()
 def rft(as_json: AsJson = False, out: Out = None) -> None:
     """An update of phase 2 with two tool turns, beside TRL's `GRPOTrainer` with one turn in the same run."""
-    from pixelis.eval import bench_rft
+    from benchmarks import bench_rft
 
     report({"rft": bench_rft.rows()}, as_json=as_json, out=out)
 
@@ -90,34 +92,36 @@ def memory(
     out: Out = None,
 ) -> None:
     """Peak memory of 64 rollouts over the length of their chains, each length in a fresh process."""
-    from pixelis.eval import bench_memory
+    from benchmarks import bench_memory
 
-    with waiting("rolling chains out, each length in a process of its own", quiet=as_json):
-        found = bench_memory.measure_apart()
-    fit = bench_memory.line(found)
+    with spinner("rolling chains out, each length in a process of its own", quiet=as_json):
+        measurements = bench_memory.measure_in_subprocesses()
+    fit = bench_memory.fit_line(measurements)
     if not as_json:
         typer.echo(
-            f"{'calls':>6}{'tokens':>8}{'before':>10}{'peak':>10}{'cache':>10}   MB, {found[0].sequences} sequences"
+            f"{'calls':>6}{'tokens':>8}{'before':>10}{'peak':>10}{'cache':>10}   MB, {measurements[0].sequences} sequences"
         )
-        for one in found:
-            typer.echo(f"{one.chain:>6}{one.tokens:>8}{one.before_mb:>10.0f}{one.peak_mb:>10.0f}{one.cache_mb:>10.0f}")
+        for measurement in measurements:
+            typer.echo(
+                f"{measurement.chain:>6}{measurement.tokens:>8}{measurement.before_mb:>10.0f}{measurement.peak_mb:>10.0f}{measurement.cache_mb:>10.0f}"
+            )
     scores = {
         "mb_per_call": fit.slope_mb,
         "mb_at_start": fit.start_mb,
         "r2": fit.r2,
-        "most_mb": max(one.peak_mb for one in found),
+        "most_mb": max(measurement.peak_mb for measurement in measurements),
         "target_mb": bench_memory.TARGET_MB,
-        "each": [one._asdict() for one in found],
+        "each": [measurement._asdict() for measurement in measurements],
     }
     show_scores("a straight line through the peaks", scores, as_json=as_json, out=out)
     if figure is not None:
-        bench_memory.draw(found, figure)
+        bench_memory.draw(measurements, figure)
 
 
 @app.command()
 def dedup(as_json: AsJson = False, out: Out = None) -> None:
     """The join of 100,000 hashes, and beside imagededup in the same run."""
-    from pixelis.eval import bench_dedup
+    from benchmarks import bench_dedup
 
     report({"dedup": bench_dedup.rows()}, as_json=as_json, out=out)
 
@@ -138,25 +142,25 @@ def index(
     out: Out = None,
 ) -> None:
     """Search in memories of 10,000 and 100,000 keys, one thread: latency, recall, file size, memory, cold start."""
-    from pixelis.cli.data_dedup import watched
-    from pixelis.config import load_config
-    from pixelis.eval import bench_index
-    from pixelis.retrieval.memory import MemoryConfig
-    from pixelis.rundir import write_json
+    from benchmarks import bench_index
+    from pixelis.cli.data_dedup import progress_bars
+    from pixelis.core.config import load_config
+    from pixelis.core.provenance import write_json
+    from pixelis.memory.memory_store import MemoryConfig
 
     settings = load_config(MemoryConfig, config).index
     sizes = (*(size or bench_index.SIZES), *((bench_index.FULL,) if full else ()))
-    found = []
+    measurements = []
 
-    def rows(progress: Progress) -> Iterable[BenchRow]:
+    def rows(progress: ProgressCallback) -> Iterable[BenchRow]:
         for row, numbers in bench_index.rows(sizes, settings, work=work, progress=progress):
-            found.append({**numbers._asdict(), "settings": settings.model_dump(mode="json")})
+            measurements.append({**numbers._asdict(), "settings": settings.model_dump(mode="json")})
             if out is not None:  # each size as soon as it is known
-                write_json(out.with_suffix(".each.json"), found)
+                write_json(out.with_suffix(".each.json"), measurements)
             yield row
 
-    with watched() as progress:
-        report({"index": rows(progress)}, as_json=as_json, out=out, more={"each": found})
+    with progress_bars() as progress:
+        report({"index": rows(progress)}, as_json=as_json, out=out, extra={"each": measurements})
     if out is not None:
         out.with_suffix(".each.json").unlink(missing_ok=True)
 
@@ -164,23 +168,23 @@ def index(
 @app.command()
 def vote(as_json: AsJson = False, out: Out = None) -> None:
     """Key, search among 100,000 memories and vote of eight rollouts, embeddings at hand; about two minutes."""
-    from pixelis.cli.data_dedup import watched
-    from pixelis.cli.index_files import key_maker
-    from pixelis.eval import bench_vote
+    from benchmarks import bench_vote
+    from pixelis.cli.data_dedup import progress_bars
+    from pixelis.cli.index_files import make_key_maker
 
-    with watched() as progress:
-        report({"vote": bench_vote.rows(key_maker(), progress=progress)}, as_json=as_json, out=out)
+    with progress_bars() as progress:
+        report({"vote": bench_vote.rows(make_key_maker(), progress=progress)}, as_json=as_json, out=out)
 
 
 @app.command()
 def adapt(as_json: AsJson = False, out: Out = None) -> None:
     """A query of 8, 16 and 24 rollouts alone, and of 8 with vote, memory and learning, in turns; about ten minutes."""
-    from pixelis.cli.data_dedup import watched
-    from pixelis.cli.index_files import key_maker
-    from pixelis.eval import bench_adapt
+    from benchmarks import bench_adapt
+    from pixelis.cli.data_dedup import progress_bars
+    from pixelis.cli.index_files import make_key_maker
 
-    with watched() as progress:
-        report({"adapt": bench_adapt.rows(key_maker(), progress=progress)}, as_json=as_json, out=out)
+    with progress_bars() as progress:
+        report({"adapt": bench_adapt.rows(make_key_maker(), progress=progress)}, as_json=as_json, out=out)
 
 
 @app.command()
@@ -196,11 +200,11 @@ def trk(
     out: Out = None,
 ) -> None:
     """TRK's association on given detections: HOTA, MOTA, IDF1 and id switches, by TrackEval."""
-    from pixelis.eval.bench_trk import bench_trk
+    from benchmarks.bench_trk import bench_trk
 
-    with waiting("tracking the detections", quiet=as_json):
-        found = bench_trk(media, det, gt).model_dump()
-    show_scores("TRK, association", found, as_json=as_json, out=out)
+    with spinner("tracking the detections", quiet=as_json):
+        scores = bench_trk(media, det, gt).model_dump()
+    show_scores("TRK, association", scores, as_json=as_json, out=out)
 
 
 @app.command()
@@ -212,32 +216,32 @@ def seg(
     out: Out = None,
 ) -> None:
     """SEG against hand-drawn polygons: mean IoU with a box prompt and with one click."""
+    from benchmarks.bench_seg import score_polygons
     from pixelis.cli.tools import make_toolbox
-    from pixelis.eval.bench_seg import score_polygons
 
-    with make_toolbox(seg=backend) as toolbox, waiting("segmenting every polygon", quiet=as_json):
+    with make_toolbox(seg=backend) as toolbox, spinner("segmenting every polygon", quiet=as_json):
         scores = score_polygons(folder, toolbox, limit=limit)
         name = toolbox.tools["SEG"].identity().backend
-    found = {
+    summary = {
         "backend": name,
         "objects": len(scores),
         "box_iou": sum(s.box for s in scores) / len(scores),
         "click_iou": sum(s.click for s in scores) / len(scores),
         "each": [s._asdict() for s in scores],
     }
-    show_scores("SEG against polygons, mean IoU", found, as_json=as_json, out=out)
+    show_scores("SEG against polygons, mean IoU", summary, as_json=as_json, out=out)
 
 
-def show_scores(title: str, found: dict[str, Any], *, as_json: bool, out: Path | None) -> None:
+def show_scores(title: str, scores: dict[str, Any], *, as_json: bool, out: Path | None) -> None:
     """A few named numbers, with where they come from."""
-    from pixelis.rundir import provenance, write_json
+    from pixelis.core.provenance import provenance, write_json
 
-    content = {**found, **provenance()}
+    content = {**scores, **provenance()}
     if as_json:
         print_json(content)
     else:
         typer.echo(title)
-        for name, value in found.items():
+        for name, value in scores.items():
             if not isinstance(value, list):
                 typer.echo(f"  {name:<14}{f'{value:.4f}' if isinstance(value, float) else value}")
     if out is not None:  # after it was said: a file that cannot be written must not cost the measurement
@@ -245,7 +249,7 @@ def show_scores(title: str, found: dict[str, Any], *, as_json: bool, out: Path |
 
 
 def report(
-    groups: dict[str, Iterable[BenchRow]], *, as_json: bool, out: Path | None, more: dict[str, Any] | None = None
+    groups: dict[str, Iterable[BenchRow]], *, as_json: bool, out: Path | None, extra: dict[str, Any] | None = None
 ) -> None:
     """Measure, print, and write with where the numbers come from."""
     from dataclasses import asdict
@@ -253,28 +257,28 @@ def report(
     from rich.console import Console
     from rich.table import Table
 
-    from pixelis.rundir import provenance, write_json
+    from pixelis.core.provenance import provenance, write_json
 
-    measured: dict[str, list[BenchRow]] = {}
+    rows_by_group: dict[str, list[BenchRow]] = {}
     for name, group in groups.items():
-        measured[name] = []
+        rows_by_group[name] = []
         for row in group:
-            measured[name].append(row)
-            typer.echo(f"measured {name}: {row.name}, {seconds(row.ours_cpu_s)}", err=True)
-    content = {**provenance(unit="CPU seconds"), "rows": {n: [asdict(r) for r in g] for n, g in measured.items()}}
-    content |= more or {}
+            rows_by_group[name].append(row)
+            typer.echo(f"measured {name}: {row.name}, {format_seconds(row.ours_cpu_s)}", err=True)
+    content = {**provenance(unit="CPU seconds"), "rows": {n: [asdict(r) for r in g] for n, g in rows_by_group.items()}}
+    content |= extra or {}
     if as_json:
         print_json(content)
         if out is not None:
             write_json(out, content)
         return
-    for name, group_rows in measured.items():
+    for name, group_rows in rows_by_group.items():
         table = Table(title=name, title_justify="left", box=None, header_style="bold", pad_edge=False)
         for heading in ("", "ours", "beside it", "", "target", ""):
             table.add_column(heading, justify="right" if heading in ("ours",) else "left", overflow="fold")
         for row in group_rows:
-            beside = "not run" if row.peer and row.peer_cpu_s is None else seconds(row.peer_cpu_s)
-            table.add_row(row.name, seconds(row.ours_cpu_s), beside, row.peer, row.target, row.note)
+            peer_time = "not run" if row.peer and row.peer_cpu_s is None else format_seconds(row.peer_cpu_s)
+            table.add_row(row.name, format_seconds(row.ours_cpu_s), peer_time, row.peer, row.target, row.note)
         console = Console()
         console.width = max(console.width, 150) if not console.is_terminal else console.width
         console.print(table)
@@ -283,7 +287,7 @@ def report(
         typer.echo(f"wrote {out}")
 
 
-def seconds(value: float | None) -> str:
+def format_seconds(value: float | None) -> str:
     """CPU time in a unit that reads well."""
     if value is None:
         return ""

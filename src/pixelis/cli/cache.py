@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pixelis.cli.terminal import AsJson, print_json, waiting
+from pixelis.cli.terminal import AsJson, print_json, spinner
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -15,19 +15,19 @@ def info(as_json: AsJson = False) -> None:
     from pixelis.tools.cache import ResultCache
 
     cache = ResultCache()
-    found = cache.info()
+    usage = cache.info()
     cache.close()
     if as_json:
-        print_json(found._asdict())
+        print_json(usage._asdict())
     else:
-        share = f"{found.bytes / 2**20:.1f} MiB of at most {found.limit_bytes / 2**30:.0f} GiB"
-        typer.echo(f"{found.entries} results, {share}, in {found.path}")
+        usage_text = f"{usage.bytes / 2**20:.1f} MiB of at most {usage.limit_bytes / 2**30:.0f} GiB"
+        typer.echo(f"{usage.entries} results, {usage_text}, in {usage.path}")
 
 
 @app.command()
 def clear(as_json: AsJson = False) -> None:
     """Forget every kept result. They can all be computed again."""
-    from pixelis.errors import ConfigError
+    from pixelis.core.errors import ConfigError
     from pixelis.tools.cache import ResultCache
 
     cache = ResultCache()
@@ -37,7 +37,7 @@ def clear(as_json: AsJson = False) -> None:
         entries, size = before.entries, before.bytes
     except ConfigError:
         pass  # damaged: clearing is the remedy
-    with waiting("clearing the cache", quiet=as_json):
+    with spinner("clearing the cache", quiet=as_json):
         cache.clear()
     cache.close()
     if as_json:

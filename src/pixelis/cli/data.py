@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pixelis.cli import data_dedup, data_files, data_photographs
-from pixelis.cli.terminal import EVERY_S, AsJson, duration, print_json, printable, stdout
+from pixelis.cli.terminal import LOG_INTERVAL_S, AsJson, format_duration, print_json, printable, stdout
 
 if TYPE_CHECKING:
-    from pixelis.data.build import BuildReport, Progress
-    from pixelis.data.importers import Tally
-    from pixelis.data.stats import Tally as Counts
+    from pixelis.data.build.build_corpus import BuildProgress, BuildReport
+    from pixelis.data.corpus.corpus_stats import CorpusCounts as Counts
+    from pixelis.data.importers import ImportResult
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -55,37 +55,37 @@ def build(
     knows the way, else by its answer alone. Exit status: 0 if the corpus is whole, 1 if items are left undone or lines
     were skipped.
     """
-    from pixelis.config import load_config
-    from pixelis.data.build import build as make
-    from pixelis.data.corpus_config import CorpusConfig
-    from pixelis.weights import available
+    from pixelis.core.config import load_config
+    from pixelis.data.build.build_corpus import build as make
+    from pixelis.data.corpus.corpus_config import CorpusConfig
+    from pixelis.weights import is_available
 
-    own = config.suffix == ".jsonl"
-    imported: Tally | None = None
-    if own:
-        items, imported = data_files.items_of(config, out, media, quiet=as_json)
-        first = [f"items={json.dumps([str(items)])}", f"n={imported.taken}", "teacher.kind=auto"]
-        settings = load_config(CorpusConfig, None, [*first, *(overrides or [])])
+    is_own_items = config.suffix == ".jsonl"
+    imported: ImportResult | None = None
+    if is_own_items:
+        items, imported = data_files.import_user_items(config, out, media, quiet=as_json)
+        base_overrides = [f"items={json.dumps([str(items)])}", f"n={imported.count}", "teacher.kind=auto"]
+        settings = load_config(CorpusConfig, None, [*base_overrides, *(overrides or [])])
     else:
         settings = load_config(CorpusConfig, config, overrides or [])
     if settings.teacher.kind == "plugin" or settings.toolbox.plugins:
         sys.path.insert(0, str(Path.cwd()))  # plugins may lie in the current folder
-    if not available("nanodet"):
+    if not is_available("nanodet"):
         typer.echo("no detector here (`pixelis models pull`): SEG and PROP know colours and shapes only", err=True)
-    with bar(quiet=as_json) as show:
+    with build_progress_bar(quiet=as_json) as show:
         report = make(settings, out, workers=workers, on_progress=show)
-    skipped = imported.problems["skipped"] if imported else 0
+    skipped = imported.problem_counts["skipped"] if imported else 0
     if as_json:
-        print_json({**report._asdict(), "whole": report.whole, **({"skipped": skipped} if own else {})})
+        print_json({**report._asdict(), "whole": report.is_complete, **({"skipped": skipped} if is_own_items else {})})
     else:
         print_build(report)
-        if own and report.whole:
-            print_own(report)
-    raise typer.Exit(0 if report.whole and not skipped else 1)
+        if is_own_items and report.is_complete:
+            print_user_items(report)
+    raise typer.Exit(0 if report.is_complete and not skipped else 1)
 
 
 @contextmanager
-def bar(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+def build_progress_bar(*, quiet: bool) -> Iterator[Callable[[BuildProgress], None]]:
     """A progress bar on a terminal: items a second, accepted share, the cache's hit rate, time left; else a line now
     and then."""
     import time
@@ -95,48 +95,46 @@ def bar(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
 
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[words]}"))
-    told = [time.monotonic()]
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as shown:
-        task = shown.add_task("", total=None, words="starting")
+    last_logged = [time.monotonic()]
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress_bar:
+        task = progress_bar.add_task("", total=None, words="starting")
 
-        def show(now: Any) -> None:
-            left = f", {duration(now.seconds_left)} left" if now.seconds_left is not None else ""
-            words = (
-                f"{now.items_per_s:.1f} items/s, {now.accepted_share:.0%} accepted, cache {now.hit_rate:.0%} hits{left}"
-            )
-            shown.update(task, total=now.total, completed=now.done, words=words)
-            if not quiet and not console.is_terminal and time.monotonic() - told[0] >= EVERY_S:
-                told[0] = time.monotonic()
-                typer.echo(f"item {now.done} of {now.total}: {words}", err=True)
+        def show(progress: Any) -> None:
+            time_left = f", {format_duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+            text = f"{progress.items_per_s:.1f} items/s, {progress.acceptance_rate:.0%} accepted, cache {progress.hit_rate:.0%} hits{time_left}"
+            progress_bar.update(task, total=progress.total, completed=progress.done, words=text)
+            if not quiet and not console.is_terminal and time.monotonic() - last_logged[0] >= LOG_INTERVAL_S:
+                last_logged[0] = time.monotonic()
+                typer.echo(f"item {progress.done} of {progress.total}: {text}", err=True)
 
         yield show
 
 
 def print_build(report: BuildReport) -> None:
     typer.echo(
-        f"{report.records} records, {report.made} of them made now in {duration(report.seconds)} "
+        f"{report.records} records, {report.made} of them made now in {format_duration(report.seconds)} "
         f"({report.items_per_s:.2f} items/s, cache {report.cache_hit_rate:.0%} hits)"
     )
     if report.timeouts:
         typer.echo(f"{report.timeouts} calls ran out of time and are recorded so: another machine may give other bytes")
-    if report.whole:
+    if report.is_complete:
         typer.echo(f"wrote {report.folder}, {report.accepted} accepted, corpus {report.corpus}")
         return
-    left = ", ".join(f"{count} ({reason})" for reason, count in report.undone.items())
-    typer.echo(f"not whole: {left} left undone: {printable(report.detail)}", err=True)
+    remaining = ", ".join(f"{count} ({reason})" for reason, count in report.undone.items())
+    typer.echo(f"not whole: {remaining} left undone: {printable(report.detail)}", err=True)
     typer.echo("run the same command again to go on", err=True)
 
 
-def print_own(report: BuildReport) -> None:
+def print_user_items(report: BuildReport) -> None:
     """What became of somebody's own items, and what comes next."""
-    from pixelis.data.store import Corpus
+    from pixelis.data.corpus.corpus import Corpus
 
     rows = list(Corpus(report.folder).rows())
     splits = Counter(row.split for row in rows)
     typer.echo("splits, by media: " + ", ".join(f"{name} {splits[name]}" for name in dict.fromkeys(splits)))
-    if alone := sum(not row.steps for row in rows):
+    if answer_only := sum(not row.steps for row in rows):
         typer.echo(
-            f"{alone} of {len(rows)} are learnt as answers alone: they have no references, or the tools do not find "
+            f"{answer_only} of {len(rows)} are learnt as answers alone: they have no references, or the tools do not find "
             "them; a VLM can teach calls (teacher.kind=vlm teacher.server.url=… teacher.server.model=…)"
         )
     for name in ("dev", "test"):
@@ -154,12 +152,12 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Count a corpus: trajectories, steps, calls by tool and refusals, beside the paper's own numbers."""
-    from pixelis.data import stats as counting
-    from pixelis.data.store import Corpus
+    from pixelis.data.corpus import corpus_stats as counting
+    from pixelis.data.corpus.corpus import Corpus
 
-    opened = Corpus(corpus)
-    counts = counting.tally(opened)
-    content = counting.as_json(opened, counts)
+    store = Corpus(corpus)
+    counts = counting.count_corpus(store)
+    content = counting.stats_to_json(store, counts)
     if as_json:
         print_json(content)
     else:
@@ -172,23 +170,29 @@ def print_stats(content: dict[str, Any], counts: Counts) -> None:
     console = stdout()
     table = Table("", "here", "paper", "of", box=None, pad_edge=False, header_style="dim")
     for row in content["rows"]:
-        whole = row["name"] in ("trajectories", "media in two splits")
-        table.add_row(row["name"], figure(row["ours"], whole), figure(row["paper"], whole), str(row["of"]))
-    console.print(table)
+        as_integer = row["name"] in ("trajectories", "media in two splits")
+        table.add_row(
+            row["name"], format_figure(row["ours"], as_integer), format_figure(row["paper"], as_integer), str(row["of"])
+        )
+    console.draw_ink(table)
     for title, cells in (("family", content["families"]), ("difficulty", content["difficulties"])):
-        part = Table(title, "records", "accepted", "right", "steps", "needs a tool", box=None, header_style="dim")
+        group_table = Table(
+            title, "records", "accepted", "right", "steps", "needs a tool", box=None, header_style="dim"
+        )
         for name, cell in cells.items():
             shares = [f"{cell[key]:.0%}" for key in ("accepted", "right")]
-            part.add_row(name, str(cell["records"]), *shares, f"{cell['steps']:.1f}", f"{cell['tool_needed']:.0%}")
-        console.print(part)
+            group_table.add_row(
+                name, str(cell["records"]), *shares, f"{cell['steps']:.1f}", f"{cell['tool_needed']:.0%}"
+            )
+        console.draw_ink(group_table)
     if counts.reasons:
-        listed = ", ".join(f"{reason}: {count}" for reason, count in counts.reasons.most_common(8))
-        console.print(f"not accepted because of: {printable(listed)}", markup=False)
-    console.print(f"corpus {content['corpus']}")
+        reasons_text = ", ".join(f"{reason}: {count}" for reason, count in counts.reasons.most_common(8))
+        console.draw_ink(f"not accepted because of: {printable(reasons_text)}", markup=False)
+    console.draw_ink(f"corpus {content['corpus']}")
 
 
-def figure(value: float | None, whole: bool) -> str:
-    return "–" if value is None else f"{value:,.0f}" if whole else f"{value:.2f}"
+def format_figure(value: float | None, as_integer: bool) -> str:
+    return "–" if value is None else f"{value:,.0f}" if as_integer else f"{value:.2f}"
 
 
 # in the order in which a corpus is made: --help lists them so

@@ -12,10 +12,10 @@ import typer
 from pixelis.cli.terminal import AsJson, print_json, printable
 
 if TYPE_CHECKING:
+    from pixelis.dedup.media_collection import MediaItem
+    from pixelis.dedup.media_features import FeatureCache, ImageEncoder
+    from pixelis.dedup.pixel_verify import DedupConfig
     from pixelis.media import Medium
-    from pixelis.retrieval.collection import Item
-    from pixelis.retrieval.confirm import DedupConfig
-    from pixelis.retrieval.features import FeatureCache, ImageEncoder
 
 SOURCE = "A folder, a list of paths in their order of ingest, a corpus, or one split of it (corpus/nano:train)."
 
@@ -61,20 +61,27 @@ def dedup(
 
     Exit status: 0 if everything was read, 1 if some media could not be.
     """
-    from pixelis.errors import ConfigError
-    from pixelis.retrieval.dedup import deduplicate
-    from pixelis.retrieval.features import FeatureCache
-    from pixelis.retrieval.mask import BlockList
+    from pixelis.core.errors import ConfigError
+    from pixelis.dedup.deduplicate import deduplicate
+    from pixelis.dedup.evaluation_mask import BlockList
+    from pixelis.dedup.media_features import FeatureCache
 
-    config = settings(flips=flips, cosine=cosine, trust_phash=trust_phash)
-    items = media_of(source)
+    config = make_dedup_config(flips=flips, cosine=cosine, trust_phash=trust_phash)
+    items = media_from_source(source)
     if not items:
         raise ConfigError(f"{source} holds no files")
-    with watched() as progress, closing(FeatureCache(cache)) as kept:
-        blocked = BlockList(block_list) if block_list else None
-        report = deduplicate(items, encoder(), config=config, cache=kept, blocked=blocked, progress=progress)
+    with progress_bars() as progress, closing(FeatureCache(cache)) as feature_cache:
+        known_removals = BlockList(block_list) if block_list else None
+        report = deduplicate(
+            items,
+            make_image_encoder(),
+            config=config,
+            cache=feature_cache,
+            block_list=known_removals,
+            progress=progress,
+        )
     content = report.as_dict()
-    finish(content, config, out, as_json, lambda: show_dedup(content))
+    finish_report(content, config, out, as_json, lambda: show_dedup(content))
 
 
 def audit(
@@ -121,38 +128,40 @@ def audit(
 
     import numpy as np
 
-    from pixelis.errors import ConfigError
-    from pixelis.retrieval import audit as auditing
-    from pixelis.retrieval.features import FeatureCache
+    from pixelis.core.errors import ConfigError
+    from pixelis.dedup import leakage_audit as auditing
+    from pixelis.dedup.media_features import FeatureCache
 
-    config = settings(flips=flips, cosine=cosine, trust_phash=trust_phash)
+    config = make_dedup_config(flips=flips, cosine=cosine, trust_phash=trust_phash)
     if not self_check and (train is None or evaluation is None):
         raise ConfigError("audit wants two arguments, TRAIN and EVAL, or --self-check")
     with (
-        watched() as progress,
-        closing(FeatureCache(cache)) as kept,
+        progress_bars() as progress,
+        closing(FeatureCache(cache)) as feature_cache,
         TemporaryDirectory(prefix="pixelis-audit-") as folder,
     ):
         if self_check or train is None or evaluation is None:
-            content = check(train, world, config, kept, Path(folder), progress)
+            content = run_self_check(train, world, config, feature_cache, Path(folder), progress)
         else:
-            content = auditing.audit(
-                media_of(train),
-                media_of(evaluation),
-                encoder(),
+            content = auditing.audit_leakage(
+                media_from_source(train),
+                media_from_source(evaluation),
+                make_image_encoder(),
                 rng=np.random.default_rng(seed),
                 config=config,
-                cache=kept,
+                cache=feature_cache,
                 inspect=inspect,
                 canaries=canaries,
                 workspace=Path(folder),
                 progress=progress,
             ).as_dict()
-    finish(content, config, out, as_json, lambda: show_check(content) if self_check else show_audit(content))
+    finish_report(
+        content, config, out, as_json, lambda: show_self_check(content) if self_check else show_audit(content)
+    )
 
 
-def check(
-    own: Path | None,
+def run_self_check(
+    extra_media: Path | None,
     world: int,
     config: DedupConfig,
     cache: FeatureCache,
@@ -160,90 +169,97 @@ def check(
     progress: Callable[[str, int, int], None],
 ) -> dict[str, Any]:
     """Planted duplicates: of the built-in pictures, or of the world's, which no threshold was chosen on."""
-    from pixelis.retrieval.selfcheck import self_check
+    from pixelis.dedup.audit_selfcheck import self_check
 
-    checked = self_check(
-        encoder(),
+    result = self_check(
+        make_image_encoder(),
         workspace=workspace,
-        more=[*(item for item in (media_of(own) if own else []) if item.expected), *world_items(range(world))],
-        others=world_items(range(world, 2 * world)),
+        extra_originals=[
+            *(item for item in (media_from_source(extra_media) if extra_media else []) if item.expected),
+            *world_items(range(world)),
+        ],
+        extra_unrelated=world_items(range(world, 2 * world)),
         built_in=not world,
         config=config,
         cache=cache,
         progress=progress,
     )
-    return {**checked.as_dict(), "ok": min(checked.recall, checked.precision) >= 0.98}
+    return {**result.as_dict(), "ok": min(result.recall, result.precision) >= 0.98}
 
 
-def media_of(source: Path) -> list[Item]:
+def media_from_source(source: Path) -> list[MediaItem]:
     """A folder, a list, or the media of a corpus or of one of its splits."""
-    from pixelis.data.record import SPLITS
-    from pixelis.data.store import MANIFEST
-    from pixelis.errors import ConfigError
-    from pixelis.retrieval.collection import items_of
+    from pixelis.core.errors import ConfigError
+    from pixelis.data.corpus.corpus import MANIFEST
+    from pixelis.data.corpus.record import SPLITS
+    from pixelis.dedup.media_collection import list_items
 
     folder, _, split = str(source).rpartition(":")
     if split in SPLITS and (Path(folder) / MANIFEST).is_file():
         return corpus_items(Path(folder), split)
     if folder and (Path(folder) / MANIFEST).is_file():
         raise ConfigError(f"{folder} has no split {split!r}: its splits are {', '.join(SPLITS)}")
-    return corpus_items(source) if (source / MANIFEST).is_file() else items_of(source)
+    return corpus_items(source) if (source / MANIFEST).is_file() else list_items(source)
 
 
-def corpus_items(folder: Path, split: str | None = None) -> list[Item]:
+def corpus_items(folder: Path, split: str | None = None) -> list[MediaItem]:
     """The media of a corpus, which are rendered again when they are looked at."""
     from functools import partial
 
-    from pixelis.data.store import Corpus
-    from pixelis.retrieval.collection import Item
+    from pixelis.data.corpus.corpus import Corpus
+    from pixelis.dedup.media_collection import MediaItem
 
     corpus = Corpus(folder)
 
-    def rendered(number: int, which: int) -> Medium:
-        return corpus.media(corpus[number]).given[which]
+    def render_medium(number: int, medium_index: int) -> Medium:
+        return corpus.media(corpus[number]).sources[medium_index]
 
     return [
-        Item(f"{record.item.id}/{facts.name}", render=partial(rendered, number, which), known=facts.sha256)
+        MediaItem(
+            f"{record.item.id}/{facts.name}",
+            render=partial(render_medium, number, medium_index),
+            known_sha256=facts.sha256,
+        )
         for number, record in enumerate(corpus.records())
         if split in (None, record.split)
-        for which, facts in enumerate(record.item.media)
+        for medium_index, facts in enumerate(record.item.media)
     ]
 
 
-def world_items(seeds: range) -> list[Item]:
+def world_items(seeds: range) -> list[MediaItem]:
     """The media of an item of each family for each seed."""
-    from pixelis.retrieval.collection import Item
+    from pixelis.dedup.media_collection import MediaItem
+    from pixelis.items import FAMILIES
     from pixelis.world.generate import generate
-    from pixelis.world.item import FAMILIES
 
     return [
-        Item(f"{family}-{seed}-{number}", medium=medium)
+        MediaItem(f"{family}-{seed}-{number}", medium=medium)
         for seed in seeds
         for family in FAMILIES
         for number, medium in enumerate(generate(family, seed=seed).media)
     ]
 
 
-def settings(**given: Any) -> DedupConfig:
+def make_dedup_config(**options: Any) -> DedupConfig:
     from pydantic import ValidationError
 
-    from pixelis.errors import ConfigError
-    from pixelis.retrieval.confirm import DedupConfig
+    from pixelis.core.errors import ConfigError
+    from pixelis.dedup.pixel_verify import DedupConfig
 
     try:
-        return DedupConfig(**given)
+        return DedupConfig(**options)
     except ValidationError as error:
         raise ConfigError("; ".join(f"{e['loc'][0]}: {e['msg']}" for e in error.errors())) from error
 
 
-def encoder() -> ImageEncoder:
-    from pixelis.encoders.visual import VisualEncoder
+def make_image_encoder() -> ImageEncoder:
+    from pixelis.weights.encoders.visual_encoder import VisualEncoder
 
     return VisualEncoder()
 
 
 @contextmanager
-def watched() -> Iterator[Callable[[str, int, int], None]]:
+def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
     """A bar for each thing that is being done; nothing where nobody watches."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -253,19 +269,19 @@ def watched() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks: dict[str, Any] = {}
 
-        def progress(doing: str, done: int, of: int) -> None:
-            if doing not in tasks:
-                tasks[doing] = bars.add_task(doing, total=of)
-            bars.update(tasks[doing], completed=done, total=of)
+        def progress(description: str, completed: int, total: int) -> None:
+            if description not in tasks:
+                tasks[description] = bars.add_task(description, total=total)
+            bars.update(tasks[description], completed=completed, total=total)
 
         yield progress
 
 
-def finish(
+def finish_report(
     content: dict[str, Any], config: DedupConfig, out: Path | None, as_json: bool, show: Callable[[], None]
 ) -> None:
     """Write, print, and leave with a status that says whether all is well."""
-    from pixelis.rundir import provenance, write_json
+    from pixelis.core.provenance import provenance, write_json
 
     if out is not None:
         write_json(out, {**provenance(config=config.model_dump()), **content})
@@ -280,13 +296,13 @@ def finish(
 
 def show_dedup(report: dict[str, Any]) -> None:
     media = report["items"] - len(report["passed_over"])
-    typer.echo(f"{media} media: {len(report['kept'])} stay, {len(report['removed'])} go{flagged(report)}")
+    typer.echo(f"{media} media: {len(report['kept'])} stay, {len(report['removed'])} go{candidates_text(report)}")
     show_removals("repeats", report["removed"])
     show_removals("mirrors", report["flips"])
-    show_rest(report)
+    show_unread(report)
 
 
-def flagged(report: dict[str, Any]) -> str:
+def candidates_text(report: dict[str, Any]) -> str:
     """Pairs by stage, and what became of those that were looked at."""
     counts = {k.replace("_", " "): n for k, n in report["candidates"].items() if n}
     return f" (pairs: {', '.join(f'{k} {n}' for k, n in counts.items())})" if counts else ""
@@ -295,41 +311,45 @@ def flagged(report: dict[str, Any]) -> str:
 def show_audit(report: dict[str, Any]) -> None:
     for side in ("train", "evaluation"):
         typer.echo(f"{side}: {report[side]['images']} images, {report[side]['clips']} clips")
-    near = report["candidate_items"]
-    typer.echo(f"candidates in train: {near['images']} images, {near['clips']} clips{flagged(report)}")
+    candidates = report["candidate_items"]
+    typer.echo(
+        f"candidates in train: {candidates['images']} images, {candidates['clips']} clips{candidates_text(report)}"
+    )
     typer.echo(f"of evaluation, to be removed: {len(report['removed'])}")
-    rest, birds = report["residual"], report["canaries"]
-    interval = f"[{rest['low']:.3%}, {rest['high']:.3%}]"
-    typer.echo(f"residual: {rest['found']} of {rest['inspected']} looked at again, {rest['rate']:.3%}, 95 % {interval}")
-    for name in rest["names"][:20]:
+    residual, canaries = report["residual"], report["canaries"]
+    interval = f"[{residual['low']:.3%}, {residual['high']:.3%}]"
+    typer.echo(
+        f"residual: {residual['found']} of {residual['inspected']} looked at again, {residual['rate']:.3%}, 95 % {interval}"
+    )
+    for name in residual["names"][:20]:
         typer.echo(f"  left over: {printable(name)}")
-    typer.echo(f"canaries: {birds['found']} of {birds['planted']} found")
-    for name in birds["missed"]:
+    typer.echo(f"canaries: {canaries['found']} of {canaries['planted']} found")
+    for name in canaries["missed"]:
         typer.echo(f"  not found: {printable(name)}")
     show_removals("is", report["removed"])
     show_removals("mirrors", report["flips"])
-    show_rest(report)
+    show_unread(report)
 
 
-def show_check(report: dict[str, Any]) -> None:
+def show_self_check(report: dict[str, Any]) -> None:
     typer.echo(f"recall {report['recall']:.4f} ({report['found']} of {report['planted']} planted copies)")
     typer.echo(f"precision {report['precision']:.4f} ({report['wrong']} wrong among {report['unrelated']} unrelated)")
-    for variant, (right, of) in report["by_variant"].items():
-        typer.echo(f"  {variant:18} {right} of {of} right")
+    for variant, (correct, total) in report["by_variant"].items():
+        typer.echo(f"  {variant:18} {correct} of {total} right")
     typer.echo(f"  mirror images      {report['flips'][0]} of {report['flips'][1]} reported")
     for line in [f"missed {name}" for name in report["missed"]] + report["wrongly"]:
         typer.echo(f"  {line}")
 
 
-def show_removals(word: str, removals: list[dict[str, Any]], most: int = 20) -> None:
-    for r in removals[:most]:
+def show_removals(verb: str, removals: list[dict[str, Any]], limit: int = 20) -> None:
+    for r in removals[:limit]:
         numbers = f"pHash {r['distance']}, cosine {r['cosine']:.2f}, overlap {r['overlap']:.2f}"
-        typer.echo(f"  {printable(r['name'])} {word} {printable(r['kept'])} ({r['kind']}; {numbers})")
-    if len(removals) > most:
-        typer.echo(f"  … and {len(removals) - most} more")
+        typer.echo(f"  {printable(r['name'])} {verb} {printable(r['kept'])} ({r['kind']}; {numbers})")
+    if len(removals) > limit:
+        typer.echo(f"  … and {len(removals) - limit} more")
 
 
-def show_rest(report: dict[str, Any]) -> None:
+def show_unread(report: dict[str, Any]) -> None:
     for unread in report["unread"]:
         typer.echo(f"  not read: {printable(unread['name'])}: {printable(unread['reason'])}")
     for pair in report["unconfirmed"]:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pixelis.cli.terminal import AsJson, escaped, print_json, printable, stdout, waiting
+from pixelis.cli.terminal import AsJson, escape_markup, print_json, printable, spinner, stdout
 
 if TYPE_CHECKING:
-    from pixelis.data.importers import Tally
+    from pixelis.data.importers import ImportResult
 
-SHOWN = 12
+MAX_REASONS = 12
 """Reasons that are printed; all of them are in the file of problems."""
 app = typer.Typer(no_args_is_help=True)
 
@@ -58,46 +58,48 @@ def import_(
 
     Exit status: 0 if all of it was taken over, 1 if entries were skipped, 2 if nothing could be read.
     """
-    from pixelis.data.importers import IMPORTERS, Wishes, write_items, write_traces
-    from pixelis.data.importers.files import problems_path
-    from pixelis.errors import ConfigError
-    from pixelis.trace.foreign import read_foreign
+    from pixelis.core.errors import ConfigError
+    from pixelis.data.importers import IMPORTERS, ImportOptions, write_items, write_traces
+    from pixelis.data.importers.imported_items import problems_path
+    from pixelis.data.importers.traces.foreign_traces import read_foreign
 
     out = out or Path("trace.jsonl" if kind == "traces" else "items.jsonl")
     if not source.exists():
         raise ConfigError(f"{source}: no such file or folder")
     if media is not None and not media.is_dir():
         raise ConfigError(f"{media}: no such folder")
-    with waiting(f"reading {source}", quiet=as_json):
+    with spinner(f"reading {source}", quiet=as_json):
         if kind == "traces":
-            found = read_foreign(source, source=None if project == "auto" else project, media=media, beside=out)
-            tally = write_traces(found, out, limit=limit)
-        else:
-            wishes = Wishes(
-                media=media, licence=licence, watermark=watermark, without_answers=without_answers, beside=out
+            foreign_traces = read_foreign(
+                source, source=None if project == "auto" else project, media=media, beside=out
             )
-            tally = write_items(IMPORTERS[kind](source, wishes), out, limit=limit)
-    _show(tally, "traces" if kind == "traces" else "items", out, problems_path(out), as_json)
-    if kind != "traces" and tally.taken and not as_json:
+            tally = write_traces(foreign_traces, out, limit=limit)
+        else:
+            import_options = ImportOptions(
+                media=media, licence=licence, watermark=watermark, allow_unanswered=without_answers, items_path=out
+            )
+            tally = write_items(IMPORTERS[kind](source, import_options), out, limit=limit)
+    _print_tally(tally, "traces" if kind == "traces" else "items", out, problems_path(out), as_json)
+    if kind != "traces" and tally.count and not as_json:
         build = f"pixelis data build {printable(str(out))} -o corpus/{printable(out.stem)}"
         adapt = f"pixelis adapt {printable(str(out))} -c configs/nano/ttrl.yaml -o runs/{printable(out.stem)}"
         typer.echo(f"next: {adapt}" if without_answers else f"next: {build}, or {adapt}")
-    raise typer.Exit(tally.status)
+    raise typer.Exit(tally.exit_status)
 
 
-def items_of(source: Path, folder: Path, media: Path | None, *, quiet: bool) -> tuple[Path, Tally]:
+def import_user_items(source: Path, folder: Path, media: Path | None, *, quiet: bool) -> tuple[Path, ImportResult]:
     """The items of a user's own file for a corpus in `folder`; every line that was not taken over is told."""
-    from pixelis.data.importers import Wishes, as_items
-    from pixelis.data.importers.files import problems_path
-    from pixelis.errors import ConfigError
+    from pixelis.core.errors import ConfigError
+    from pixelis.data.importers import ImportOptions, find_or_import_items
+    from pixelis.data.importers.imported_items import problems_path
 
     if media is not None and not media.is_dir():
         raise ConfigError(f"{media}: no such folder")
     out = folder.with_name(f"{folder.name}.items.jsonl")
-    with waiting(f"reading {source}", quiet=quiet):
-        path, tally = as_items(source, out, Wishes(media=media, beside=out))
+    with spinner(f"reading {source}", quiet=quiet):
+        path, tally = find_or_import_items(source, out, ImportOptions(media=media, items_path=out))
     if path == out and not quiet:
-        _show(tally, "items", out, problems_path(out), as_json=False)
+        _print_tally(tally, "items", out, problems_path(out), as_json=False)
     return path, tally
 
 
@@ -117,39 +119,41 @@ def export(
 
     Exit status: 0 if all of it was written, 1 if rows were skipped, 2 if nothing could be read.
     """
-    from pixelis.data.parquet import export as write
-    from pixelis.errors import ConfigError
+    from pixelis.core.errors import ConfigError
+    from pixelis.data.corpus.parquet import export_parquet as write
 
     if not corpus.exists():
         raise ConfigError(f"{corpus}: no such file or folder")
-    with waiting(f"writing {out}", quiet=as_json):
+    with spinner(f"writing {out}", quiet=as_json):
         tally = write(corpus, out, accepted=accepted)
-    _show(tally, "rows", out, None, as_json)
-    raise typer.Exit(tally.status)
+    _print_tally(tally, "rows", out, None, as_json)
+    raise typer.Exit(tally.exit_status)
 
 
-def _show(tally: Tally, what: str, out: Path, problems: Path | None, as_json: bool) -> None:
-    kinds = {kind: tally.problems[kind] for kind in ("skipped", "changed", "unasked")}
+def _print_tally(tally: ImportResult, noun: str, out: Path, problems: Path | None, as_json: bool) -> None:
+    kinds = {kind: tally.problem_counts[kind] for kind in ("skipped", "changed", "unasked")}
     if as_json:
-        report: dict[str, Any] = {"path": str(out) if tally.taken else None, what: tally.taken, **kinds}
-        report["reasons"] = dict(tally.reasons.most_common())
-        if tally.calls:
-            report["calls"] = dict(tally.calls)
+        report: dict[str, Any] = {"path": str(out) if tally.count else None, noun: tally.count, **kinds}
+        report["reasons"] = dict(tally.reason_counts.most_common())
+        if tally.call_counts:
+            report["calls"] = dict(tally.call_counts)
         if problems:
             report["problems"] = str(problems)
         print_json(report)
         return
     console = stdout()
-    few = sum(tally.problems.values()) == len(tally.first)
-    for problem in tally.first if few else ():
-        console.print(f"{escaped(problem.where)}: {problem.kind}: {escaped(problem.reason)}")
-    for reason, count in () if few else tally.reasons.most_common(SHOWN):
-        console.print(f"{count:>7} {escaped(reason)}")
-    if not few and len(tally.reasons) > SHOWN:
-        console.print(f"        and {len(tally.reasons) - SHOWN} other reasons")
-    for name, count in sorted(tally.calls.items()):
-        console.print(f"{count:>7} calls {escaped(name)}")
-    told = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
-    wrote = f"wrote [bold]{escaped(str(out))}[/]" if tally.taken else "[red]nothing could be read[/]"
-    where = f"; every problem with its place: {escaped(str(problems))}" if problems and tally.reasons else ""
-    console.print(f"{wrote} ({what}: {tally.taken}; {told}){where}")
+    list_each = sum(tally.problem_counts.values()) == len(tally.first_problems)
+    for problem in tally.first_problems if list_each else ():
+        console.draw_ink(f"{escape_markup(problem.where)}: {problem.kind}: {escape_markup(problem.reason)}")
+    for reason, count in () if list_each else tally.reason_counts.most_common(MAX_REASONS):
+        console.draw_ink(f"{count:>7} {escape_markup(reason)}")
+    if not list_each and len(tally.reason_counts) > MAX_REASONS:
+        console.draw_ink(f"        and {len(tally.reason_counts) - MAX_REASONS} other reasons")
+    for name, count in sorted(tally.call_counts.items()):
+        console.draw_ink(f"{count:>7} calls {escape_markup(name)}")
+    counts_text = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
+    written_text = f"wrote [bold]{escape_markup(str(out))}[/]" if tally.count else "[red]nothing could be read[/]"
+    problems_text = (
+        f"; every problem with its place: {escape_markup(str(problems))}" if problems and tally.reason_counts else ""
+    )
+    console.draw_ink(f"{written_text} ({noun}: {tally.count}; {counts_text}){problems_text}")

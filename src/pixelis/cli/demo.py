@@ -8,44 +8,44 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from pixelis.asking import DEFAULT_MODEL
-from pixelis.cli.terminal import Model, escaped, stdout, waiting
+from pixelis.api import DEFAULT_MODEL
+from pixelis.cli.terminal import Model, escape_markup, spinner, stdout
 
 if TYPE_CHECKING:
-    from pixelis.scoring.answering import Answer
+    from pixelis.voting.answers import Answer
 
 ASSETS = Path(__file__).parents[1] / "demo"
-SHIFT, QUERIES, HELD = "lighting:3", 10, 10
+SHIFT, QUERIES, HELD_OUT_ITEMS = "lighting:3", 10, 10
 """Of the adaptation at the end: so many of each of two families."""
 WIDTHS = {"": 1, "question": 36, "answer": 16, "wanted": 12, "sure": 4}
 
 
-class Asked(NamedTuple):
+class DemoRow(NamedTuple):
     """One question of the demo and what came of it."""
 
     media: str
     question: str
-    right: tuple[str, ...]
-    found: Answer
+    accepted_answers: tuple[str, ...]
+    result: Answer
     page: Path
 
     @property
-    def is_right(self) -> bool:
-        said = (self.found.answer or "").casefold()
-        return said in {text.casefold() for text in self.right}
+    def is_correct(self) -> bool:
+        answer = (self.result.answer or "").casefold()
+        return answer in {text.casefold() for text in self.accepted_answers}
 
 
 def demo(
     model: Model = DEFAULT_MODEL,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the traces and pages.")] = Path("demo"),
-    adapts: Annotated[
+    with_adaptation: Annotated[
         bool, typer.Option("--adapt/--no-adapt", help="End with a short adaptation to pictures in worse light.")
     ] = True,
 ) -> None:
     """Ask. The policy chooses every call itself; the right answers are known only to the table that is printed."""
-    from pixelis.asking import ask
+    from pixelis.api import ask
     from pixelis.cli.ask import write_evidence
-    from pixelis.policy.chat_server import PREFIX
+    from pixelis.rollout.remote.chat_client import SERVER_PREFIX
     from pixelis.tools.toolbox import Toolbox
 
     with Toolbox() as toolbox:
@@ -54,60 +54,64 @@ def demo(
         typer.echo("SAM 2 is not here (`pixelis models pull` needs npm): SEG uses classical regions.")
     out.mkdir(parents=True, exist_ok=True)
     questions: list[dict[str, Any]] = json.loads((ASSETS / "questions.json").read_bytes())
-    rows: list[Asked] = []
+    rows: list[DemoRow] = []
     for number, entry in enumerate(questions, start=1):
         media = [str(ASSETS / entry["media"])]
-        with waiting(f"{number} of {len(questions)}: {entry['question']}", quiet=False):
-            found = ask(media, entry["question"], model=model)
-            page = write_evidence(found, out / f"{number}-{Path(entry['media']).stem}.html", media)
-        rows.append(Asked(entry["media"], entry["question"], tuple(entry["right"]), found, page))
+        with spinner(f"{number} of {len(questions)}: {entry['question']}", quiet=False):
+            answer = ask(media, entry["question"], model=model)
+            page = write_evidence(answer, out / f"{number}-{Path(entry['media']).stem}.html", media)
+        rows.append(DemoRow(entry["media"], entry["question"], tuple(entry["right"]), answer, page))
         print_row(rows[-1], heading=number == 1)
-    stdout().print(f"{sum(row.is_right for row in rows)} of {len(rows)} right")
-    if adapts and not model.startswith(PREFIX):  # a model behind a server has no weights that could learn
-        adapt_briefly(model, out / "adaptation")
-    shown = escaped(str(ASSETS / "coffee.jpg"))
-    stdout().print(
+    stdout().draw_ink(f"{sum(row.is_correct for row in rows)} of {len(rows)} right")
+    if with_adaptation and not model.startswith(
+        SERVER_PREFIX
+    ):  # a model behind a server has no weights that could learn
+        run_short_adaptation(model, out / "adaptation")
+    example_path = escape_markup(str(ASSETS / "coffee.jpg"))
+    stdout().draw_ink(
         f"\nOpen {out}/*.html in a browser: every call with its picture. Then ask about your own:\n"
-        f'  .venv/bin/pixelis ask {shown} "Is there a dog?" -o evidence.html\n'
+        f'  .venv/bin/pixelis ask {example_path} "Is there a dog?" -o evidence.html\n'
         '  .venv/bin/pixelis ask street.jpg "How many people are there?" --samples 8\n'
         "What it can and cannot do: src/pixelis/policy/shipped/README.md. `pixelis eval --limit 20` measures it."
     )
 
 
-def adapt_briefly(model: str, out: Path) -> None:
+def run_short_adaptation(model: str, out: Path) -> None:
     """Phase 3 in a minute: a stream in another light, learnt from without labels, with its before and after."""
-    from pixelis.cli.adapt import board, nats
-    from pixelis.cli.index_files import key_maker
-    from pixelis.config import load_config
-    from pixelis.errors import WeightsError
-    from pixelis.eval.before_after import FAMILIES, before_and_after
-    from pixelis.train.ttrl_config import TtrlConfig
+    from pixelis.cli.adapt import format_nats, live_stream_view
+    from pixelis.cli.index_files import make_key_maker
+    from pixelis.core.config import load_config
+    from pixelis.core.errors import WeightsError
+    from pixelis.evaluation.before_after import FAMILIES, measure_before_after
+    from pixelis.training.ttrl.ttrl_config import TtrlConfig
 
     total = QUERIES * len(FAMILIES)
-    stdout().print(
+    stdout().draw_ink(
         f"\nNow {total} questions in another light ({SHIFT}), learnt from without their answers; a minute or two:"
     )
-    given = [f"policy={model}", "name=demo", "calibration.items=0", "canary.items=0"]
-    settings = load_config(TtrlConfig, Path("configs/nano/ttrl.yaml"), given)
+    overrides = [f"policy={model}", "name=demo", "calibration.items=0", "canary.items=0"]
+    settings = load_config(TtrlConfig, Path("configs/nano/ttrl.yaml"), overrides)
     try:
-        keys = key_maker()
+        keys = make_key_maker()
     except WeightsError:
-        stdout().print("  (no encoders here, `pixelis models pull` fetches them: nothing is retrieved)")
+        stdout().draw_ink("  (no encoders here, `pixelis models pull` fetches them: nothing is retrieved)")
         keys, settings = None, settings.model_copy(update={"neighbours": 0})
-    with board(total, quiet=False) as view:
-        found = before_and_after(settings, out, shift=SHIFT, queries=QUERIES, held=HELD, keys=keys, show=view.show)
-    report = found.report
-    learnt = report.accepted - report.alike
-    stdout().print(
-        f"  {report.answered:.0f} % answered, learnt from {learnt}, drift {nats(report.drift)} a token\n"
-        f"  {found.held} others in that light, greedily: {found.before:.0f} % before, {found.after:.0f} % after "
-        f"(one question is {100 / found.held:.0f} points; so few move little)\n"
+    with live_stream_view(total, quiet=False) as view:
+        comparison = measure_before_after(
+            settings, out, shift=SHIFT, queries=QUERIES, held_out_items=HELD_OUT_ITEMS, keys=keys, show=view.show_row
+        )
+    report = comparison.report
+    trained_queries = report.accepted - report.alike
+    stdout().draw_ink(
+        f"  {report.answered:.0f} % answered, learnt from {trained_queries}, drift {format_nats(report.drift)} a token\n"
+        f"  {comparison.held_out_items} others in that light, greedily: {comparison.before:.0f} % before, {comparison.after:.0f} % after "
+        f"(one question is {100 / comparison.held_out_items:.0f} points; so few move little)\n"
         f"  `pixelis adapt log -o {out}` shows every row, `adapt show 1 --page vote.html -o {out}` a vote, "
         f"`adapt revert 0 -o {out}` undoes it all"
     )
 
 
-def print_row(row: Asked, *, heading: bool) -> None:
+def print_row(row: DemoRow, *, heading: bool) -> None:
     """One row of the table, as soon as it is known; columns are as wide as a terminal of 80 allows."""
     from rich.padding import Padding
     from rich.table import Table
@@ -115,16 +119,16 @@ def print_row(row: Asked, *, heading: bool) -> None:
     table = Table(box=None, pad_edge=False, show_header=heading, header_style="dim")
     for name, width in WIDTHS.items():
         table.add_column(name, width=width, justify="right" if name == "sure" else "left")
-    calls = " ".join(step.call.tool for step in row.found.trace.steps) or "no calls"
-    about = f"{row.media}: {calls}, {row.found.seconds:.1f} s, {row.page}"
-    reason = f"; {row.found.reason}" if row.found.answer is None else ""
+    calls = " ".join(step.call.tool for step in row.result.trace.steps) or "no calls"
+    details = f"{row.media}: {calls}, {row.result.seconds:.1f} s, {row.page}"
+    reason = f"; {row.result.reason}" if row.result.answer is None else ""
     table.add_row(
-        "[green]✓[/]" if row.is_right else "[red]✗[/]",
-        escaped(row.question),
-        escaped(row.found.answer or "cannot tell"),
-        escaped(row.right[0]),
-        f"{row.found.confidence:.2f}",
+        "[green]✓[/]" if row.is_correct else "[red]✗[/]",
+        escape_markup(row.question),
+        escape_markup(row.result.answer or "cannot tell"),
+        escape_markup(row.accepted_answers[0]),
+        f"{row.result.confidence:.2f}",
     )
-    stdout().print(table)
+    stdout().draw_ink(table)
     # wrapped where nobody looks too: soft wrapping would cut what stands in a padding
-    stdout().print(Padding(f"[dim]{escaped(about + reason)}[/]", (0, 0, 0, 3)), soft_wrap=False)
+    stdout().draw_ink(Padding(f"[dim]{escape_markup(details + reason)}[/]", (0, 0, 0, 3)), soft_wrap=False)

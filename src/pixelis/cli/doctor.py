@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pixelis.cli.terminal import AsJson, escaped, print_json, stdout
+from pixelis.cli.terminal import AsJson, escape_markup, print_json, stdout
 
 
 def doctor(
@@ -15,60 +15,62 @@ def doctor(
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Let the self-test use kept results.")] = False,
 ) -> None:
     """Exit status 0: every tool passed its self-test; 1: one did not."""
-    from pixelis.eval.selftest import self_test
-    from pixelis.rundir import provenance
+    from pixelis.core.provenance import provenance
+    from pixelis.evaluation.selftest import run_self_test
     from pixelis.tools.toolbox import Toolbox, ToolboxConfig
-    from pixelis.weights import CATALOGUE, state_of
+    from pixelis.weights import CATALOGUE, weight_state
 
-    weights = {weight.name: state_of(weight) for weight in CATALOGUE}
+    weights = {weight.name: weight_state(weight) for weight in CATALOGUE}
     console = stdout()
-    found = []
+    test_results = []
     with Toolbox(ToolboxConfig(cache=cache)) as toolbox:
         identities = {name: tool.identity() for name, tool in toolbox.tools.items()}
         if not as_json:
-            _print_house(console, weights)
-        for finding in self_test(toolbox):
-            found.append(finding)
+            _print_environment(console, weights)
+        for test_result in run_self_test(toolbox):
+            test_results.append(test_result)
             if not as_json:
-                name, result = finding.check.tool, finding.result
-                mark = "[green]live[/]  " if finding.passed else "[red]failed[/]"
-                said = result.error or f"wanted {finding.check.expected}"
-                tail = "" if finding.passed else f"  [red]{escaped(said)}[/]"
-                console.print(f"  {name:<5}{mark} {result.seconds:6.2f} s  {escaped(identities[name].backend)}{tail}")
-    passed = all(finding.passed for finding in found)
+                name, result = test_result.case.tool, test_result.result
+                mark = "[green]live[/]  " if test_result.passed else "[red]failed[/]"
+                message = result.error or f"wanted {test_result.case.expected}"
+                tail = "" if test_result.passed else f"  [red]{escape_markup(message)}[/]"
+                console.draw_ink(
+                    f"  {name:<5}{mark} {result.seconds:6.2f} s  {escape_markup(identities[name].backend)}{tail}"
+                )
+    passed = all(test_result.passed for test_result in test_results)
     if as_json:
         content: dict[str, Any] = {
             "ok": passed,
             "tools": {
-                f.check.tool: {
+                f.case.tool: {
                     "live": f.passed,
-                    "backend": identities[f.check.tool].backend,
+                    "backend": identities[f.case.tool].backend,
                     "seconds": f.result.seconds,
                     "error": f.result.error,
                 }
-                for f in found
+                for f in test_results
             },
             "weights": weights,
             **provenance(),
         }
         print_json(content)
     else:
-        console.print("all live" if passed else "[red]not all live[/]")
+        console.draw_ink("all live" if passed else "[red]not all live[/]")
     raise typer.Exit(0 if passed else 1)
 
 
-def _print_house(console: Any, weights: Mapping[str, str]) -> None:
-    from pixelis.rundir import provenance
+def _print_environment(console: Any, weights: Mapping[str, str]) -> None:
+    from pixelis.core.provenance import provenance
 
-    here = provenance()
-    packages = ", ".join(f"{name} {version}" for name, version in here["packages"].items())
-    console.print(f"pixelis {here['pixelis']}, Python {here['python']}, {here['machine']}")
-    console.print(packages, style="dim")
+    environment = provenance()
+    packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items())
+    console.draw_ink(f"pixelis {environment['pixelis']}, Python {environment['python']}, {environment['machine']}")
+    console.draw_ink(packages, style="dim")
     ready = [name for name, state in weights.items() if state == "ready"]
     absent = [name for name, state in weights.items() if state != "ready"]
-    console.print(f"weights ready: {', '.join(ready) or 'none'}", style="dim")
+    console.draw_ink(f"weights ready: {', '.join(ready) or 'none'}", style="dim")
     if absent:
-        console.print(
+        console.draw_ink(
             f"not here: {', '.join(absent)} (`pixelis models pull NAME`; a hub's need its network)", style="dim"
         )
-    console.print("tools, each tried on a bundled picture or clip:")
+    console.draw_ink("tools, each tried on a bundled picture or clip:")

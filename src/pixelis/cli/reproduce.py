@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pixelis.cli.clone import require_clone
 from pixelis.cli.terminal import AsJson, print_json, printable, stdout
 
 app = typer.Typer(no_args_is_help=True)
@@ -19,6 +20,7 @@ Only = Annotated[
 @app.callback()
 def _reproduce() -> None:
     """Verbs below `reproduce`."""
+    require_clone("experiments")
 
 
 @app.command()
@@ -43,21 +45,21 @@ def rft(
     Variants, each with its seeds, are listed in CONFIG. A part of nano takes 15 to 30 minutes of one core; parts that
     were kept beside the table (RESULTS/parts) are taken from there, and all that have ended are in the table.
     """
-    from pixelis.cli.train import board
-    from pixelis.config import load_config
-    from pixelis.eval.reproduce_rft import ReproduceConfig, reproduce_rft
+    from experiments.rft.reproduce_rft import ReproduceRftConfig, reproduce_rft
+    from pixelis.cli.train import live_training_view
+    from pixelis.core.config import load_config
 
     changes = {key: value for key, value in (("policy", policy), ("corpus", corpus)) if value is not None}
-    with board(quiet=as_json) as show:
-        found = reproduce_rft(
-            load_config(ReproduceConfig, config, []), out, results, overrides=changes, only=only or (), show=show,
-            say=lambda words: typer.echo(words, err=True),
+    with live_training_view(quiet=as_json) as show:
+        result = reproduce_rft(
+            load_config(ReproduceRftConfig, config, []), out, results, overrides=changes, only=only or (), show=show,
+            log=lambda words: typer.echo(words, err=True),
         )  # fmt: skip
     if as_json:
-        print_json(found)
+        print_json(result)
         return
-    print_table(found["rows"])
-    print_written(found)
+    print_rft_table(result["rows"])
+    print_outputs(result)
 
 
 @app.command()
@@ -86,51 +88,51 @@ def ttrl(
     """
     from functools import cache
 
-    from pixelis.cli.adapt import board
-    from pixelis.cli.index_files import key_maker
-    from pixelis.config import load_config
-    from pixelis.eval.reproduce_ttrl import reproduce_ttrl
-    from pixelis.eval.ttrl_runs import ReproduceTtrlConfig
+    from experiments.ttrl.reproduce_ttrl import reproduce_ttrl
+    from experiments.ttrl.ttrl_runs import ReproduceTtrlConfig
+    from pixelis.cli.adapt import live_stream_view
+    from pixelis.cli.index_files import make_key_maker
+    from pixelis.core.config import load_config
 
-    with board(None, quiet=as_json) as view:
-        found = reproduce_ttrl(
-            load_config(ReproduceTtrlConfig, config, []), out, results, keys=cache(key_maker), only=only or (),
-            overrides={"policy": policy} if policy else {}, say=lambda words: typer.echo(words, err=True),
-            show=view.show,
+    with live_stream_view(None, quiet=as_json) as view:
+        result = reproduce_ttrl(
+            load_config(ReproduceTtrlConfig, config, []), out, results, keys=cache(make_key_maker), only=only or (),
+            overrides={"policy": policy} if policy else {}, log=lambda words: typer.echo(words, err=True),
+            show=view.show_row,
         )  # fmt: skip
     if as_json:
-        print_json(found)
+        print_json(result)
         return
-    print_adapted(found["rows"])
-    print_written(found)
+    print_ttrl_table(result["rows"])
+    print_outputs(result)
 
 
-def print_written(found: dict[str, Any]) -> None:
+def print_outputs(result: dict[str, Any]) -> None:
     """What is left to run, and where the table went."""
-    if found["left"]:
-        typer.echo(f"not run yet: {printable(', '.join(found['left']))}")
-    if found["written"]:
-        typer.echo(f"wrote {printable(found['written'])}")
+    if result["left"]:
+        typer.echo(f"not run yet: {printable(', '.join(result['left']))}")
+    if result["written"]:
+        typer.echo(f"wrote {printable(result['written'])}")
 
 
-def print_adapted(rows: list[dict[str, Any]]) -> None:
+def print_ttrl_table(rows: list[dict[str, Any]]) -> None:
     """Columns that fit a terminal of 80; stress was asked greedily alone."""
     headings = ("variant", "n", "greedy", "95 %", "more", "p", "smp.", "vote", "preq.", "KL95", "AURC")
-    table = table_of(headings)
+    table = make_table(headings)
     for row in rows:
-        held, kl = row["held_out"] or {}, row["kl"]
-        own = held.get("greedy", {})
+        held_out, kl = row["held_out"] or {}, row["kl"]
+        greedy = held_out.get("greedy", {})
         table.add_row(
             row["variant"], str(row["seeds"]),
-            f"{own['mean']:.1f}" if own else "not run" if row["asked"] else "as none",
-            f"{own['low']:.1f}–{own['high']:.1f}" if own else "", *over(own, "over_none"),
-            *(f"{held[key]['mean']:.1f}" if key in held else "" for key in ("sampled", "voted")),
-            f"{row['prequential']['voted']['mean']:.1f}", short(kl["p95"]) if kl else "",
-            short(row["selective"]["vote"]["aurc"]["mean"]),
+            f"{greedy['mean']:.1f}" if greedy else "not run" if row["asked"] else "as none",
+            f"{greedy['low']:.1f}–{greedy['high']:.1f}" if greedy else "", *format_difference(greedy, "over_none"),
+            *(f"{held_out[key]['mean']:.1f}" if key in held_out else "" for key in ("sampled", "voted")),
+            f"{row['prequential']['voted']['mean']:.1f}", format_short(kl["p95"]) if kl else "",
+            format_short(row["selective"]["vote"]["aurc"]["mean"]),
         )  # fmt: skip
     console = stdout()
-    console.print(table)
-    console.print(
+    console.draw_ink(table)
+    console.draw_ink(
         "n seeds; held-out questions right greedily, and more than without adaptation, in per cent, p adjusted after "
         "Benjamini and Hochberg; right as sampled and by vote; queries of the stream right by vote before they were "
         "learnt from; token KL to π_EMA, P95; area under risk and coverage of the vote",
@@ -138,12 +140,12 @@ def print_adapted(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def short(value: float) -> str:
+def format_short(value: float) -> str:
     """Three digits behind the point, and none before it where that is 0."""
     return f"{value:.3f}".removeprefix("0")
 
 
-def table_of(headings: tuple[str, ...]) -> Any:
+def make_table(headings: tuple[str, ...]) -> Any:
     """Names to the left, numbers to the right, nothing wrapped."""
     from rich.table import Table
 
@@ -153,30 +155,32 @@ def table_of(headings: tuple[str, ...]) -> Any:
     return table
 
 
-def over(measure: dict[str, Any], base: str) -> tuple[str, str]:
+def format_difference(measure: dict[str, Any], base: str) -> tuple[str, str]:
     """A difference and its adjusted p, where the variant was tested."""
-    own = measure.get(base)
-    if not own:
+    comparison = measure.get(base)
+    if not comparison:
         return "", ""
-    return f"{own['difference']:+.1f}", f"{own['p_adjusted']:.3f}" if own["p_adjusted"] >= 0.001 else "<.001"
+    return f"{comparison['difference']:+.1f}", f"{comparison['p_adjusted']:.3f}" if comparison[
+        "p_adjusted"
+    ] >= 0.001 else "<.001"
 
 
-def print_table(rows: list[dict[str, Any]]) -> None:
+def print_rft_table(rows: list[dict[str, Any]]) -> None:
     """Columns that fit a terminal of 80."""
     headings = ("variant", "n", "right", "95 %", "more", "p", "calls", "dec.", "RaPR", "RaCPR", "KL50", "KL95")
-    table = table_of(headings)
+    table = make_table(headings)
     for row in rows:
-        own, kl = row["accuracy"], row.get("kl", {})
+        accuracy, kl = row["accuracy"], row.get("kl", {})
         table.add_row(
-            row["variant"], str(row["seeds"]), f"{own['mean']:.1f}", f"{own['low']:.1f}–{own['high']:.1f}",
-            *over(own, "over_sft"),
+            row["variant"], str(row["seeds"]), f"{accuracy['mean']:.1f}", f"{accuracy['low']:.1f}–{accuracy['high']:.1f}",
+            *format_difference(accuracy, "over_sft"),
             *(f"{row[key]['mean']:.2f}" for key in ("calls", "decisive")),
             *(f"{row[key]['mean']:.1f}" for key in ("rapr", "racpr")),
             *(f"{kl[key]:.3f}" if kl else "" for key in ("p50", "p95")),
         )  # fmt: skip
     console = stdout()
-    console.print(table)
-    console.print(
+    console.draw_ink(table)
+    console.draw_ink(
         "n seeds; right, and more than π_SFT, in per cent, p adjusted after Benjamini and Hochberg; calls of a chain, "
         "and the decisive among them; token KL to π_SFT, median and P95",
         style="dim",

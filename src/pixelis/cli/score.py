@@ -28,7 +28,7 @@ def tracks(
     ] = "auto",
 ) -> None:
     """HOTA, CLEAR-MOT and IDF1 of MOTChallenge txt files or folders of them: TrackEval's numbers, 0 to 1."""
-    from pixelis.eval.scoring_files import track_report
+    from pixelis.evaluation.score_files import track_report
 
     _show("tracks", track_report(gold, predicted, benchmark=None if benchmark == "auto" else benchmark), as_json)
 
@@ -36,7 +36,7 @@ def tracks(
 @app.command()
 def text(gold: Gold, predicted: Predicted, as_json: AsJson = False) -> None:
     """ANLS, character error rate and exact match of JSONL (id, answers) or of two plain text files."""
-    from pixelis.eval.scoring_files import text_report
+    from pixelis.evaluation.score_files import text_report
 
     _show("text", text_report(gold, predicted), as_json)
 
@@ -49,7 +49,7 @@ def masks(
     objects: Annotated[bool, typer.Option("--objects", help="Score each gold object number for itself.")] = False,
 ) -> None:
     """J (IoU), boundary F and Dice of folders of mask PNGs with the same names, as DAVIS 2017 defines them."""
-    from pixelis.eval.scoring_files import mask_report
+    from pixelis.evaluation.score_files import mask_report
 
     _show("masks", mask_report(gold, predicted, objects=objects), as_json)
 
@@ -57,7 +57,7 @@ def masks(
 @app.command()
 def spans(gold: Gold, predicted: Predicted, as_json: AsJson = False) -> None:
     """R1@θ and mAP of QVHighlights JSONL in percent, as its official scorer writes them."""
-    from pixelis.eval.scoring_files import span_report
+    from pixelis.evaluation.score_files import span_report
 
     _show("spans", span_report(gold, predicted), as_json)
 
@@ -72,7 +72,7 @@ def answers(
     ] = "official",
 ) -> None:
     """Accuracy of JSONL answers (id, answer, options, kind): choice, exact, relaxed numeric, VSI-Bench's MRA, ANLS."""
-    from pixelis.eval.scoring_files import answer_report
+    from pixelis.evaluation.score_files import answer_report
 
     _show("answers", answer_report(gold, predicted, reading=reading), as_json)
 

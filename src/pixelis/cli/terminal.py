@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-EVERY_S = 30.0
+LOG_INTERVAL_S = 30.0
 """Between two lines about a run that has no terminal to draw on."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 StrictCalls = Annotated[
@@ -34,7 +34,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def escaped(text: str) -> str:
+def escape_markup(text: str) -> str:
     """The same for a place where rich reads markup."""
     from rich.markup import escape
 
@@ -47,9 +47,9 @@ def stdout() -> Any:
     return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes}:{rest:02d}"
+def format_duration(seconds: float) -> str:
+    minutes, remainder = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes}:{remainder:02d}"
 
 
 def print_json(value: object) -> None:
@@ -57,17 +57,17 @@ def print_json(value: object) -> None:
 
 
 @contextmanager
-def waiting(what: str, *, quiet: bool) -> Iterator[None]:
+def spinner(message: str, *, quiet: bool) -> Iterator[None]:
     """A sign of life on a terminal; nothing where nobody looks."""
     if quiet or not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(escaped(what)):
+    with Console(stderr=True).status(escape_markup(message)):
         yield
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def pluralise(count: int, singular: str, plural: str = "") -> str:
     """1 item, 2 items; `many` where an s does not do."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.terminal import AsJson, print_json, printable, stdout, waiting
+from pixelis.cli.terminal import AsJson, print_json, printable, spinner, stdout
 
 if TYPE_CHECKING:
     from pixelis.tools.results import ToolResult
@@ -27,8 +27,8 @@ def make_toolbox(**settings: Any) -> Toolbox:
 
     from pydantic import ValidationError
 
-    from pixelis.errors import ConfigError
-    from pixelis.tools.executing import complaint
+    from pixelis.core.errors import ConfigError
+    from pixelis.tools.execute import format_validation_error
     from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 
     if settings.get("plugins"):
@@ -36,7 +36,7 @@ def make_toolbox(**settings: Any) -> Toolbox:
     try:
         config = ToolboxConfig.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(complaint(error)) from error
+        raise ConfigError(format_validation_error(error)) from error
     return Toolbox(config)
 
 
@@ -63,14 +63,14 @@ def schema(
     plugin: Plugins = [],  # noqa: B006 - Typer copies it
 ) -> None:
     """JSON Schema of the arguments, in the OpenAI function format."""
-    from pixelis.errors import ConfigError
+    from pixelis.core.errors import ConfigError
     from pixelis.tools.base import canonical_name
 
     with make_toolbox(plugins=plugin) as toolbox:
         if tool is None:
             typer.echo(json.dumps(toolbox.schemas(), indent=2))
-        elif (named := toolbox.tools.get(canonical_name(tool))) is not None:
-            typer.echo(json.dumps(named.schema(), indent=2))
+        elif (selected_tool := toolbox.tools.get(canonical_name(tool))) is not None:
+            typer.echo(json.dumps(selected_tool.schema(), indent=2))
         else:
             raise ConfigError(f"there is no tool {tool!r}: the tools are {', '.join(toolbox.tools)}")
 
@@ -94,25 +94,27 @@ def run_tool(
     from pixelis.tools.results import ToolCall
 
     call = ToolCall(tool=tool, args=parse_object(args))
-    opened = MediaSet(tuple(open_media(path, fps=fps) for path in media))
+    media_set = MediaSet(tuple(open_media(path, fps=fps) for path in media))
     settings = {"seg": seg, "disabled": disable, "plugins": plugin, "cache": cache, "deadline_s": deadline}
-    with make_toolbox(**settings) as toolbox, waiting(tool, quiet=as_json):
-        execution = toolbox.run(call, opened)
+    with make_toolbox(**settings) as toolbox, spinner(tool, quiet=as_json):
+        execution = toolbox.run(call, media_set)
         if html is not None:
-            from pixelis.cli.trace import page_of_call
+            from pixelis.cli.trace import write_call_page
 
-            page_of_call(call, opened, execution, html)
+            write_call_page(call, media_set, execution, html)
     result = execution.result
     if as_json:
-        print_json({"ok": result.ok, **result.model_dump(mode="json"), "text": reading(result), "seen": result.text})
+        print_json(
+            {"ok": result.ok, **result.model_dump(mode="json"), "text": readable_text(result), "seen": result.text}
+        )
     else:
-        show(result, cached=execution.cached, page=html)
+        print_result(result, cached=execution.cached, page=html)
     raise typer.Exit(0 if result.ok else 1)
 
 
 def parse_object(text: str) -> dict[str, Any]:
     """A JSON object from the command line."""
-    from pixelis.errors import ConfigError
+    from pixelis.core.errors import ConfigError
 
     try:
         value = json.loads(text)
@@ -125,13 +127,13 @@ def parse_object(text: str) -> dict[str, Any]:
     return value
 
 
-def reading(result: ToolResult) -> str:
+def readable_text(result: ToolResult) -> str:
     """What was read, where a tool reads; else what a policy is told."""
     text = result.output.get("text")
     return text if isinstance(text, str) else result.text
 
 
-def show(result: ToolResult, *, cached: bool, page: Path | None) -> None:
+def print_result(result: ToolResult, *, cached: bool, page: Path | None) -> None:
     """A result as a person likes to read it."""
     from rich.table import Table
     from rich.text import Text
@@ -143,26 +145,26 @@ def show(result: ToolResult, *, cached: bool, page: Path | None) -> None:
         (f"  confidence {result.confidence:.2f}" if result.confidence is not None else "", ""),
         (f"  {result.seconds:.2f} s" + (" (kept from before)" if cached else ""), "dim"),
     )
-    console.print(head)
-    console.print(Text(printable(result.error or reading(result) or result.text)), soft_wrap=True)
+    console.draw_ink(head)
+    console.draw_ink(Text(printable(result.error or readable_text(result) or result.text)), soft_wrap=True)
     if result.footprints:
         table = Table("", "where", "score", box=None, header_style="dim", pad_edge=False)
         for footprint in result.footprints[:20]:
             name = Text(printable(footprint.label or footprint.kind))
-            table.add_row(name, Text(where(footprint)), f"{footprint.score:.2f}")
-        console.print(table)
+            table.add_row(name, Text(describe_location(footprint)), f"{footprint.score:.2f}")
+        console.draw_ink(table)
         if len(result.footprints) > 20:
-            console.print(f"… and {len(result.footprints) - 20} more", style="dim")
+            console.draw_ink(f"… and {len(result.footprints) - 20} more", style="dim")
     if page is not None:
-        console.print(Text(f"wrote {printable(str(page))}", style="dim"))
+        console.draw_ink(Text(f"wrote {printable(str(page))}", style="dim"))
 
 
-def where(footprint: Any) -> str:
+def describe_location(footprint: Any) -> str:
     """A footprint's place in a few words."""
     if footprint.kind == "span":
         return f"{footprint.start_s:.2f}–{footprint.end_s:.2f} s"
     if footprint.kind == "track":
         return f"id {footprint.track_id}, frames {footprint.frames[0]}–{footprint.frames[-1]}"
     box = footprint.box_unit
-    place = f"{footprint.media} [{', '.join(f'{v:.2f}' for v in box)}]" if box else footprint.media
-    return place if footprint.frame == 0 else f"{place} frame {footprint.frame}"
+    location = f"{footprint.media} [{', '.join(f'{v:.2f}' for v in box)}]" if box else footprint.media
+    return location if footprint.frame == 0 else f"{location} frame {footprint.frame}"

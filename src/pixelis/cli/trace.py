@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.terminal import AsJson, escaped, print_json, stdout, waiting
+from pixelis.cli.terminal import AsJson, escape_markup, print_json, spinner, stdout
 from pixelis.cli.tools import Disable, Fps, Plugins
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def run(
     settings = {"seg": seg, "disabled": disable, "plugins": plugin}
     trace = record_plan(plan, media or [], out, append=append, fps=fps, settings=settings, quiet=as_json)
     if as_json:
-        print_json(summary(trace, out))
+        print_json(trace_summary(trace, out))
     else:
         print_run(trace, out)
     raise typer.Exit(0 if all(step.result.ok for step in trace.steps) else 1)
@@ -60,13 +60,13 @@ def record_plan(
     from pixelis.cli.tools import make_toolbox
     from pixelis.media import MediaSet, open_media
     from pixelis.trace import codec
-    from pixelis.trace.running import read_plan, run_plan
+    from pixelis.trace.plan import read_plan, run_plan
 
-    planned = read_plan(plan)
+    call_plan = read_plan(plan)
     codec.check_target(out)
-    given = MediaSet(tuple(open_media(path, fps=fps) for path in media))
-    with make_toolbox(**(settings or {})) as toolbox, waiting(f"{len(planned.steps)} calls", quiet=quiet):
-        recording = run_plan(planned, given, toolbox, beside=out)
+    media_set = MediaSet(tuple(open_media(path, fps=fps) for path in media))
+    with make_toolbox(**(settings or {})) as toolbox, spinner(f"{len(call_plan.steps)} calls", quiet=quiet):
+        recording = run_plan(call_plan, media_set, toolbox, beside=out)
     if append:
         codec.append(recording.trace, out, recording.blobs)
     else:
@@ -84,21 +84,21 @@ def replay(
 ) -> None:
     """Execute every call of a trace again: 0 if all is identical, 1 if a step differs, 2 if it cannot be read."""
     from pixelis.cli.tools import make_toolbox
-    from pixelis.errors import TraceError
+    from pixelis.core.errors import TraceError
     from pixelis.trace import codec
-    from pixelis.trace.reopening import reopen
+    from pixelis.trace.media_records import reopen_media
     from pixelis.trace.replay import replay as execute_again
 
     reports: list[ReplayReport] = []
     # Without the cache: a kept result would prove nothing.
     settings = {"seg": seg, "disabled": disable, "plugins": plugin, "cache": False}
-    with make_toolbox(**settings) as toolbox, waiting("executing every call again", quiet=as_json):
+    with make_toolbox(**settings) as toolbox, spinner("executing every call again", quiet=as_json):
         for recorded in codec.read(trace):
-            reports.append(execute_again(recorded, toolbox, reopen(recorded, trace, media or [])))
+            reports.append(execute_again(recorded, toolbox, reopen_media(recorded, trace, media or [])))
     if not reports:
         raise TraceError(f"{trace} holds no traces")
     if as_json:
-        print_json({"identical": all(r.identical for r in reports), "traces": [replayed(r) for r in reports]})
+        print_json({"identical": all(r.identical for r in reports), "traces": [replay_summary(r) for r in reports]})
     else:
         print_replay(reports)
     raise typer.Exit(0 if all(report.identical for report in reports) else 1)
@@ -112,67 +112,70 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write the evidence page of a trace: one HTML file that opens without a network."""
-    from pixelis.errors import TraceError
+    from pixelis.core.errors import TraceError
     from pixelis.tools.toolbox import ToolboxConfig, build_tools
     from pixelis.trace import codec
-    from pixelis.view import exhibit
+    from pixelis.view import make_exhibit
     from pixelis.view import report as page_of
 
     thresholds = {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig()).items()}
-    with waiting("drawing the page", quiet=as_json):
+    with spinner("drawing the page", quiet=as_json):
         exhibits = [
-            exhibit(recorded, trace, media or [], thresholds) for recorded in codec.read(trace, check_artifacts=False)
+            make_exhibit(recorded, trace, media or [], thresholds)
+            for recorded in codec.read(trace, check_artifacts=False)
         ]
         if not exhibits:
             raise TraceError(f"{trace} holds no traces")
-        written = write_page(page_of(exhibits), out)
-    missing = [why for e in exhibits for why in e.missing.values()]
+        page_bytes = write_page(page_of(exhibits), out)
+    missing = [reason for e in exhibits for reason in e.missing.values()]
     if as_json:
-        print_json({"path": str(out), "bytes": written, "traces": len(exhibits), "missing": missing})
+        print_json({"path": str(out), "bytes": page_bytes, "traces": len(exhibits), "missing": missing})
     else:
         console = stdout()
-        for why in missing:
-            console.print(f"[yellow]{escaped(why)}")
-        console.print(f"wrote [bold]{escaped(str(out))}[/] ({written / 2**20:.1f} MB; traces: {len(exhibits)})")
+        for reason in missing:
+            console.draw_ink(f"[yellow]{escape_markup(reason)}")
+        console.draw_ink(
+            f"wrote [bold]{escape_markup(str(out))}[/] ({page_bytes / 2**20:.1f} MB; traces: {len(exhibits)})"
+        )
     if show:
         typer.launch(out.resolve().as_uri())
 
 
-def page_of_call(call: ToolCall, media: MediaSet, execution: Execution, out: Path) -> None:
+def write_call_page(call: ToolCall, media: MediaSet, execution: Execution, out: Path) -> None:
     """The evidence page of a single call that somebody typed, and beside it the trace that proves it."""
     from datetime import UTC, datetime
 
     from pixelis import __version__
     from pixelis.trace import codec
-    from pixelis.trace.reopening import record_media
-    from pixelis.trace.schema import Draft, seal_trace
-    from pixelis.view import exhibit
+    from pixelis.trace.media_records import record_media
+    from pixelis.trace.schema import StepDraft, seal_trace
+    from pixelis.view import make_exhibit
     from pixelis.view import report as page_of
 
-    record = out.with_suffix(".jsonl")
-    codec.check_target(record)
+    trace_path = out.with_suffix(".jsonl")
+    codec.check_target(trace_path)
     trace = seal_trace(
         query="",
-        media=record_media(media, record),
+        media=record_media(media, trace_path),
         origin="plan",
         created_at=datetime.now(UTC),
-        steps=[Draft(call=call, result=execution.result)],
+        steps=[StepDraft(call=call, result=execution.result)],
         pixelis=__version__,
     )
-    codec.write([trace], record, execution.blobs)
-    write_page(page_of([exhibit(trace, record, blobs=execution.blobs)]), out)
+    codec.write([trace], trace_path, execution.blobs)
+    write_page(page_of([make_exhibit(trace, trace_path, artifact_bytes=execution.blobs)]), out)
 
 
 def write_page(page: str, out: Path) -> int:
     """Put the page in place, whole; the number of its bytes. Nothing but an older page is replaced."""
-    from pixelis.errors import TraceError
-    from pixelis.rundir import replacing
+    from pixelis.core.errors import TraceError
+    from pixelis.core.provenance import atomic_write
 
     content = page.encode()
     check_page(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(out) as file:
+        with atomic_write(out) as file:
             file.write(content)
     except OSError as error:
         raise TraceError(f"{out} cannot be written ({error.strerror})") from error
@@ -181,24 +184,24 @@ def write_page(page: str, out: Path) -> int:
 
 def check_page(out: Path) -> None:
     """TraceError where a page may not be put: on a folder, or on a file that is none."""
-    from pixelis.errors import TraceError
+    from pixelis.core.errors import TraceError
 
     try:
         if out.is_dir():
             raise TraceError(f"{out} is a folder: give the name of a file in it, such as {out / 'evidence.html'}")
-        if out.exists() and (not out.is_file() or not begins_like_a_page(out)):
+        if out.exists() and (not out.is_file() or not looks_like_page(out)):
             raise TraceError(f"{out} exists and is no evidence page: nothing was written")
     except OSError as error:
         raise TraceError(f"{out} cannot be written ({error.strerror})") from error
 
 
-def begins_like_a_page(file: Path) -> bool:
+def looks_like_page(file: Path) -> bool:
     """An empty file does too."""
     with file.open("rb") as stream:
         return b"<!doctype html>".startswith(stream.read(15))
 
 
-def summary(trace: Trace, path: Path) -> dict[str, Any]:
+def trace_summary(trace: Trace, path: Path) -> dict[str, Any]:
     steps = [
         {
             "tool": s.result.tool,
@@ -218,24 +221,33 @@ def print_run(trace: Trace, path: Path) -> None:
     table = Table("", "call", "status", "sure", "time", "what came back", box=None, pad_edge=False, header_style="dim")
     for number, step in enumerate(trace.steps, start=1):
         result = step.result
-        sure = "" if result.confidence is None else f"{result.confidence:.2f}"
+        confidence = "" if result.confidence is None else f"{result.confidence:.2f}"
         colour = "green" if result.ok else "red"
         text = result.text if len(result.text) <= 300 else result.text[:299] + "…"
         time = f"{result.seconds:.2f} s"
-        table.add_row(str(number), escaped(result.tool), f"[{colour}]{result.status}[/]", sure, time, escaped(text))
+        table.add_row(
+            str(number),
+            escape_markup(result.tool),
+            f"[{colour}]{result.status}[/]",
+            confidence,
+            time,
+            escape_markup(text),
+        )
     console = stdout()
-    console.print(table)
-    written = escaped(str(path))
-    console.print(f"wrote [bold]{written}[/]; the calls were given as a plan. Prove it: pixelis replay {written}")
+    console.draw_ink(table)
+    path_text = escape_markup(str(path))
+    console.draw_ink(
+        f"wrote [bold]{path_text}[/]; the calls were given as a plan. Prove it: pixelis replay {path_text}"
+    )
 
 
-def replayed(report: ReplayReport) -> dict[str, Any]:
-    different = report.first_difference
+def replay_summary(report: ReplayReport) -> dict[str, Any]:
+    difference = report.first_difference
     return {
         "id": report.trace_id,
         "identical": report.identical,
         "sentence": report.sentence(),
-        "first_difference": different and {"step": different.step, "tool": different.tool, "how": different.detail},
+        "first_difference": difference and {"step": difference.step, "tool": difference.tool, "how": difference.detail},
         "steps": [{"step": s.step, "tool": s.tool, "outcome": s.outcome, "detail": s.detail} for s in report.steps],
     }
 
@@ -244,4 +256,4 @@ def print_replay(reports: list[ReplayReport]) -> None:
     console = stdout()
     for report in reports:
         colour = "green" if report.identical else "red"
-        console.print(f"{escaped(report.trace_id)}  [{colour}]{escaped(report.sentence())}[/]")
+        console.draw_ink(f"{escape_markup(report.trace_id)}  [{colour}]{escape_markup(report.sentence())}[/]")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.terminal import EVERY_S, AsJson, duration, print_json, printable
+from pixelis.cli.terminal import LOG_INTERVAL_S, AsJson, format_duration, print_json, printable
 
 if TYPE_CHECKING:
-    from pixelis.train.dry_run import Plan
-    from pixelis.train.rft import RftReport
-    from pixelis.train.rft_config import RftConfig
-    from pixelis.train.sft import SftReport
-    from pixelis.train.sft_config import SftConfig
+    from pixelis.training.common.dry_run import RunEstimate
+    from pixelis.training.grpo.rft_config import RftConfig
+    from pixelis.training.grpo.train import RftReport
+    from pixelis.training.sft.sft_config import SftConfig
+    from pixelis.training.sft.train import SftReport
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -49,24 +49,24 @@ def sft(
 
     Kill it at any moment and run the same command: it goes on. Under torchrun every process takes its share.
     """
-    from pixelis.config import load_config
-    from pixelis.train.sft import train_sft
-    from pixelis.train.sft_config import SftConfig
+    from pixelis.core.config import load_config
+    from pixelis.training.sft.sft_config import SftConfig
+    from pixelis.training.sft.train import train_sft
 
     settings = load_config(SftConfig, config, overrides or [])
     if dry_run:
-        from pixelis.train.dry_run import dry_run as reckon
+        from pixelis.training.common.dry_run import dry_run as reckon
 
         print_plan(reckon(settings), settings, as_json=as_json)
         return
-    with bar(quiet=as_json) as show:
+    with sft_progress_bar(quiet=as_json) as show:
         report = train_sft(settings, out, show=show)
     if report.rank:
         return  # the first process speaks for all
     if as_json:
         print_json(report._asdict())
     else:
-        print_report(report, settings.corpus if report.held_out else None)
+        print_sft(report, settings.corpus if report.held_out else None)
 
 
 @app.command()
@@ -91,17 +91,17 @@ def rft(
     Kill it at any moment and run the same command: it goes on. Under torchrun every process takes its share.
     Exit status 1: it stopped before its end, since tool use or variety had collapsed.
     """
-    from pixelis.config import load_config
-    from pixelis.train.rft import train_rft
-    from pixelis.train.rft_config import RftConfig
+    from pixelis.core.config import load_config
+    from pixelis.training.grpo.rft_config import RftConfig
+    from pixelis.training.grpo.train import train_rft
 
     settings = load_config(RftConfig, config, overrides or [])
     if dry_run:
-        from pixelis.train.dry_run import dry_run_rft
+        from pixelis.training.common.dry_run import dry_run_rft
 
         print_plan(dry_run_rft(settings), settings, as_json=as_json)
         return
-    with board(quiet=as_json, target=settings.kl.target) as show:
+    with live_training_view(quiet=as_json, target=settings.kl.target) as show:
         report = train_rft(settings, out, show=show)
     if report.rank:
         return
@@ -114,7 +114,7 @@ def rft(
 
 
 @contextmanager
-def board(*, quiet: bool, target: float = 0.15) -> Iterator[Callable[[dict[str, float], int, int], None]]:
+def live_training_view(*, quiet: bool, target: float = 0.15) -> Iterator[Callable[[dict[str, float], int, int], None]]:
     """A live table on a terminal: reward and its terms, KL against the corridor around its target, chains, tools."""
     import time
 
@@ -126,63 +126,67 @@ def board(*, quiet: bool, target: float = 0.15) -> Iterator[Callable[[dict[str, 
 
     console = Console(stderr=True)
     low, high = corridor(target)
-    began: list[tuple[float, int]] = []
+    step_times: list[tuple[float, int]] = []
     quiet = quiet or os.environ.get("RANK", "0") != "0"  # the first process speaks for all
-    told = [time.monotonic()]
-    drawn = console.is_terminal and not quiet
-    with Live(console=console, transient=True, refresh_per_second=2) if drawn else nullcontext() as live:
+    last_logged = [time.monotonic()]
+    is_live = console.is_terminal and not quiet
+    with Live(console=console, transient=True, refresh_per_second=2) if is_live else nullcontext() as live:
 
-        def show(now: dict[str, float], step: int, total: int) -> None:
+        def show(metrics: dict[str, float], step: int, total: int) -> None:
             if quiet:
                 return
-            if began and step <= began[-1][1]:
-                began.clear()  # another run, as the parts of `reproduce` are
-            if not began and step > 1:
+            if step_times and step <= step_times[-1][1]:
+                step_times.clear()  # another run, as the parts of `reproduce` are
+            if not step_times and step > 1:
                 console.print(f"going on after update {step - 1}", style="dim")
-            began.append((time.monotonic(), step))
-            past = step - began[0][1]
-            left = (began[-1][0] - began[0][0]) * (total - step) / past if past else math.nan
+            step_times.append((time.monotonic(), step))
+            steps_done = step - step_times[0][1]
+            seconds_left = (
+                (step_times[-1][0] - step_times[0][0]) * (total - step) / steps_done if steps_done else math.nan
+            )
             if live is None:
-                if step in (1, total) or time.monotonic() - told[0] >= EVERY_S:
-                    told[0] = time.monotonic()
-                    typer.echo(told_briefly(now, step, total, left), err=True)
+                if step in (1, total) or time.monotonic() - last_logged[0] >= LOG_INTERVAL_S:
+                    last_logged[0] = time.monotonic()
+                    typer.echo(format_update(metrics, step, total, seconds_left), err=True)
                 return
             table = Table.grid(padding=(0, 3))
-            inside = in_corridor(now["kl"], low=low, high=high)
-            side = "under" if now["kl"] < low else "over"
-            where = "in the corridor" if inside else f"{side} the corridor of {low:.2f} to {high:.2f}"
-            mix = "  ".join(f"{key[4:]} {100 * value:.0f}" for key, value in now.items() if key.startswith("mix_"))
-            shares = "  ".join(f"{key[6:]} {100 * v:.0f}" for key, v in now.items() if key.startswith("share_") and v)
-            time_left = "" if math.isnan(left) else f", {duration(left)} left"
-            for name, words in (
+            inside = in_corridor(metrics["kl"], low=low, high=high)
+            side = "under" if metrics["kl"] < low else "over"
+            corridor_text = "in the corridor" if inside else f"{side} the corridor of {low:.2f} to {high:.2f}"
+            mix = "  ".join(f"{key[4:]} {100 * value:.0f}" for key, value in metrics.items() if key.startswith("mix_"))
+            shares = "  ".join(
+                f"{key[6:]} {100 * v:.0f}" for key, v in metrics.items() if key.startswith("share_") and v
+            )
+            time_left = "" if math.isnan(seconds_left) else f", {format_duration(seconds_left)} left"
+            for name, text in (
                 ("update", f"{step} of {total}{time_left}"),
-                ("reward", f"{now['reward']:+.3f}; % of its variance in groups: {shares}"),
-                ("terms", f"final {now['final']:+.2f}, curiosity {now['curiosity_raw']:.3f}, "
-                          f"coherence {now['coherence_raw']:+.2f}, penalty {now['penalty']:.2f}"),
-                ("answers", f"{now['accuracy']:.1f} % right, {now['answered']:.0f} % answered"),
-                ("token KL", f"{now['kl']:.4f}, {where}; β {now['beta']:.4f}"),
-                ("chains", f"{now['calls']:.2f} calls, {now['decisive']:.2f} decisive; {now['entropy']:.3f} nats"),
-                ("process", f"RaPR {now['rapr']:.1f}, RaCPR {now['racpr']:.1f} ({now['qualified']:.0f} % qualified)"),
+                ("reward", f"{metrics['reward']:+.3f}; % of its variance in groups: {shares}"),
+                ("terms", f"final {metrics['final']:+.2f}, curiosity {metrics['curiosity_raw']:.3f}, "
+                          f"coherence {metrics['coherence_raw']:+.2f}, penalty {metrics['penalty']:.2f}"),
+                ("answers", f"{metrics['accuracy']:.1f} % right, {metrics['answered']:.0f} % answered"),
+                ("token KL", f"{metrics['kl']:.4f}, {corridor_text}; β {metrics['beta']:.4f}"),
+                ("chains", f"{metrics['calls']:.2f} calls, {metrics['decisive']:.2f} decisive; {metrics['entropy']:.3f} nats"),
+                ("process", f"RaPR {metrics['rapr']:.1f}, RaCPR {metrics['racpr']:.1f} ({metrics['qualified']:.0f} % qualified)"),
                 ("tools, %", mix),
-                ("seconds", f"rollouts {now['seconds_rollout']:.1f}, update {now['seconds_update']:.1f}; "
-                            f"{100 * now['cache_hits']:.0f} % of calls from the cache"),
+                ("seconds", f"rollouts {metrics['seconds_rollout']:.1f}, update {metrics['seconds_update']:.1f}; "
+                            f"{100 * metrics['cache_hits']:.0f} % of calls from the cache"),
             ):  # fmt: skip
-                table.add_row(name, words)
+                table.add_row(name, text)
             live.update(table)
 
         yield show
 
 
-def told_briefly(now: dict[str, float], step: int, total: int, left: float) -> str:
+def format_update(metrics: dict[str, float], step: int, total: int, seconds_left: float) -> str:
     """One line about an update, where there is no terminal to draw on."""
-    time_left = "" if math.isnan(left) else f", {duration(left)} left"
+    time_left = "" if math.isnan(seconds_left) else f", {format_duration(seconds_left)} left"
     return (
-        f"update {step} of {total}: reward {now['reward']:+.3f}, {now['accuracy']:.0f} % right, KL {now['kl']:.4f}, "
-        f"β {now['beta']:.4f}, {now['calls']:.2f} calls, RaPR {now['rapr']:.0f}, RaCPR {now['racpr']:.1f}{time_left}"
+        f"update {step} of {total}: reward {metrics['reward']:+.3f}, {metrics['accuracy']:.0f} % right, KL {metrics['kl']:.4f}, "
+        f"β {metrics['beta']:.4f}, {metrics['calls']:.2f} calls, RaPR {metrics['rapr']:.0f}, RaCPR {metrics['racpr']:.1f}{time_left}"
     )
 
 
-def went_on(report: RftReport | SftReport) -> str:
+def resume_note(report: RftReport | SftReport) -> str:
     """Whether what was printed was done now."""
     if report.ended_before:
         return " before, exported again"
@@ -190,12 +194,12 @@ def went_on(report: RftReport | SftReport) -> str:
 
 
 def print_rft(report: RftReport) -> None:
-    from pixelis.train.rft_export import LAST
+    from pixelis.training.grpo.rft_export import LAST_UPDATES
 
-    few = min(LAST, report.updates)
+    last_updates = min(LAST_UPDATES, report.updates)
     typer.echo(
-        f"{report.updates} updates, {report.rollouts:,} rollouts in {duration(report.seconds)}{went_on(report)}; "
-        f"last {few}: {report.accuracy:.1f} % right, {report.calls:.2f} calls, token KL {report.kl:.3f}, "
+        f"{report.updates} updates, {report.rollouts:,} rollouts in {format_duration(report.seconds)}{resume_note(report)}; "
+        f"last {last_updates}: {report.accuracy:.1f} % right, {report.calls:.2f} calls, token KL {report.kl:.3f}, "
         f"β {report.beta:.3f}"
     )
     if report.skipped:
@@ -209,7 +213,7 @@ def print_rft(report: RftReport) -> None:
 
 
 @contextmanager
-def bar(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
+def sft_progress_bar(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
     """A progress bar on a terminal: what is being done, loss, tokens a second, time left; else a line now and then."""
     import time
 
@@ -218,30 +222,30 @@ def bar(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[words]}"))
-    told = [time.monotonic()]
+    last_logged = [time.monotonic()]
     quiet = quiet or os.environ.get("RANK", "0") != "0"  # the first process speaks for all
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as shown:
-        task = shown.add_task("starting", total=1.0, words="")
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress_bar:
+        task = progress_bar.add_task("starting", total=1.0, words="")
 
-        def show(now: Any) -> None:
-            if not quiet and not console.is_terminal and time.monotonic() - told[0] < EVERY_S:
+        def show(progress: Any) -> None:
+            if not quiet and not console.is_terminal and time.monotonic() - last_logged[0] < LOG_INTERVAL_S:
                 return
-            told[0] = time.monotonic()
-            words = [] if math.isnan(now.loss) else [f"loss {now.loss:.3f}"]
-            words += [f"{now.tokens_per_s:,.0f} tokens/s"] if now.tokens_per_s else []
-            words += [f"{duration(now.seconds_left)} left"] if now.seconds_left is not None else []
-            shown.update(task, description=now.what, completed=now.share, words=", ".join(words))
+            last_logged[0] = time.monotonic()
+            parts = [] if math.isnan(progress.loss) else [f"loss {progress.loss:.3f}"]
+            parts += [f"{progress.tokens_per_s:,.0f} tokens/s"] if progress.tokens_per_s else []
+            parts += [f"{format_duration(progress.seconds_left)} left"] if progress.seconds_left is not None else []
+            progress_bar.update(task, description=progress.what, completed=progress.share, words=", ".join(parts))
             if not quiet and not console.is_terminal:
-                typer.echo(f"{now.what}: {100 * now.share:.0f} %, {', '.join(words)}", err=True)
+                typer.echo(f"{progress.what}: {100 * progress.share:.0f} %, {', '.join(parts)}", err=True)
 
         yield show
 
 
-def print_report(report: SftReport, held_out: Path | None) -> None:
+def print_sft(report: SftReport, held_out: Path | None) -> None:
     dev = "no dev split, hence no dev loss" if report.dev_loss is None else f"dev loss {report.dev_loss:.4f}"
     typer.echo(
-        f"{report.examples} examples, {report.epochs:.2f} epochs, {report.steps} steps in {duration(report.seconds)}"
-        f"{went_on(report)} ({report.tokens_per_s:,.0f} tokens/s); {dev}"
+        f"{report.examples} examples, {report.epochs:.2f} epochs, {report.steps} steps in {format_duration(report.seconds)}"
+        f"{resume_note(report)} ({report.tokens_per_s:,.0f} tokens/s); {dev}"
     )
     if not report.dynamics:
         typer.echo("the corpus has answers but no calls: the policy learnt to answer at once, without g_φ and h_ψ")
@@ -250,11 +254,11 @@ def print_report(report: SftReport, held_out: Path | None) -> None:
         typer.echo(f"next: pixelis eval {printable(str(held_out))} -m {printable(report.policy)}")
 
 
-def as_time(hours: float) -> str:
+def format_hours(hours: float) -> str:
     return f"{hours:,.1f} h" if hours >= 1 else f"{hours * 60:.0f} min" if hours >= 1 / 60 else f"{hours * 3600:.0f} s"
 
 
-def print_plan(plan: Plan, settings: SftConfig | RftConfig, *, as_json: bool) -> None:
+def print_plan(plan: RunEstimate, settings: SftConfig | RftConfig, *, as_json: bool) -> None:
     if as_json:
         print_json({**plan._asdict(), "memory": {**plan.memory._asdict(), "total": plan.memory.total}})
         return
@@ -271,7 +275,7 @@ def print_plan(plan: Plan, settings: SftConfig | RftConfig, *, as_json: bool) ->
         typer.echo(f"{plan.what:<17}{plan.examples:,} of about {plan.tokens_per_example:,.0f} tokens")
         typer.echo(f"tokens           {plan.tokens:,} in {plan.over}")
         typer.echo(
-            f"cost             {plan.flops:.2e} operations, about {as_time(plan.hours)}"
+            f"cost             {plan.flops:.2e} operations, about {format_hours(plan.hours)}"
             + (f", about ${plan.cost:,.2f} at ${device.per_hour:g} a device and hour" if device.per_hour else "")
         )
     else:

@@ -44,11 +44,11 @@ def show(
     """Write an item as a picture, a clip as a filmstrip, with question, answer and references drawn."""
     from PIL import Image as Pil
 
-    from pixelis.errors import MediaError
+    from pixelis.core.errors import MediaError
     from pixelis.world.generate import generate
-    from pixelis.world.shifts import parse_shift, shifted
-    from pixelis.world.show import drawn
-    from pixelis.world.show import sheet as contact_sheet
+    from pixelis.world.shifts import parse_shift, shift_item
+    from pixelis.world.show import contact_sheet as contact_sheet
+    from pixelis.world.show import render_item
 
     if sheet:
         picture, item = contact_sheet(seed=seed, difficulty=difficulty or 3), None
@@ -57,12 +57,12 @@ def show(
         rendered = generate(family, seed=seed, difficulty=difficulty, template_id=template, photographs=photographs)  # type: ignore[arg-type]
         if shift is not None:
             name, severity = parse_shift(shift)
-            rendered = shifted(rendered, name, severity, seed)
-        picture, item = drawn(rendered, marks=marks), rendered.item
+            rendered = shift_item(rendered, name, severity, seed)
+        picture, item = render_item(rendered, marks=marks), rendered.item
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        opened = Pil.fromarray(picture)
-        (opened.quantize(256, method=Pil.Quantize.MAXCOVERAGE) if sheet else opened).save(
+        image = Pil.fromarray(picture)
+        (image.quantize(256, method=Pil.Quantize.MAXCOVERAGE) if sheet else image).save(
             output
         )  # a sheet goes into documents: keep it small
     except (OSError, ValueError) as error:
@@ -73,6 +73,8 @@ def show(
         typer.echo(json.dumps({"question": item.question, "wrote": str(output), **item.model_dump(mode="json")}))
         return
     if item is not None:
-        chosen = f" ({item.answer})" if item.options else ""
-        typer.echo(f"{item.question}\nanswer: {item.answer_text}{chosen}\nneeds: {', '.join(item.needs) or 'no tool'}")
+        answer_note = f" ({item.answer})" if item.options else ""
+        typer.echo(
+            f"{item.question}\nanswer: {item.answer_text}{answer_note}\nneeds: {', '.join(item.required_tools) or 'no tool'}"
+        )
     typer.echo(f"wrote {output}")

@@ -81,7 +81,7 @@ def operator_passes(tool: str, score: float, *, offset_s: float = 0.0, max_offse
     return bool(score >= THRESHOLDS[tool] and in_time)
 
 
-def accepted(score: float, operators: Sequence[bool], *, tau_0: float = 0.65) -> bool:
+def is_accepted(score: float, operators: Sequence[bool], *, tau_0: float = 0.65) -> bool:
     """τ ∈ D ⟺ (all operators pass) ∧ S(τ) ≥ τ₀ (sec:data). NaN is refused; without calls the score alone decides."""
     return bool(all(operators) and score >= tau_0)
 

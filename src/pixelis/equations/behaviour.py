@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
 from pixelis.equations.softdtw import soft_dtw
-from pixelis.equations.visfid import Step, step_scores
+from pixelis.equations.visfid import DecisiveStep, step_scores
 
 
 class Similarity(NamedTuple):
@@ -41,7 +41,9 @@ def aligned_overlap(overlaps: NDArray[np.float64], *, gamma: float = 0.20) -> fl
     return fsum((alignment * overlaps).ravel().tolist()) / fsum(alignment.ravel().tolist())
 
 
-def similarity(a: Sequence[Step], b: Sequence[Step], *, weight_names: float = 0.5, gamma: float = 0.20) -> Similarity:
+def similarity(
+    a: Sequence[DecisiveStep], b: Sequence[DecisiveStep], *, weight_names: float = 0.5, gamma: float = 0.20
+) -> Similarity:
     """Sim_behav(a, b): symmetric, in [0, 1], 1 on itself (subsec:ttrl, supp:ttrl_loss_clean).
 
     weight_names x name similarity + (1 - weight_names) x footprint similarity. A soft alignment leaks a little even
@@ -53,7 +55,7 @@ def similarity(a: Sequence[Step], b: Sequence[Step], *, weight_names: float = 0.
 
 
 def similarities(
-    chains: Sequence[Sequence[Step]],
+    chains: Sequence[Sequence[DecisiveStep]],
     exemplar: int,
     *,
     weight_names: float = 0.5,
@@ -73,26 +75,28 @@ def similarities(
         return ()
     if not 0 <= exemplar < len(chains):
         raise ValueError(f"the exemplar is rollout {exemplar} of {len(chains)}: want 0 to {len(chains) - 1}")
-    called = [[step.tool for step in chain] for chain in chains] if names is None else names
-    if len(called) != len(chains):
-        raise ValueError(f"{len(chains)} chains, but names of {len(called)}: want one each")
+    tool_names = [[step.tool for step in chain] for chain in chains] if names is None else names
+    if len(tool_names) != len(chains):
+        raise ValueError(f"{len(chains)} chains, but names of {len(tool_names)}: want one each")
     S = step_scores([step for chain in chains for step in chain]) if scores is None else scores
-    at = _slices(chains)
-    itself = [aligned_overlap(S[rows, rows], gamma=gamma) for rows in at]
+    slices = _slices(chains)
+    self_overlaps = [aligned_overlap(S[rows, rows], gamma=gamma) for rows in slices]
     results = []
-    for j, (rows, own) in enumerate(zip(at, itself, strict=True)):
-        overlap = own if j == exemplar else aligned_overlap(S[rows, at[exemplar]], gamma=gamma)
-        footprints = min(1.0, overlap / sqrt(own * itself[exemplar]))
-        alike = name_similarity(called[j], called[exemplar])
-        results.append(Similarity(weight_names * alike + (1.0 - weight_names) * footprints, alike, footprints))
+    for j, (rows, self_overlap) in enumerate(zip(slices, self_overlaps, strict=True)):
+        overlap = self_overlap if j == exemplar else aligned_overlap(S[rows, slices[exemplar]], gamma=gamma)
+        footprints = min(1.0, overlap / sqrt(self_overlap * self_overlaps[exemplar]))
+        name_score = name_similarity(tool_names[j], tool_names[exemplar])
+        results.append(
+            Similarity(weight_names * name_score + (1.0 - weight_names) * footprints, name_score, footprints)
+        )
     return tuple(results)
 
 
 def duplicate_groups(
-    chains: Sequence[Sequence[Step]],
+    chains: Sequence[Sequence[DecisiveStep]],
     answers: Sequence[Hashable],
     *,
-    overlap_over: float = 0.85,
+    min_overlap: float = 0.85,
     scores: NDArray[np.float64] | None = None,
 ) -> tuple[int, ...]:
     """Group number of every rollout: near-duplicates share a group, and a group has one vote (supp:ttrl_loss_clean).
@@ -104,16 +108,16 @@ def duplicate_groups(
     if len(answers) != len(chains):
         raise ValueError(f"{len(chains)} chains, but {len(answers)} answers: want one each")
     S = step_scores([step for chain in chains for step in chain]) if scores is None else scores
-    at = _slices(chains)
+    slices = _slices(chains)
     group = list(range(len(chains)))
     for j, chain in enumerate(chains):
         for k in range(j):
-            same = chain and answers[j] == answers[k] and [s.tool for s in chain] == [s.tool for s in chains[k]]
-            if same and group[j] != group[k] and bool((S[at[j], at[k]].diagonal() > overlap_over).all()):
+            same_tools = chain and answers[j] == answers[k] and [s.tool for s in chain] == [s.tool for s in chains[k]]
+            if same_tools and group[j] != group[k] and bool((S[slices[j], slices[k]].diagonal() > min_overlap).all()):
                 group = [group[k] if g == group[j] else g for g in group]
     return tuple(group)
 
 
-def _slices(chains: Sequence[Sequence[Step]]) -> list[slice]:
+def _slices(chains: Sequence[Sequence[DecisiveStep]]) -> list[slice]:
     ends = np.cumsum([len(chain) for chain in chains]).tolist()
     return [slice(end - len(chain), end) for chain, end in zip(chains, ends, strict=True)]

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 TEMPERATURES = (0.05, 20.0)
 """Where the temperature is looked for; on data that are all right or all wrong the optimum is at an end."""
 
-SMALLEST = 1e-12
+MIN_CONFIDENCE = 1e-12
 """Confidences are kept this far from 0 and 1, so that a logit is finite and Cal_j lies in (0, 1]."""
 
 
@@ -51,7 +51,7 @@ class Platt:
     def __call__(self, scores: ArrayLike) -> Floats:
         """(n,) scores to (n,) probabilities, or (n, C) to (n, C)."""
         p = np.asarray(expit(np.asarray(scores, dtype=np.float64) * self.slope + self.intercept))
-        return p if self.slope.ndim == 0 else p / np.maximum(p.sum(axis=-1, keepdims=True), SMALLEST)
+        return p if self.slope.ndim == 0 else p / np.maximum(p.sum(axis=-1, keepdims=True), MIN_CONFIDENCE)
 
     def confidence(self, raw: ArrayLike) -> Floats:
         """A single confidence, where it was fitted on logits of such."""
@@ -72,7 +72,7 @@ class Affine:
 
     def confidence(self, raw: ArrayLike) -> Floats:
         """A single confidence as two classes, wrong and right, where it was fitted on such."""
-        return np.asarray(self(two_classes(raw))[..., 1])
+        return np.asarray(self(two_class_logits(raw))[..., 1])
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def raw_confidence(answer_probability: float, tool_confidences: ArrayLike = ()) 
     p = np.append(tools, answer_probability)
     if np.any(~(p >= 0.0)) or np.any(p > 1.0):
         raise ValueError(f"confidences lie in [0, 1], got {p.tolist()}")
-    return float(answer_probability * (np.exp(np.log(np.maximum(tools, SMALLEST)).mean()) if tools.size else 1.0))
+    return float(answer_probability * (np.exp(np.log(np.maximum(tools, MIN_CONFIDENCE)).mean()) if tools.size else 1.0))
 
 
 def vote_calibration(calibrated: ArrayLike, *, alpha: float = 1.0) -> Floats:
@@ -115,7 +115,7 @@ def vote_calibration(calibrated: ArrayLike, *, alpha: float = 1.0) -> Floats:
 
     NaN stays NaN, which gives its rollout no weight.
     """
-    return np.clip(np.asarray(calibrated, dtype=np.float64), SMALLEST, 1.0) ** alpha
+    return np.clip(np.asarray(calibrated, dtype=np.float64), MIN_CONFIDENCE, 1.0) ** alpha
 
 
 def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> Temperature:
@@ -124,15 +124,15 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> Temperature:
     Looked for in [0.05, 20] on a log scale; the loss is convex in 1/T. No data, or logits that do not differ between
     classes: T = 1. Raises ValueError on lengths that differ, a label that is no class, NaN or infinity.
     """
-    s, y = _classified(logits, labels)
+    s, y = _check_logits(logits, labels)
     if not len(s) or np.allclose(s, s[:, :1]):
         return Temperature(1.0, float(-log_softmax(s, axis=1)[np.arange(len(y)), y].mean()) if len(s) else 0.0)
 
     def nll(log_temperature: float) -> float:
         return float(-log_softmax(s / np.exp(log_temperature), axis=1)[np.arange(len(y)), y].mean())
 
-    found = minimize_scalar(nll, bounds=tuple(np.log(TEMPERATURES)), method="bounded", options={"xatol": 1e-10})
-    return Temperature(float(np.exp(found.x)), float(found.fun))
+    result = minimize_scalar(nll, bounds=tuple(np.log(TEMPERATURES)), method="bounded", options={"xatol": 1e-10})
+    return Temperature(float(np.exp(result.x)), float(result.fun))
 
 
 def fit_confidence_temperature(raw: ArrayLike, correct: ArrayLike) -> Temperature:
@@ -140,10 +140,10 @@ def fit_confidence_temperature(raw: ArrayLike, correct: ArrayLike) -> Temperatur
 
     Apply it with `.confidence`. Edge cases as in `fit_temperature`.
     """
-    return fit_temperature(two_classes(raw), np.asarray(correct, dtype=np.int64))
+    return fit_temperature(two_class_logits(raw), np.asarray(correct, dtype=np.int64))
 
 
-def two_classes(raw: ArrayLike) -> Floats:
+def two_class_logits(raw: ArrayLike) -> Floats:
     """(n, 2) logits of wrong and right for single confidences: (0, logit p)."""
     p = np.atleast_1d(np.asarray(raw, dtype=np.float64))
     return np.stack([np.zeros_like(p), _logit(p)], axis=-1)
@@ -155,7 +155,7 @@ def fit_platt(scores: ArrayLike, targets: ArrayLike) -> Platt:
     Platt's own targets (n+ + 1)/(n+ + 2) and 1/(n- + 2) keep it finite on separable data. No data: the sigmoid itself.
     Lengths that differ, NaN and infinity are a ValueError.
     """
-    s = _known(scores)
+    s = _check_finite(scores)
     y = np.asarray(targets, dtype=np.int64)
     if len(s) != len(y):
         raise ValueError(f"{len(s)} rows of scores, but {len(y)} targets: want one for each row")
@@ -173,7 +173,7 @@ def fit_affine(
 
     `ridge` pulls W to the identity and b to 0, so that separable data stay finite; no data give the identity.
     """
-    s, y = _classified(logits, labels)
+    s, y = _check_logits(logits, labels)
     n, C = s.shape
     onehot = np.eye(C)[y]  # (n, C)
     diagonal = np.eye(C, dtype=bool)
@@ -192,8 +192,8 @@ def fit_affine(
         return value, np.concatenate([flat, residual.sum(axis=0) + 2.0 * ridge * b])
 
     start = np.concatenate([np.ones(C) if kind == "vector" else np.eye(C).ravel(), np.zeros(C)])
-    found = _minimum(loss, start) if n else start
-    return Affine(*unpack(found))
+    solution = _minimise(loss, start) if n else start
+    return Affine(*unpack(solution))
 
 
 def fit_isotonic(raw: ArrayLike, correct: ArrayLike) -> Isotonic:
@@ -201,13 +201,13 @@ def fit_isotonic(raw: ArrayLike, correct: ArrayLike) -> Isotonic:
 
     No data: the identity. Lengths that differ, NaN and infinity are a ValueError.
     """
-    p, y = _known(raw).ravel(), _known(correct).ravel()
+    p, y = _check_finite(raw).ravel(), _check_finite(correct).ravel()
     if p.shape != y.shape:
         raise ValueError(f"{p.size} confidences, but {y.size} outcomes: want one for each")
     if not p.size:
         return Isotonic(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
-    knots, place, counts = np.unique(p, return_inverse=True, return_counts=True)
-    means = np.bincount(place, weights=y) / counts
+    knots, inverse, counts = np.unique(p, return_inverse=True, return_counts=True)
+    means = np.bincount(inverse, weights=y) / counts
     return Isotonic(knots, np.asarray(isotonic_regression(means, weights=counts).x))
 
 
@@ -215,8 +215,8 @@ def _fit_sigmoid(s: Floats, positive: NDArray[np.bool_]) -> tuple[float, float]:
     n = len(s)
     if not n:
         return 1.0, 0.0
-    plus = int(positive.sum())
-    t = np.where(positive, (plus + 1.0) / (plus + 2.0), 1.0 / (n - plus + 2.0))
+    num_positive = int(positive.sum())
+    t = np.where(positive, (num_positive + 1.0) / (num_positive + 2.0), 1.0 / (n - num_positive + 2.0))
     scale = float(np.abs(s).max()) or 1.0  # as scikit-learn: large scores would make the curvature lopsided
 
     def loss(x: Floats) -> tuple[float, Floats]:
@@ -224,17 +224,17 @@ def _fit_sigmoid(s: Floats, positive: NDArray[np.bool_]) -> tuple[float, float]:
         residual = expit(z) - t
         return float(np.sum(np.logaddexp(0.0, z) - t * z)), np.array([residual @ (s / scale), residual.sum()])
 
-    slope, intercept = _minimum(loss, np.array([0.0, 0.0]))
+    slope, intercept = _minimise(loss, np.array([0.0, 0.0]))
     return float(slope / scale), float(intercept)
 
 
-def _minimum(loss: Callable[[Floats], tuple[float, Floats]], start: Floats) -> Floats:
+def _minimise(loss: Callable[[Floats], tuple[float, Floats]], start: Floats) -> Floats:
     options = {"maxiter": 1000, "ftol": 1e-14, "gtol": 1e-9}
     return np.asarray(minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x)
 
 
-def _classified(logits: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray[np.int64]]:
-    s, y = _known(logits), np.asarray(labels, dtype=np.int64).ravel()
+def _check_logits(logits: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray[np.int64]]:
+    s, y = _check_finite(logits), np.asarray(labels, dtype=np.int64).ravel()
     if s.ndim != 2 or len(s) != len(y):
         raise ValueError(f"logits of shape {s.shape} and {len(y)} labels: want one row of logits for each label")
     if len(y) and not 0 <= y.min() <= y.max() < s.shape[1]:
@@ -242,7 +242,7 @@ def _classified(logits: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray[n
     return s, y
 
 
-def _known(scores: ArrayLike) -> Floats:
+def _check_finite(scores: ArrayLike) -> Floats:
     s = np.asarray(scores, dtype=np.float64)
     if not np.isfinite(s).all():
         raise ValueError(f"{int((~np.isfinite(s)).sum())} scores to calibrate on are NaN or infinite: want numbers")
@@ -250,4 +250,4 @@ def _known(scores: ArrayLike) -> Floats:
 
 
 def _logit(p: ArrayLike) -> Floats:
-    return np.asarray(logit(np.clip(np.asarray(p, dtype=np.float64), SMALLEST, 1.0 - SMALLEST)))
+    return np.asarray(logit(np.clip(np.asarray(p, dtype=np.float64), MIN_CONFIDENCE, 1.0 - MIN_CONFIDENCE)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pixelis.core.geometry import UnitBox
 from pixelis.equations.embedding import CosineStatistics, row_cosines
 from pixelis.equations.zscore import zscore_with
-from pixelis.geometry import UnitBox
 
 WHOLE_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
 WHOLE_CLIP: tuple[float, float] = (0.0, 1.0)

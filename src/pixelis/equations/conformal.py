@@ -23,9 +23,11 @@ def conformal_quantile(scores: ArrayLike, *, alpha: float = 0.1) -> float:
     """
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"the conformal level alpha lies between 0 and 1, got {alpha}")
-    known = np.sort(np.where(np.isnan(s := np.asarray(scores, dtype=np.float64).ravel()), inf, s))
-    rank = max(1, ceil(round((known.size + 1) * (1.0 - alpha), 9)))  # 10 x 0.9 must not become 9.000000000000002
-    return float(known[rank - 1]) if rank <= known.size else inf
+    sorted_scores = np.sort(np.where(np.isnan(s := np.asarray(scores, dtype=np.float64).ravel()), inf, s))
+    rank = max(
+        1, ceil(round((sorted_scores.size + 1) * (1.0 - alpha), 9))
+    )  # 10 x 0.9 must not become 9.000000000000002
+    return float(sorted_scores[rank - 1]) if rank <= sorted_scores.size else inf
 
 
 def prediction_set(shares: Mapping[Hashable, float], threshold: float) -> tuple[Hashable, ...]:

@@ -91,12 +91,12 @@ def curiosity_rewards(
     e, variances, r_hat = (np.asarray(part, dtype=float) for part in (error, variance, validity_logit))
     if not e.shape == variances.shape == r_hat.shape or e.ndim != 1:
         raise ValueError(f"errors {e.shape}, variances {variances.shape}, logits {r_hat.shape}: want the same (n,)")
-    known = np.isfinite(e) & np.isfinite(variances) & np.isfinite(r_hat)
+    is_finite = np.isfinite(e) & np.isfinite(variances) & np.isfinite(r_hat)
     rewards = np.zeros_like(e)
-    if known.any():
-        gated = e[known] / (1.0 + beta * variances[known])
-        valid = 0.5 * (1.0 + np.tanh(0.5 * r_hat[known]))  # the logistic function, without overflow
-        rewards[known] = np.minimum(gated, np.percentile(gated, percentile)) * valid
+    if is_finite.any():
+        gated = e[is_finite] / (1.0 + beta * variances[is_finite])
+        valid = 0.5 * (1.0 + np.tanh(0.5 * r_hat[is_finite]))  # the logistic function, without overflow
+        rewards[is_finite] = np.minimum(gated, np.percentile(gated, percentile)) * valid
     return rewards
 
 

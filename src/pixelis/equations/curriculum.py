@@ -20,8 +20,8 @@ def hardness_tertiles(predicted_error: ArrayLike) -> NDArray[np.int64]:
     """
     error = np.asarray(predicted_error, dtype=float)
     if not np.isfinite(error).all():
-        broken = int((~np.isfinite(error)).sum())
-        raise ValueError(f"{broken} of {error.size} predicted errors are NaN or infinite: want a number for each")
+        num_invalid = int((~np.isfinite(error)).sum())
+        raise ValueError(f"{num_invalid} of {error.size} predicted errors are NaN or infinite: want a number for each")
     if error.size == 0:
         return np.zeros(0, dtype=np.int64)
     low, high = np.quantile(error, [1 / 3, 2 / 3])
@@ -42,9 +42,9 @@ def sample_medium_hard(
         raise ValueError(f"none of {bins.size} examples is medium or hard: want at least one")
     take_hard = rng.random(count) < shares[1] / shares.sum()
     result = np.empty(count, dtype=np.int64)
-    for pool, taken in zip(pools, (~take_hard, take_hard), strict=True):
-        if taken.any():
-            result[taken] = rng.choice(pool, size=int(taken.sum()))
+    for pool, pool_mask in zip(pools, (~take_hard, take_hard), strict=True):
+        if pool_mask.any():
+            result[pool_mask] = rng.choice(pool, size=int(pool_mask.sum()))
     return result
 
 
@@ -61,7 +61,7 @@ def smoothed_losses(dev_losses: Sequence[float], *, rho: float = 0.9) -> list[fl
     return smoothed
 
 
-def advances(dev_losses: Sequence[float], *, rho: float = 0.9, tolerance: float = 1.05) -> bool:
+def should_advance(dev_losses: Sequence[float], *, rho: float = 0.9, tolerance: float = 1.05) -> bool:
     """Whether the curriculum goes on: the smoothed dev loss has L_{k+1} ≤ 1.05·L_k (subsec:sft).
 
     Fewer than two evaluations, and a last one that is NaN or infinite, do not advance.
@@ -69,5 +69,5 @@ def advances(dev_losses: Sequence[float], *, rho: float = 0.9, tolerance: float 
     smoothed = smoothed_losses(dev_losses, rho=rho)
     if len(smoothed) < 2 or not np.isfinite(dev_losses[-1]):
         return False
-    before, now = smoothed[-2:]
-    return before is not None and now is not None and now <= tolerance * before
+    previous, current = smoothed[-2:]
+    return previous is not None and current is not None and current <= tolerance * previous

@@ -73,40 +73,44 @@ def dawid_skene(
     tell, because several annotators stand behind one of them.
     An item without labels gets the prior; no items, or no annotators: uniform prior, log-likelihood 0.
     """
-    given = np.asarray(labels)
-    if given.ndim != 2 or not np.issubdtype(given.dtype, np.integer):
+    label_matrix = np.asarray(labels)
+    if label_matrix.ndim != 2 or not np.issubdtype(label_matrix.dtype, np.integer):
         raise ValueError(
-            f"labels must be an (items, annotators) matrix of whole numbers, got {given.dtype} {given.shape}"
+            f"labels must be an (items, annotators) matrix of whole numbers, got {label_matrix.dtype} {label_matrix.shape}"
         )
-    C = int(given.max(initial=0)) + 1 if n_classes is None else n_classes
-    if given.max(initial=-1) >= C:
-        raise ValueError(f"label {given.max()} in a problem of {C} classes: want 0 to {C - 1}, negative for missing")
-    I, J = given.shape  # noqa: E741 - the paper's letters
-    onehot = (given[:, :, None] == np.arange(C)).astype(np.float64)  # (I, J, C)
-    seen = onehot.any(axis=(1, 2))
-    X = onehot[seen].reshape(int(seen.sum()), J * C)  # (I', J*C): one column for each annotator and label
+    C = int(label_matrix.max(initial=0)) + 1 if n_classes is None else n_classes
+    if label_matrix.max(initial=-1) >= C:
+        raise ValueError(
+            f"label {label_matrix.max()} in a problem of {C} classes: want 0 to {C - 1}, negative for missing"
+        )
+    I, J = label_matrix.shape  # noqa: E741 - the paper's letters
+    onehot = (label_matrix[:, :, None] == np.arange(C)).astype(np.float64)  # (I, J, C)
+    has_labels = onehot.any(axis=(1, 2))
+    X = onehot[has_labels].reshape(int(has_labels.sum()), J * C)  # (I', J*C): one column for each annotator and label
     start = np.broadcast_to(((np.eye(C) + epsilon) / (1.0 + C * epsilon))[None], (J, C, C))  # [j, label, truth]
-    tops = _majority(onehot) if majority is None else np.eye(C)[np.asarray(majority)]  # (I, C)
-    prior = (tops[seen].sum(axis=0) + epsilon) / (len(X) + C * epsilon)
+    majority_labels = _majority(onehot) if majority is None else np.eye(C)[np.asarray(majority)]  # (I, C)
+    prior = (majority_labels[has_labels].sum(axis=0) + epsilon) / (len(X) + C * epsilon)
     prior /= prior.sum()
     right, wrong = pseudo
-    beforehand = right * np.eye(C) + wrong * (1.0 - np.eye(C))  # [label, truth]
-    likelihood, before, confusion, evident = 0.0, -np.inf, start, np.zeros((J, 1, C), dtype=bool)
+    pseudo_counts = right * np.eye(C) + wrong * (1.0 - np.eye(C))  # [label, truth]
+    likelihood, previous_likelihood, confusion, enough_mass = 0.0, -np.inf, start, np.zeros((J, 1, C), dtype=bool)
     posterior, converged, iteration = np.zeros((len(X), C)), not len(X), 0
     while len(X) and not converged and iteration < max_iterations:
         iteration += 1
         posterior, likelihood = _expectation(X, prior, confusion)
-        converged = abs(likelihood - before) <= tolerance * abs(likelihood)
-        before = likelihood
+        converged = abs(likelihood - previous_likelihood) <= tolerance * abs(likelihood)
+        previous_likelihood = likelihood
         prior = posterior.mean(axis=0)
-        counts = (X.T @ posterior).reshape(J, C, C) + beforehand  # [j, label, truth]
+        counts = (X.T @ posterior).reshape(J, C, C) + pseudo_counts  # [j, label, truth]
         totals = counts.sum(axis=1, keepdims=True)
         confusion = np.where(totals > 0.0, counts / np.maximum(totals, TINY), start)
-        evident = totals >= epsilon
-    confusion = np.where(evident, confusion, start)
-    everywhere = np.tile(prior, (I, 1))
-    everywhere[seen] = posterior
-    return DawidSkene(everywhere, prior, confusion.transpose(0, 2, 1), float(likelihood), iteration, bool(converged))
+        enough_mass = totals >= epsilon
+    confusion = np.where(enough_mass, confusion, start)
+    full_posterior = np.tile(prior, (I, 1))
+    full_posterior[has_labels] = posterior
+    return DawidSkene(
+        full_posterior, prior, confusion.transpose(0, 2, 1), float(likelihood), iteration, bool(converged)
+    )
 
 
 def agreement(labels: ArrayLike, *, n_classes: int | None = None, epsilon: float = 1e-2) -> NDArray[np.float64]:
@@ -115,13 +119,13 @@ def agreement(labels: ArrayLike, *, n_classes: int | None = None, epsilon: float
     (same + eps) / (others + C eps), C the number of classes: what stands for r_j (sec:supp:voting-calib) where one
     query is all there is. An annotator with nobody beside it, or without a label: 1.
     """
-    given = np.asarray(labels)
-    C = int(given.max(initial=0)) + 1 if n_classes is None else n_classes
-    onehot = (given[:, :, None] == np.arange(C)).astype(np.float64)  # (I, J, C)
+    label_matrix = np.asarray(labels)
+    C = int(label_matrix.max(initial=0)) + 1 if n_classes is None else n_classes
+    onehot = (label_matrix[:, :, None] == np.arange(C)).astype(np.float64)  # (I, J, C)
     others = onehot.sum(axis=1, keepdims=True) - onehot  # (I, J, C)
     same = (onehot * others).sum(axis=(0, 2))
-    beside = (onehot.any(axis=2)[:, :, None] * others).sum(axis=(0, 2))
-    return np.where(beside > 0.0, (same + epsilon) / (beside + C * epsilon), 1.0)
+    comparable = (onehot.any(axis=2)[:, :, None] * others).sum(axis=(0, 2))
+    return np.where(comparable > 0.0, (same + epsilon) / (comparable + C * epsilon), 1.0)
 
 
 def _expectation(

@@ -26,8 +26,10 @@ def ema_parameters(anchor: Mapping[str, Any], theta: Mapping[str, Any], *, rho: 
     """
     _check_rho(rho)
     if anchor.keys() != theta.keys():
-        odd = sorted(anchor.keys() ^ theta.keys())
-        raise ValueError(f"anchor and policy differ in {len(odd)} parameter names, the first is {odd[0]!r}")
+        mismatched = sorted(anchor.keys() ^ theta.keys())
+        raise ValueError(
+            f"anchor and policy differ in {len(mismatched)} parameter names, the first is {mismatched[0]!r}"
+        )
     for name, weight in theta.items():
         if weight.shape != anchor[name].shape:
             raise ValueError(

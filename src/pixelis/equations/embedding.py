@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pixelis.equations.zscore import mean_and_spread
-from pixelis.errors import PixelisError
-from pixelis.geometry import Footprint, Mask, Size, Span, Track, UnitBox, to_pixels
+from pixelis.core.errors import PixelisError
+from pixelis.core.geometry import Footprint, Mask, Size, Span, Track, UnitBox, to_pixels
+from pixelis.equations.zscore import mean_and_std
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,7 @@ class CollapseError(PixelisError):
 
 def box_cells(box_unit: UnitBox, grid: Size) -> NDArray[np.bool_]:
     """(height, width) cells of the token grid that a box touches; never empty (supp:et_dynamics)."""
-    left, top, right, bottom = to_pixels(box_unit, grid).whole(grid)
+    left, top, right, bottom = to_pixels(box_unit, grid).pixel_bounds(grid)
     cells = np.zeros((grid.height, grid.width), dtype=bool)
     cells[top:bottom, left:right] = True
     return cells
@@ -59,7 +59,7 @@ def footprint_cells(footprint: Footprint, grid: Size, *, frame: int = 0) -> NDAr
     if isinstance(footprint, Span):
         return ~empty
     if isinstance(footprint, Track):
-        box = footprint.at(frame)
+        box = footprint.box_at(frame)
         return empty if box is None else box_cells(box, grid)
     if footprint.frame != frame:
         return empty
@@ -75,7 +75,7 @@ def dilate(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.any([padded[y : y + height, x : x + width] for y in range(3) for x in range(3)], axis=0)
 
 
-def masked_mean(tokens: ArrayLike, mask: ArrayLike, *, thin: int = 9) -> NDArray[np.float64]:
+def masked_mean(tokens: ArrayLike, mask: ArrayLike, *, min_cells: int = 9) -> NDArray[np.float64]:
     """v_t = Σ M·F / max(1, ΣM): masked mean pooling of tokens (H′, W′, d) over M (H′, W′) (supp:et_dynamics).
 
     A mask of fewer than nine cells is first dilated once. An all-zero mask gives the zero vector.
@@ -83,12 +83,12 @@ def masked_mean(tokens: ArrayLike, mask: ArrayLike, *, thin: int = 9) -> NDArray
     F, M = np.asarray(tokens, dtype=float), np.asarray(mask, dtype=bool)
     if F.ndim != 3 or F.shape[:2] != M.shape:
         raise ValueError(f"tokens have shape {F.shape} and the mask {M.shape}: want (H, W, d) and (H, W)")
-    if M.sum() < thin:
+    if M.sum() < min_cells:
         M = dilate(M)
     return F[M].sum(axis=0) / max(1, int(M.sum()))
 
 
-def temporal_mean(tokens: ArrayLike, masks: ArrayLike, *, thin: int = 9) -> NDArray[np.float64]:
+def temporal_mean(tokens: ArrayLike, masks: ArrayLike, *, min_cells: int = 9) -> NDArray[np.float64]:
     """Pool each frame of (F, H′, W′, d) over its mask, then average over frames (supp:et_dynamics).
 
     Frames whose mask is all zero are left out; where that leaves none, and where there are no frames, the zero vector.
@@ -96,7 +96,9 @@ def temporal_mean(tokens: ArrayLike, masks: ArrayLike, *, thin: int = 9) -> NDAr
     frames, M = np.asarray(tokens, dtype=float), np.asarray(masks, dtype=bool)
     if frames.ndim != 4 or frames.shape[:3] != M.shape:
         raise ValueError(f"tokens have shape {frames.shape} and the masks {M.shape}: want (F, H, W, d) and (F, H, W)")
-    pooled = [masked_mean(frame, mask, thin=thin) for frame, mask in zip(frames, M, strict=True) if mask.any()]
+    pooled = [
+        masked_mean(frame, mask, min_cells=min_cells) for frame, mask in zip(frames, M, strict=True) if mask.any()
+    ]
     return np.mean(pooled, axis=0) if pooled else np.zeros(frames.shape[3])
 
 
@@ -175,7 +177,7 @@ class CosineStatistics(NamedTuple):
     std: float
     samples: int
 
-    def collapsed(self, *, floor: float = 0.02) -> bool:
+    def is_collapsed(self, *, floor: float = 0.02) -> bool:
         """Whether embeddings are so alike that cosines hardly differ. Fewer than two cosines cannot show otherwise."""
         return not (self.samples >= 2 and self.std >= floor)
 
@@ -186,7 +188,7 @@ def cosine_statistics(cosines: ArrayLike) -> CosineStatistics:
     The NaN of a first step is left out. Equal cosines have spread 0; no cosines are 0, 0, 0. The z-scores of either are
     all 0 and open no gate.
     """
-    return CosineStatistics(*mean_and_spread(cosines))
+    return CosineStatistics(*mean_and_std(cosines))
 
 
 def require_spread(families: Mapping[str, CosineStatistics], *, floor: float = 0.02) -> None:
@@ -194,11 +196,11 @@ def require_spread(families: Mapping[str, CosineStatistics], *, floor: float = 0
 
     The paper has no such check, and no loss for g_φ either. A family with fewer than two cosines fails too.
     """
-    fallen = {name: s for name, s in families.items() if s.collapsed(floor=floor)}
-    if fallen:
-        listed = ", ".join(f"{name} {s.std:.4f} over {s.samples}" for name, s in sorted(fallen.items()))
+    collapsed = {name: s for name, s in families.items() if s.is_collapsed(floor=floor)}
+    if collapsed:
+        summary = ", ".join(f"{name} {s.std:.4f} over {s.samples}" for name, s in sorted(collapsed.items()))
         raise CollapseError(
-            f"step embeddings have collapsed: spread of adjacent cosines is {listed}, want at least {floor}; "
+            f"step embeddings have collapsed: spread of adjacent cosines is {summary}, want at least {floor}; "
             "train g_φ longer on the readout loss or give it more varied chains"
         )
 

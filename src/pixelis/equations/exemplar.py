@@ -33,13 +33,13 @@ def choose_exemplar(
     """
     columns = [np.atleast_1d(np.asarray(c, dtype=np.float64)) for c in (lengths, curiosity, coherence, visfid)]
     n = columns[0].size
-    good = np.ones(n, dtype=bool) if successful is None else np.atleast_1d(np.asarray(successful, dtype=bool))
-    if any(c.shape != (n,) for c in [*columns, good]):
+    is_successful = np.ones(n, dtype=bool) if successful is None else np.atleast_1d(np.asarray(successful, dtype=bool))
+    if any(c.shape != (n,) for c in [*columns, is_successful]):
         raise ValueError(f"{n} lengths, but other numbers of summaries or marks: want one of each for each rollout")
     if not np.isfinite(columns[0]).all():
         raise ValueError(f"chain lengths {columns[0].tolist()}: want a number of steps for each rollout")
     size, cur, coh, fidelity = (np.nan_to_num(c, nan=0.0, posinf=0.0, neginf=0.0) for c in columns)
-    scores = np.where(good, size - eta * (cur + coh) - xi * fidelity, np.inf)
-    if not good.any():
+    scores = np.where(is_successful, size - eta * (cur + coh) - xi * fidelity, np.inf)
+    if not is_successful.any():
         return Exemplar(None, scores)
     return Exemplar(int(np.lexsort((size, np.round(scores, 9)))[0]), scores)

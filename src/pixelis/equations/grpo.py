@@ -11,11 +11,11 @@ from torch import Tensor
 
 from pixelis.equations.zscore import zscore
 
-Normalisation = Literal["sequence", "token"]
-Spread = Literal["group", "batch"]
+LossAverage = Literal["sequence", "token"]
+AdvantageStd = Literal["group", "batch"]
 
 
-def group_advantage(rewards: ArrayLike, *, spread: Spread = "group") -> NDArray[np.float64]:
+def group_advantage(rewards: ArrayLike, *, advantage_std: AdvantageStd = "group") -> NDArray[np.float64]:
     """A = (R − mean) / std inside each group, (..., K) giving (..., K), population std (subsec:ccrft).
 
     With `spread="batch"` the mean is the group's and the std that of all such differences in the batch: a group that
@@ -29,8 +29,8 @@ def group_advantage(rewards: ArrayLike, *, spread: Spread = "group") -> NDArray[
     if R.ndim == 0:
         raise ValueError("rewards are a single number, want the rewards of a group")
     # a reward is a sum of terms around 1: equal sums may differ by their rounding even where they come out near 0
-    if spread == "group":
-        return zscore(R, axis=-1, least_spread=1e-8)
+    if advantage_std == "group":
+        return zscore(R, axis=-1, min_spread=1e-8)
     R = np.where(np.isfinite(R), R, np.nan)
     counts = np.isfinite(R).sum(-1, keepdims=True)
     centred = np.where(counts, R - np.nansum(R, axis=-1, keepdims=True) / np.maximum(counts, 1), np.nan)
@@ -65,7 +65,7 @@ def grpo_loss(
     *,
     beta: float = 0.0,
     clip: float = 0.2,
-    per: Normalisation = "sequence",
+    loss_average: LossAverage = "sequence",
 ) -> GrpoLoss:
     """−E[min(ρ·A, clip(ρ, 1−ε, 1+ε)·A)] + β·KL_tok with ρ = π_θ/π_old per token (subsec:ccrft).
 
@@ -87,12 +87,12 @@ def grpo_loss(
     A = advantages.detach()[:, None].to(log_probs.dtype)
     ratio = torch.where(mask, log_probs - old_log_probs.detach(), 0.0).exp()  # (B, T)
     gain = torch.minimum(ratio * A, ratio.clamp(1.0 - clip, 1.0 + clip) * A) * mask
-    if per == "sequence":
+    if loss_average == "sequence":
         lengths = mask.sum(1)
         policy = -(gain.sum(1) / lengths.clamp(min=1)).sum() / (lengths > 0).sum()
-    elif per == "token":
+    elif loss_average == "token":
         policy = -gain.sum() / mask.sum()
     else:
-        raise ValueError(f"per is {per!r}, want sequence or token")
+        raise ValueError(f"per is {loss_average!r}, want sequence or token")
     outside = ((ratio < 1.0 - clip) | (ratio > 1.0 + clip)) & mask
     return GrpoLoss(policy + beta * kl, policy, kl, float(outside.sum() / mask.sum()))

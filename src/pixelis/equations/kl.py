@@ -11,21 +11,23 @@ from torch import Tensor
 Estimator = Literal["k1", "k2", "k3"]
 
 
-def per_token_kl(logits: Tensor, anchor_logits: Tensor) -> Tensor:
+def per_token_kl(logits: Tensor, reference_logits: Tensor) -> Tensor:
     """KL(π_θ ‖ π_anchor) in nats at each place, exact: (..., V) and (..., V) give (...) (supp:ttrl_loss_clean).
 
     A token that the policy cannot say (logit −∞) adds nothing, wherever the anchor stands; one that only the anchor
     cannot say makes the KL infinite, which the controller holds. The anchor passes no gradient.
     """
-    if logits.shape != anchor_logits.shape:
-        raise ValueError(f"logits are {tuple(logits.shape)} and {tuple(anchor_logits.shape)}: want the same vocabulary")
-    log_p, log_q = logits.log_softmax(-1), anchor_logits.detach().log_softmax(-1)
-    banned = torch.isneginf(log_p)
+    if logits.shape != reference_logits.shape:
+        raise ValueError(
+            f"logits are {tuple(logits.shape)} and {tuple(reference_logits.shape)}: want the same vocabulary"
+        )
+    log_p, log_q = logits.log_softmax(-1), reference_logits.detach().log_softmax(-1)
+    is_banned = torch.isneginf(log_p)
     # filled before the product: 0 · (−∞ + ∞) is NaN, and so would be its gradient
-    return (log_p.exp() * (log_p.masked_fill(banned, 0.0) - log_q.masked_fill(banned, 0.0))).sum(-1)
+    return (log_p.exp() * (log_p.masked_fill(is_banned, 0.0) - log_q.masked_fill(is_banned, 0.0))).sum(-1)
 
 
-def token_kl(logits: Tensor, anchor_logits: Tensor, mask: Tensor) -> Tensor:
+def token_kl(logits: Tensor, reference_logits: Tensor, mask: Tensor) -> Tensor:
     """KL_tok: exact KL averaged over the places that the policy sampled (supp:ttrl_loss_clean), in nats per token.
 
     `mask` (...) is True on thought, action and answer tokens and False on observations and padding, which may hold
@@ -35,24 +37,24 @@ def token_kl(logits: Tensor, anchor_logits: Tensor, mask: Tensor) -> Tensor:
         raise ValueError(f"logits are {tuple(logits.shape)} and the mask {tuple(mask.shape)}: want one flag a token")
     if not bool(mask.any()):
         return logits[:0].sum()
-    return per_token_kl(logits[mask], anchor_logits[mask]).mean()
+    return per_token_kl(logits[mask], reference_logits[mask]).mean()
 
 
-def sampled_kl(log_probs: Tensor, anchor_log_probs: Tensor, mask: Tensor, *, estimator: Estimator = "k3") -> Tensor:
+def sampled_kl(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor, *, estimator: Estimator = "k3") -> Tensor:
     """KL(π_θ ‖ π_anchor) from the log-probabilities of tokens that π_θ sampled, averaged over the mask (subsec:ccrft).
 
     With r = log π_θ − log π_anchor: k1 = r is unbiased and may be negative; k2 = r²/2 is biased and low in variance;
     k3 = e^{−r} − 1 + r is unbiased and never negative, the form that GRPO uses. For where logits are not at hand, as
     behind a rollout server. An all-zero mask gives 0.
     """
-    if not log_probs.shape == anchor_log_probs.shape == mask.shape:
+    if not log_probs.shape == reference_log_probs.shape == mask.shape:
         raise ValueError(
-            f"log-probabilities are {tuple(log_probs.shape)} and {tuple(anchor_log_probs.shape)}, "
+            f"log-probabilities are {tuple(log_probs.shape)} and {tuple(reference_log_probs.shape)}, "
             f"the mask {tuple(mask.shape)}: want the same shape"
         )
     if not bool(mask.any()):
         return log_probs[:0].sum()
-    r = log_probs[mask] - anchor_log_probs[mask].detach()
+    r = log_probs[mask] - reference_log_probs[mask].detach()
     if estimator == "k1":
         return r.mean()
     if estimator == "k2":

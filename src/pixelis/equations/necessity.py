@@ -32,32 +32,32 @@ class Importance(NamedTuple):
     """(tasks, tools): how many items each cell rests on."""
 
 
-def seg_required(iou: float, *, answer_changes: bool, at: float = 0.5) -> bool:
+def seg_required(iou: float, *, answer_changes: bool, threshold: float = 0.5) -> bool:
     """SEG-required: localised with IoU >= 0.5, and dilating or eroding the footprint by 8 px changes the answer
     (supp:tool_necessity). NaN, here and below, is no evidence of need.
     """
-    return iou >= at and answer_changes
+    return iou >= threshold and answer_changes
 
 
-def trk_required(hota: float, *, shuffling_degrades: bool, at: float = 0.15) -> bool:
+def trk_required(hota: float, *, shuffling_degrades: bool, threshold: float = 0.15) -> bool:
     """TRK-required: linked with HOTA >= the protocol's 0.15 (runlatency), and shuffled identities do worse
     (supp:tool_necessity).
     """
-    return hota >= at and shuffling_degrades
+    return hota >= threshold and shuffling_degrades
 
 
-def read_required(anls: float, *, masking_changes: bool, at: float = 0.7) -> bool:
+def read_required(anls: float, *, masking_changes: bool, threshold: float = 0.7) -> bool:
     """READ-required: the answer overlaps a reference span with ANLS >= 0.7, and masking its characters changes it
     (supp:tool_necessity).
     """
-    return anls >= at and masking_changes
+    return anls >= threshold and masking_changes
 
 
-def temp_required(tiou: float, *, random_window_flips: bool, at: float = 0.5) -> bool:
+def temp_required(tiou: float, *, random_window_flips: bool, threshold: float = 0.5) -> bool:
     """TEMP-required: a segment with IoU >= 0.5 is selected, and a random window of its length flips the decision
     (supp:tool_necessity).
     """
-    return tiou >= at and random_window_flips
+    return tiou >= threshold and random_window_flips
 
 
 def necessity_effect(full: ArrayLike, without: ArrayLike, needed: ArrayLike | None = None) -> Effect:
@@ -67,12 +67,12 @@ def necessity_effect(full: ArrayLike, without: ArrayLike, needed: ArrayLike | No
     `needed` (n,) marks D_u; without it all items count. An empty subset: NaN with 0 items. An item of the subset
     without a score (NaN) makes the effect NaN: the two means would not be over the same items.
     """
-    f, w = _paired(full, without)
-    keep = _subset(needed, f.shape[1])
-    if not keep.any():
+    f, w = _check_paired(full, without)
+    subset = _subset_mask(needed, f.shape[1])
+    if not subset.any():
         return Effect(np.nan, np.nan, np.nan, 0)
-    m_full, m_without = float(f[:, keep].mean()), float(w[:, keep].mean())
-    return Effect(m_full - m_without, m_full, m_without, int(keep.sum()))
+    m_full, m_without = float(f[:, subset].mean()), float(w[:, subset].mean())
+    return Effect(m_full - m_without, m_full, m_without, int(subset.sum()))
 
 
 def score_change(full: ArrayLike, without: ArrayLike) -> float:
@@ -94,22 +94,22 @@ def importance_matrix(
     task = np.array(tasks, dtype=object)
     delta, items = np.full((len(names), len(tools)), np.nan), np.zeros((len(names), len(tools)), dtype=np.int64)
     for u, tool in enumerate(tools):
-        keep = _subset(needed.get(tool), len(task))
+        subset = _subset_mask(needed.get(tool), len(task))
         for t, name in enumerate(names):
-            effect = necessity_effect(full, without[tool], keep & (task == name))
+            effect = necessity_effect(full, without[tool], subset & (task == name))
             delta[t, u], items[t, u] = effect.delta, effect.items
     return Importance(names, tools, delta, items)
 
 
-def _paired(full: ArrayLike, without: ArrayLike) -> tuple[Floats, Floats]:
+def _check_paired(full: ArrayLike, without: ArrayLike) -> tuple[Floats, Floats]:
     f, w = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (full, without))
     if f.shape != w.shape:
         raise ValueError(f"scores with all tools {f.shape} and without one {w.shape}: want the same items and seeds")
     return f, w
 
 
-def _subset(needed: ArrayLike | None, n: int) -> NDArray[np.bool_]:
-    keep = np.ones(n, dtype=bool) if needed is None else np.asarray(needed, dtype=bool)
-    if keep.shape != (n,):
-        raise ValueError(f"{n} items, but {keep.size} marks of need: want one for each item")
-    return keep
+def _subset_mask(needed: ArrayLike | None, n: int) -> NDArray[np.bool_]:
+    mask = np.ones(n, dtype=bool) if needed is None else np.asarray(needed, dtype=bool)
+    if mask.shape != (n,):
+        raise ValueError(f"{n} items, but {mask.size} marks of need: want one for each item")
+    return mask

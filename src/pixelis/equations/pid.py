@@ -207,15 +207,15 @@ def settling(kl: NDArray[np.float64], *, target: float = 0.15, band: float = 0.1
     deviation = np.asarray(kl, dtype=float) / target - 1.0
     if deviation.size == 0:
         return Settling(0, 0.0, 0)
-    left = np.flatnonzero(np.abs(deviation) > band / 2)
-    if left.size == 0:
+    deviating = np.flatnonzero(np.abs(deviation) > band / 2)
+    if deviating.size == 0:
         return Settling(0, float(np.abs(deviation).max()), 0)
-    side = np.sign(deviation[left[0]])
+    side = np.sign(deviation[deviating[0]])
     outside = np.flatnonzero(np.abs(deviation) > band)
     if outside.size == 0:
         return Settling(0, float(max(0.0, (-side * deviation).max())), 0)
-    back = np.flatnonzero(np.abs(deviation[outside[0] :]) <= band)
-    rise = int(outside[0] + back[0]) if back.size else deviation.size
+    inside = np.flatnonzero(np.abs(deviation[outside[0] :]) <= band)
+    rise = int(outside[0] + inside[0]) if inside.size else deviation.size
     return Settling(rise, float(max(0.0, (-side * deviation).max())), int(outside[-1]) + 1)
 
 

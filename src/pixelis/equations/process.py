@@ -61,11 +61,11 @@ def chain_cosines(embeddings: ArrayLike, lengths: ArrayLike) -> Floats:
     if E.ndim != 2:
         raise ValueError(f"embeddings must be (steps, dimensions), got shape {E.shape}")
     cosines = np.full(len(E), np.nan)
-    wide = np.float32 if E.dtype.itemsize <= 4 else np.float64
+    compute_dtype = np.float32 if E.dtype.itemsize <= 4 else np.float64
     block = 4096  # keeps the copy of half-precision caches in the processor's own cache
-    for at in range(1, len(E), block):
-        rows: NDArray[Any] = E[at - 1 : at + block].astype(wide)  # block + 1 rows
-        cosines[at : at + block] = row_cosines(rows[1:], rows[:-1])
+    for start in range(1, len(E), block):
+        rows: NDArray[Any] = E[start - 1 : start + block].astype(compute_dtype)  # block + 1 rows
+        cosines[start : start + block] = row_cosines(rows[1:], rows[:-1])
     cosines[first] = np.nan
     return cosines
 
@@ -76,7 +76,7 @@ def rapr(valid: ArrayLike, lengths: ArrayLike | None = None) -> Floats:
     `valid` (S,) holds u_t of all steps, 0 or 1; without `lengths` they are one trace. A step whose validity is NaN was
     not verified and is not valid. A trace without steps: 0.
     """
-    u = _verified(valid)
+    u = _is_valid(valid)
     T = np.array([u.size]) if lengths is None else np.asarray(lengths, dtype=np.int64)
     _first_steps(T, u.size)
     owner = np.repeat(np.arange(T.size), T)
@@ -105,7 +105,7 @@ def racpr(
     No qualified chain, T = 0 and T = 1 included: 0. A spread of 0 gives z = 0; a NaN or infinite cosine closes the
     gate, and so does a NaN validity.
     """
-    u = _verified(valid)
+    u = _is_valid(valid)
     c = np.asarray(cosines, dtype=np.float64).ravel()
     T = np.array([u.size]) if lengths is None else np.asarray(lengths, dtype=np.int64)
     if c.size != u.size:
@@ -113,14 +113,14 @@ def racpr(
     first = _first_steps(T, u.size)
     owner = np.repeat(np.arange(T.size), T)  # (S,) trace of each step
     z = zscore_with(c, np.broadcast_to(mean, T.shape)[owner], np.broadcast_to(std, T.shape)[owner])
-    before = np.concatenate([[False], u[:-1]])[: u.size]
-    gate = u & before & np.isfinite(z) & (z >= tau)
+    previous_valid = np.concatenate([[False], u[:-1]])[: u.size]
+    gate = u & previous_valid & np.isfinite(z) & (z >= tau)
     gate[first] = False
     starts = np.flatnonzero(gate & ~np.concatenate([[False], gate[:-1]])[: gate.size])
     ends = np.flatnonzero(gate & ~np.concatenate([gate[1:], [False]])) + 1
     size = ends - starts  # |C_k|
-    keep = size >= l_min
-    starts, ends, size = starts[keep], ends[keep], size[keep]
+    long_enough = size >= l_min
+    starts, ends, size = starts[long_enough], ends[long_enough], size[long_enough]
     values, chain_length = np.zeros(T.size), np.zeros(T.size, dtype=np.int64)
     if size.size:
         q = _chain_sums(np.where(gate, z - tau, 0.0), starts, ends) / size
@@ -178,11 +178,11 @@ def plan_reexecution(correct: ArrayLike) -> Floats:
     none applies has NaN: it was not run.
     """
     hits = np.atleast_2d(np.asarray(correct, dtype=np.float64))
-    ran = np.isfinite(hits).sum(axis=1)
-    return np.where(ran > 0, np.nansum(hits, axis=1) / np.maximum(ran, 1), np.nan)
+    num_applicable = np.isfinite(hits).sum(axis=1)
+    return np.where(num_applicable > 0, np.nansum(hits, axis=1) / np.maximum(num_applicable, 1), np.nan)
 
 
-def _verified(valid: ArrayLike) -> NDArray[np.bool_]:
+def _is_valid(valid: ArrayLike) -> NDArray[np.bool_]:
     return np.asarray(valid, dtype=np.float64).ravel() > 0.5  # NaN compares False
 
 

@@ -55,7 +55,7 @@ def repeated_calls(calls: Sequence[Hashable]) -> tuple[bool, ...]:
 
     A repeated view is perfectly coherent, so it must not pay.
     """
-    return tuple(at > 0 and call == calls[at - 1] for at, call in enumerate(calls))
+    return tuple(position > 0 and call == calls[position - 1] for position, call in enumerate(calls))
 
 
 def penalty(
@@ -76,13 +76,13 @@ def penalty(
     scale = [1.0] * len(calls) if scalers is None else scalers
     if not len(calls) == len(valid) == len(scale):
         raise ValueError(f"{len(calls)} calls, {len(valid)} validities, {len(scale)} scalers: want one a call")
-    wrong = [not ok or again for ok, again in zip(valid, repeated_calls(calls), strict=True)]
-    invalid = sum(own for own, is_wrong in zip(scale, wrong, strict=True) if is_wrong)
+    is_invalid = [not ok or repeated for ok, repeated in zip(valid, repeated_calls(calls), strict=True)]
+    invalid = sum(scaler for scaler, invalid_call in zip(scale, is_invalid, strict=True) if invalid_call)
     return alpha_inv * invalid + alpha_len * max(0, len(calls) - l_0)
 
 
 def tool_use(
-    calls: ArrayLike, *, wanted_rate: float = 0.3, bonus: float = 0.5, most_calls: int = 1, per_call: float = 0.05
+    calls: ArrayLike, *, target_rate: float = 0.3, bonus: float = 0.5, max_calls: int = 1, per_call: float = 0.05
 ) -> NDArray[np.float64]:
     """Pixel-Reasoner's process reward of groups, (groups, K) numbers of calls giving (groups, K) (Su et al. 2025).
 
@@ -92,7 +92,7 @@ def tool_use(
     """
     n = np.asarray(calls, dtype=float)
     rate = (n > 0).mean(axis=-1, keepdims=True) if n.size else n
-    return bonus * np.maximum(wanted_rate - rate, 0.0) * (n > 0) + per_call * np.minimum(most_calls - n, 0.0)
+    return bonus * np.maximum(target_rate - rate, 0.0) * (n > 0) + per_call * np.minimum(max_calls - n, 0.0)
 
 
 def ccrft_reward(
@@ -110,8 +110,8 @@ def ccrft_reward(
     batch's mean. `final` and `penalty` must be finite. `tool_use` is a rival's term, added with its own weight. An
     empty batch gives empty rewards.
     """
-    rival = np.zeros(np.shape(final)) if tool_use is None else tool_use
-    terms = [np.asarray(term, dtype=float) for term in (final, curiosity, coherence, penalty, rival)]
+    tool_use_term = np.zeros(np.shape(final)) if tool_use is None else tool_use
+    terms = [np.asarray(term, dtype=float) for term in (final, curiosity, coherence, penalty, tool_use_term)]
     if len({term.shape for term in terms}) > 1:
         raise ValueError(f"reward terms differ in shape: {[term.shape for term in terms]}")
     if not (np.isfinite(terms[0]).all() and np.isfinite(terms[3]).all()):

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional
 
-IGNORED = -100
+IGNORE_INDEX = -100
 """Target id of a place that carries no loss, as everywhere in torch."""
 
 _Loss = Callable[[Tensor, Tensor], Tensor]
@@ -38,7 +38,7 @@ def sft_loss(
     loss is 0.
     """
     _same_shape(logits=logits[..., 0], targets=targets, action_mask=action_mask, loss_mask=loss_mask)
-    loss_mask = loss_mask & (targets != IGNORED)
+    loss_mask = loss_mask & (targets != IGNORE_INDEX)
     if not bool(loss_mask.any()):
         return _zero(logits)
     nats = functional.cross_entropy(logits[loss_mask], targets[loss_mask], reduction="none", label_smoothing=smoothing)
@@ -53,7 +53,7 @@ def feedback_dropout(output_of_token: ArrayLike, *, rng: np.random.Generator, p:
     hidden as a whole: half a box would teach nothing about a missing one.
     """
     outputs = np.asarray(output_of_token, dtype=int)
-    return _keep_whole(outputs, outputs >= 0, p, rng)
+    return _keep_mask(outputs, outputs >= 0, p, rng)
 
 
 def early_action_dropout(
@@ -65,7 +65,7 @@ def early_action_dropout(
     is for the teacher-forced input; the dropped action remains a target.
     """
     steps = np.asarray(step_of_token, dtype=int)
-    return _keep_whole(steps, (steps >= 1) & (steps <= last_step), p, rng)
+    return _keep_mask(steps, (steps >= 1) & (steps <= last_step), p, rng)
 
 
 class Head(NamedTuple):
@@ -149,8 +149,8 @@ def _smooth_l1(predicted: Tensor, target: Tensor) -> Tensor:
 
 
 def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    nats = functional.cross_entropy(logits.transpose(1, 2), target, ignore_index=IGNORED, reduction="none")
-    return nats.sum(1) / (target != IGNORED).sum(1).clamp(min=1)
+    nats = functional.cross_entropy(logits.transpose(1, 2), target, ignore_index=IGNORE_INDEX, reduction="none")
+    return nats.sum(1) / (target != IGNORE_INDEX).sum(1).clamp(min=1)
 
 
 def _one_minus_dice(logits: Tensor, target: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ def _bce(logits: Tensor, target: Tensor) -> Tensor:
     )
 
 
-def _keep_whole(
+def _keep_mask(
     group: NDArray[np.int_], droppable: NDArray[np.bool_], p: float, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
     if not 0.0 <= p <= 1.0:

@@ -55,12 +55,12 @@ def _forward(costs: list[list[float]], gamma: float) -> tuple[float, list[list[S
         left, diagonal = inf, above[0]
         row, row_shares = [inf], []
         for cost, up in zip(cost_row, above[1:], strict=True):
-            least = up if up < left else left
-            least = diagonal if diagonal < least else least
-            a, b = exp((least - up) * sharpness), exp((least - left) * sharpness)
-            c = exp((least - diagonal) * sharpness)
+            smallest = up if up < left else left
+            smallest = diagonal if diagonal < smallest else smallest
+            a, b = exp((smallest - up) * sharpness), exp((smallest - left) * sharpness)
+            c = exp((smallest - diagonal) * sharpness)
             weight = a + b + c  # up and left first: a transposed matrix adds the same numbers in the same order
-            left = cost + least - gamma * log(weight)
+            left = cost + smallest - gamma * log(weight)
             diagonal = up
             row.append(left)
             row_shares.append((a / weight, b / weight, c / weight))
@@ -73,15 +73,15 @@ def _expected_alignment(shares: list[list[Shares]]) -> list[list[float]]:
     """E[n,m] = 1, and before it E[i,j] = what the three pairs after it hand back."""
     n, m = len(shares), len(shares[0])
     # a pair past the end that hands everything to the last pair along the diagonal, and nothing to any other
-    past: list[Shares] = [(0.0, 0.0, 0.0)] * m + [(0.0, 0.0, 1.0)]
-    below, below_shares = [0.0] * m + [1.0], past
+    sentinel: list[Shares] = [(0.0, 0.0, 0.0)] * m + [(0.0, 0.0, 1.0)]
+    below, below_shares = [0.0] * m + [1.0], sentinel
     rows = []
     for i in range(n - 1, -1, -1):
-        here, here_shares = [0.0] * (m + 1), [*shares[i], past[0]]
+        current, current_shares = [0.0] * (m + 1), [*shares[i], sentinel[0]]
         for j in range(m - 1, -1, -1):
-            up, left = below[j] * below_shares[j][0], here[j + 1] * here_shares[j + 1][1]
-            here[j] = up + left + below[j + 1] * below_shares[j + 1][2]
-        rows.append(here[:m])
-        below, below_shares = here, here_shares
+            up, left = below[j] * below_shares[j][0], current[j + 1] * current_shares[j + 1][1]
+            current[j] = up + left + below[j + 1] * below_shares[j + 1][2]
+        rows.append(current[:m])
+        below, below_shares = current, current_shares
     rows.reverse()
     return rows

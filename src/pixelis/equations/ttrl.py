@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from pixelis.equations.ema import ema
-from pixelis.equations.zscore import mean_and_spread, zscore_with
+from pixelis.equations.zscore import mean_and_std, zscore_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
-class Summaries(NamedTuple):
+class SummaryStatistics(NamedTuple):
     """Mean and spread of curiosity and coherence summaries over the memory, for z-scoring."""
 
     cur_mean: float
@@ -32,31 +32,33 @@ class Baseline(NamedTuple):
     value: float | None = None
 
 
-def summary_statistics(curiosity: ArrayLike, coherence: ArrayLike) -> Summaries:
+def summary_statistics(curiosity: ArrayLike, coherence: ArrayLike) -> SummaryStatistics:
     """The z-scoring statistics of a memory's summaries (eq:value_pen), NaN left out.
 
     No entries: spread 0, which makes every z-score 0. A spread of 1 would take raw numbers for z-scores.
     """
-    cur, coh = (mean_and_spread(column) for column in (curiosity, coherence))
-    return Summaries(cur.mean, cur.std, coh.mean, coh.std)
+    cur, coh = (mean_and_std(column) for column in (curiosity, coherence))
+    return SummaryStatistics(cur.mean, cur.std, coh.mean, coh.std)
 
 
-def standardised(curiosity: ArrayLike, coherence: ArrayLike, statistics: Summaries) -> tuple[Floats, Floats]:
+def standardise_summaries(
+    curiosity: ArrayLike, coherence: ArrayLike, statistics: SummaryStatistics
+) -> tuple[Floats, Floats]:
     """Both summaries as z-scores of the memory's, so that Cur + Coh adds like to like (supp:ttrl_loss_clean).
 
     0 where there is no spread, or a summary is not a number.
     """
-    own = statistics
-    return _z(curiosity, own.cur_mean, own.cur_std), _z(coherence, own.coh_mean, own.coh_std)
+    stats = statistics
+    return _z(curiosity, stats.cur_mean, stats.cur_std), _z(coherence, stats.coh_mean, stats.coh_std)
 
 
-def trace_value(curiosity: ArrayLike, coherence: ArrayLike, statistics: Summaries) -> Floats:
+def trace_value(curiosity: ArrayLike, coherence: ArrayLike, statistics: SummaryStatistics) -> Floats:
     """v(h) = sigmoid(z(cur) + z(coh)) in (0, 1), so that a value can never turn the sign of an advantage around.
 
     The paper says only that v is an EMA over curiosity and coherence (eq:value_pen); this form is ours. A spread of 0
     gives z = 0, and so does a summary that is not a number.
     """
-    cur, coh = standardised(curiosity, coherence, statistics)
+    cur, coh = standardise_summaries(curiosity, coherence, statistics)
     return np.asarray(np.clip(expit(cur + coh), 1e-9, 1.0 - 1e-9))  # the open interval, whatever comes in
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pycocotools import mask as coco
 from scipy.optimize import linear_sum_assignment
 
-from pixelis.geometry import Box, Footprint, Mask, Span, TextSpan, Track
+from pixelis.core.geometry import Box, Footprint, Mask, Span, TextSpan, Track
 from pixelis.metrics.overlap import box_iou_matrix, mask_iou, region_iou
 from pixelis.metrics.text import anls, normalise_text
 
@@ -40,7 +40,7 @@ FAMILY = {
 }
 """Which tools' outputs can be held against one another; SEG and ZOOM share a row in the paper (runlatency)."""
 
-MATCH_AT = {"region": 0.5, "track": 0.5, "text": 0.85, "time": 0.5, "property": 0.5}
+MATCH_THRESHOLDS = {"region": 0.5, "track": 0.5, "text": 0.85, "time": 0.5, "property": 0.5}
 """Score from which two outputs count as the same evidence (runlatency); track and property are ours."""
 
 
@@ -48,7 +48,7 @@ BILLION = 1_000_000_000
 """Scores are summed in whole billionths: exactly, so that the order of the rollouts cannot decide a tie."""
 
 
-class Step(NamedTuple):
+class DecisiveStep(NamedTuple):
     """One decisive tool call, as far as fidelity and behaviour need it."""
 
     tool: str
@@ -71,7 +71,7 @@ class Fidelity(NamedTuple):
     steps: tuple[StepFidelity, ...]
 
     @property
-    def matched(self) -> int:
+    def num_matched(self) -> int:
         """How many steps found a pseudo-reference."""
         return sum(step.reference is not None for step in self.steps)
 
@@ -94,12 +94,12 @@ def overlap_matrix(footprints: Sequence[Footprint]) -> NDArray[np.float64]:
     time: 0. An empty mask overlaps an empty mask (1) and nothing else (0).
     """
     overlaps = np.eye(len(footprints))
-    place: dict[tuple[str, str | int], list[int]] = {}
+    groups: dict[tuple[str, str | int], list[int]] = {}
     for i, f in enumerate(footprints):
-        place.setdefault((f.media, f.kind if isinstance(f, Track | Span) else f.frame), []).append(i)
-    for (_, where), rows in place.items():
+        groups.setdefault((f.media, f.kind if isinstance(f, Track | Span) else f.frame), []).append(i)
+    for (_, group_key), rows in groups.items():
         if len(rows) > 1:
-            block = _BLOCKS.get(where, _region_ious)([footprints[i] for i in rows])
+            block = _BLOCKS.get(group_key, _region_ious)([footprints[i] for i in rows])
             overlaps[np.ix_(rows, rows)] = block
     return overlaps
 
@@ -109,7 +109,7 @@ def time_f1(a: Sequence[Span], b: Sequence[Span]) -> float:
 
     Single instants have no length: where neither side has any, 1 if they name the same instants, else 0.
     """
-    return _interval_f1(_merged(a), _merged(b))
+    return _interval_f1(_merge_spans(a), _merge_spans(b))
 
 
 def property_f1(a: Sequence[tuple[str, str]], b: Sequence[tuple[str, str]]) -> float:
@@ -125,7 +125,7 @@ def text_anls(a: Sequence[TextSpan], b: Sequence[TextSpan]) -> float:
     return anls(_reading(a), [_reading(b)])
 
 
-def match_score(a: Step, b: Step) -> float:
+def match_score(a: DecisiveStep, b: DecisiveStep) -> float:
     """How well two tool outputs agree, in [0, 1], symmetric (subsec:ttrl, pixel fidelity).
 
     SEG and ZOOM: IoU; TRK: IoU averaged over tracklets; OCR: ANLS; TEMP: F1 over time; PROP: F1 over attributes.
@@ -135,7 +135,7 @@ def match_score(a: Step, b: Step) -> float:
     return float(step_scores([a, b])[0, 1])
 
 
-def step_scores(steps: Sequence[Step]) -> NDArray[np.float64]:
+def step_scores(steps: Sequence[DecisiveStep]) -> NDArray[np.float64]:
     """(n, n) symmetric matrix of `match_score`, ones on the diagonal (subsec:ttrl). No steps: (0, 0).
 
     Rollouts repeat one another's calls, so equal steps are compared once, and all regions are intersected in one go.
@@ -153,10 +153,10 @@ def step_scores(steps: Sequence[Step]) -> NDArray[np.float64]:
 
 
 def group_fidelity(
-    trajectories: Sequence[Sequence[Step]],
+    trajectories: Sequence[Sequence[DecisiveStep]],
     *,
     successful: Sequence[bool] | None = None,
-    neighbours: Sequence[Sequence[Step]] = (),
+    neighbours: Sequence[Sequence[DecisiveStep]] = (),
     unmatched: float = 0.5,
     scores: NDArray[np.float64] | None = None,
 ) -> tuple[Fidelity, ...]:
@@ -167,14 +167,14 @@ def group_fidelity(
     neither confirmed nor refuted and scores `unmatched`; so does a trajectory without a decisive step.
     `scores` are `step_scores` of all steps in this order, where the caller has them already. No trajectories: ().
     """
-    good = [True] * len(trajectories) if successful is None else list(successful)
-    if len(good) != len(trajectories):
-        raise ValueError(f"{len(trajectories)} trajectories, but {len(good)} marks of success: want one each")
+    usable = [True] * len(trajectories) if successful is None else list(successful)
+    if len(usable) != len(trajectories):
+        raise ValueError(f"{len(trajectories)} trajectories, but {len(usable)} marks of success: want one each")
     chains = [*trajectories, *neighbours]
-    good += [True] * len(neighbours)
+    usable += [True] * len(neighbours)
     flat = [step for chain in chains for step in chain]
     S = step_scores(flat) if scores is None else scores
-    exact = np.rint(S * BILLION).astype(np.int64).tolist()
+    integer_scores = np.rint(S * BILLION).astype(np.int64).tolist()
     starts = np.concatenate([[0], np.cumsum([len(chain) for chain in chains])]).astype(int).tolist()
     families = [_family(step) for step in flat]
     by_family: list[dict[str, list[int]]] = [{} for _ in chains]
@@ -183,70 +183,79 @@ def group_fidelity(
             by_family[k].setdefault(families[i], []).append(i)
     results = []
     for j in range(len(trajectories)):
-        others = [by_family[k] for k in range(len(chains)) if good[k] and k != j]
+        others = [by_family[k] for k in range(len(chains)) if usable[k] and k != j]
         steps = []
         for s in range(starts[j], starts[j + 1]):
-            row = exact[s]
-            same = [other[families[s]] for other in others if families[s] in other]
-            matches = [rows[0] if len(rows) == 1 else max(rows, key=row.__getitem__) for rows in same]
-            steps.append(_against(matches, exact, row, starts) if matches else StepFidelity(unmatched, None))
+            row = integer_scores[s]
+            candidate_rows = [other[families[s]] for other in others if families[s] in other]
+            matches = [rows[0] if len(rows) == 1 else max(rows, key=row.__getitem__) for rows in candidate_rows]
+            steps.append(
+                _score_against_medoid(matches, integer_scores, row, starts)
+                if matches
+                else StepFidelity(unmatched, None)
+            )
         mean = fsum([step.score for step in steps]) / len(steps) if steps else unmatched
         results.append(Fidelity(mean, tuple(steps)))
     return tuple(results)
 
 
 def neighbour_match(
-    query: Sequence[Step], neighbours: Sequence[Sequence[Step]], *, match_at: dict[str, float] | None = None
+    query: Sequence[DecisiveStep],
+    neighbours: Sequence[Sequence[DecisiveStep]],
+    *,
+    thresholds: dict[str, float] | None = None,
 ) -> float:
     """The retrieval reading of VisFid: share of neighbours whose evidence matches the query's footprints (subsec:rq3).
 
     A neighbour matches when one of its steps reaches the threshold of its family against one of the query's.
     No neighbours, or a query without steps: 0.
     """
-    at = MATCH_AT if match_at is None else match_at
+    threshold_by_family = MATCH_THRESHOLDS if thresholds is None else thresholds
     flat = [*query, *(step for chain in neighbours for step in chain)]
-    wanted = np.array([at[_family(step)] for step in flat])
-    reached = np.any(step_scores(flat)[: len(query)] >= wanted, axis=0).tolist()  # (steps,)
+    required = np.array([threshold_by_family[_family(step)] for step in flat])
+    is_matched = np.any(step_scores(flat)[: len(query)] >= required, axis=0).tolist()  # (steps,)
     start, matching = len(query), 0
     for chain in neighbours:
-        matching += any(reached[start : start + len(chain)])
+        matching += any(is_matched[start : start + len(chain)])
         start += len(chain)
     return matching / len(neighbours) if neighbours else 0.0
 
 
-def _against(matches: list[int], exact: list[list[int]], row: list[int], starts: list[int]) -> StepFidelity:
+def _score_against_medoid(
+    matches: list[int], integer_scores: list[list[int]], row: list[int], starts: list[int]
+) -> StepFidelity:
     """A step, whose scores are `row`, against the medoid of its matches; a tie goes to the one that agrees better."""
     medoid = matches[0]
     if len(matches) > 1:
-        among = itemgetter(*matches)
-        medoid = max(matches, key=lambda i: (sum(among(exact[i])), row[i]))
+        scores_among = itemgetter(*matches)
+        medoid = max(matches, key=lambda i: (sum(scores_among(integer_scores[i])), row[i]))
     owner = bisect_right(starts, medoid) - 1
     return StepFidelity(row[medoid] / BILLION, (owner, medoid - starts[owner]))
 
 
-def _family_scores(family: str, steps: Sequence[Step]) -> NDArray[np.float64]:
+def _family_scores(family: str, steps: Sequence[DecisiveStep]) -> NDArray[np.float64]:
     """(k, k) scores of steps of one family, with everything prepared once that does not need both."""
     if family == "text":
         readings = [_reading([f for f in step.footprints if isinstance(f, TextSpan)]) for step in steps]
         return _symmetric(readings, lambda a, b: anls(a, [b]))
     if family == "time":
-        return _symmetric([_merged([f for f in s.footprints if isinstance(f, Span)]) for s in steps], _interval_f1)
+        return _symmetric([_merge_spans([f for f in s.footprints if isinstance(f, Span)]) for s in steps], _interval_f1)
     if family == "property":
         return _symmetric([_pairs(step.properties) for step in steps], _set_f1)
     overlaps = overlap_matrix([f for step in steps for f in step.footprints])
     if all(len(step.footprints) == 1 for step in steps):
         return overlaps
     ends = np.cumsum([len(step.footprints) for step in steps]).tolist()
-    at = [slice(end - len(step.footprints), end) for step, end in zip(steps, ends, strict=True)]
-    return _symmetric(at, lambda a, b: _paired_overlap(overlaps[a, b]))
+    slices = [slice(end - len(step.footprints), end) for step, end in zip(steps, ends, strict=True)]
+    return _symmetric(slices, lambda a, b: _paired_overlap(overlaps[a, b]))
 
 
-def _symmetric(things: Sequence[T], score: Callable[[T, T], float]) -> NDArray[np.float64]:
-    scores = [[0.0] * len(things) for _ in things]
-    for i, a in enumerate(things):
+def _symmetric(items: Sequence[T], score: Callable[[T, T], float]) -> NDArray[np.float64]:
+    scores = [[0.0] * len(items) for _ in items]
+    for i, a in enumerate(items):
         scores[i][i] = 1.0
         for j in range(i):
-            scores[i][j] = scores[j][i] = score(a, things[j])
+            scores[i][j] = scores[j][i] = score(a, items[j])
     return np.array(scores)
 
 
@@ -259,23 +268,23 @@ def _paired_overlap(overlaps: NDArray[np.float64]) -> float:
     return fsum(overlaps[linear_sum_assignment(overlaps, maximize=True)]) / max(n, m)
 
 
-def _family(step: Step) -> str:
+def _family(step: DecisiveStep) -> str:
     if step.tool not in FAMILY:
         raise ValueError(f"no matching rule for tool {step.tool!r}: want one of {', '.join(FAMILY)}")
     return FAMILY[step.tool]
 
 
 @lru_cache(maxsize=4096)
-def _folded(text: str) -> str:
+def _fold_text(text: str) -> str:
     return normalise_text(text)  # kept: a vote compares each reading with many others
 
 
 def _reading(spans: Sequence[TextSpan]) -> str:
-    return _folded(" ".join(span.text for span in spans))
+    return _fold_text(" ".join(span.text for span in spans))
 
 
 def _pairs(properties: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    return {(_folded(name), _folded(value)) for name, value in properties}
+    return {(_fold_text(name), _fold_text(value)) for name, value in properties}
 
 
 def _set_f1(a: set[tuple[str, str]], b: set[tuple[str, str]]) -> float:
@@ -290,7 +299,7 @@ def _interval_f1(a: list[tuple[float, float]], b: list[tuple[float, float]]) -> 
     return min(1.0, 2.0 * fsum([seconds for seconds in common if seconds > 0.0]) / total)
 
 
-def _merged(spans: Sequence[Span]) -> list[tuple[float, float]]:
+def _merge_spans(spans: Sequence[Span]) -> list[tuple[float, float]]:
     merged: list[tuple[float, float]] = []
     for start, end in sorted((span.start_s, span.end_s) for span in spans):
         if merged and start <= merged[-1][1]:
@@ -300,7 +309,7 @@ def _merged(spans: Sequence[Span]) -> list[tuple[float, float]]:
     return merged
 
 
-def _key(step: Step) -> Hashable:
+def _key(step: DecisiveStep) -> Hashable:
     """The step without what no matching rule looks at (labels, confidences), for telling equal ones."""
     return _family(step), tuple(_shape(f) for f in step.footprints), step.properties
 
@@ -356,7 +365,7 @@ def _track_ious(tracks: Sequence[Footprint]) -> NDArray[np.float64]:
 
 
 def _time_f1s(spans: Sequence[Footprint]) -> NDArray[np.float64]:
-    return _symmetric([_merged([f]) for f in spans if isinstance(f, Span)], _interval_f1)
+    return _symmetric([_merge_spans([f]) for f in spans if isinstance(f, Span)], _interval_f1)
 
 
 _BLOCKS: dict[str | int, Callable[[Sequence[Footprint]], NDArray[np.float64]]] = {

@@ -56,7 +56,7 @@ class Consensus(NamedTuple):
     """No answer was given by more rollouts than the voted one, nor did more give none: it is a plain majority too."""
     agreement: float
     """Share of all rollouts that gave the voted answer."""
-    agreed: bool
+    enough_agreement: bool
     """It is as large as is wanted of what teaches."""
     entropy: float
     """Entropy of the answers' frequencies over log N, in [0, 1], N all rollouts, silence being one answer more."""
@@ -71,12 +71,12 @@ class Consensus(NamedTuple):
         return int(self.accepted)
 
     @property
-    def teaches(self) -> bool:
+    def allows_update(self) -> bool:
         """May the policy learn from it: an accepted update passes entropy and mask both (supp:budget_fairness).
 
         The low entropy must be that of the voted answer: seven of eight who say something else are no agreement.
         """
-        return self.accepted and self.low_entropy and self.most_frequent and self.agreed
+        return self.accepted and self.low_entropy and self.most_frequent and self.enough_agreement
 
 
 class Flip(NamedTuple):
@@ -101,11 +101,13 @@ def decisive_entropy(token_entropy: ArrayLike, decisive: ArrayLike) -> float:
     all of its tokens; one without tokens has NaN, which carries no weight in `vote_weights`.
     """
     entropy = np.atleast_1d(np.asarray(token_entropy, dtype=np.float64))
-    inside = np.atleast_1d(np.asarray(decisive, dtype=bool))
-    if entropy.shape != inside.shape:
-        raise ValueError(f"{entropy.size} token entropies, but {inside.size} marks of decisive tokens: want equal")
-    counted = entropy[inside] if inside.any() else entropy
-    return float(counted.mean()) if counted.size else float("nan")
+    decisive_mask = np.atleast_1d(np.asarray(decisive, dtype=bool))
+    if entropy.shape != decisive_mask.shape:
+        raise ValueError(
+            f"{entropy.size} token entropies, but {decisive_mask.size} marks of decisive tokens: want equal"
+        )
+    selected = entropy[decisive_mask] if decisive_mask.any() else entropy
+    return float(selected.mean()) if selected.size else float("nan")
 
 
 def vote_weights(
@@ -126,11 +128,11 @@ def vote_weights(
             raise ValueError(f"{H.size} entropies, but {value.size} values of {name}: want one for each rollout")
         if np.any(value < 0.0):
             raise ValueError(f"{name} of rollout {int(np.argmax(value < 0.0))} is negative: want 0 or more")
-    known = {name: np.where(np.isnan(value), 0.0, value) for name, value in factors.items()}
-    return VoteWeights(**known, product=np.prod(list(known.values()), axis=0))
+    finite_factors = {name: np.where(np.isnan(value), 0.0, value) for name, value in factors.items()}
+    return VoteWeights(**finite_factors, product=np.prod(list(finite_factors.values()), axis=0))
 
 
-def one_vote_each(weights: NDArray[np.float64], groups: Sequence[int]) -> NDArray[np.float64]:
+def merge_duplicate_votes(weights: NDArray[np.float64], groups: Sequence[int]) -> NDArray[np.float64]:
     """Weights after near-duplicates were merged: a group votes once, with its best weight (supp:ttrl_loss_clean)."""
     if len(groups) != len(weights):
         raise ValueError(f"{len(weights)} weights, but {len(groups)} groups: want one for each rollout")
@@ -138,9 +140,9 @@ def one_vote_each(weights: NDArray[np.float64], groups: Sequence[int]) -> NDArra
     for j, group in enumerate(groups):
         if group not in best or weights[j] > weights[best[group]]:
             best[group] = j
-    kept = np.zeros_like(weights)
-    kept[list(best.values())] = weights[list(best.values())]
-    return kept
+    merged = np.zeros_like(weights)
+    merged[list(best.values())] = weights[list(best.values())]
+    return merged
 
 
 def class_scores(answers: Sequence[Answer], weights: ArrayLike) -> dict[Hashable, float]:
@@ -149,7 +151,7 @@ def class_scores(answers: Sequence[Answer], weights: ArrayLike) -> dict[Hashable
     Summed exactly, and ties ordered by how many rollouts gave the answer, then by its text, so that the order of the
     rollouts decides nothing.
     """
-    w = _checked(answers, weights)
+    w = _check_weights(answers, weights)
     votes: dict[Hashable, list[float]] = {}
     for answer, weight in zip(answers, w, strict=True):
         if answer is not None:
@@ -187,8 +189,8 @@ def consensus(
     delta: float = 0.08,
     conformal_threshold: float | None = None,
     max_entropy: float = 0.2,
-    least_agreement: float = 0.0,
-    own: Sequence[Answer] | None = None,
+    min_agreement: float = 0.0,
+    rollout_answers: Sequence[Answer] | None = None,
 ) -> Consensus:
     """The weighted vote with abstention (sec:supp:voting-calib, supp:ttrl_loss_clean; delta from tab:risk_coverage).
 
@@ -201,34 +203,42 @@ def consensus(
     No rollouts, none with an answer, or all weights 0: no answer, margin 0, not accepted. One rollout with weight:
     its answer, margin 1. All answers different with equal weights: margin 0, not accepted.
     """
-    own = answers if own is None else own
-    given = [a for a in own if a is not None]
-    spoken = len(given) / len(own) if own else 0.0
-    raw = class_scores(answers, weights)
-    total = fsum(raw.values())
-    scores = {a: spoken * score / total for a, score in raw.items()} if total > 0.0 else dict.fromkeys(raw, 0.0)
+    rollout_answers = answers if rollout_answers is None else rollout_answers
+    answered = [a for a in rollout_answers if a is not None]
+    answer_rate = len(answered) / len(rollout_answers) if rollout_answers else 0.0
+    raw_scores = class_scores(answers, weights)
+    total = fsum(raw_scores.values())
+    scores = (
+        {a: answer_rate * score / total for a, score in raw_scores.items()}
+        if total > 0.0
+        else dict.fromkeys(raw_scores, 0.0)
+    )
     answer = next(iter(scores), None) if total > 0.0 else None
-    margin = spoken * normalised_margin(list(raw.values()))
-    kept = None if conformal_threshold is None else prediction_set(scores, conformal_threshold)
+    margin = answer_rate * normalised_margin(list(raw_scores.values()))
+    conformal_answers = None if conformal_threshold is None else prediction_set(scores, conformal_threshold)
     if answer is None:
         reason = "no rollout voted with weight"
     elif margin < delta - 1e-12:  # a margin of delta itself passes, however its sum was rounded
         reason = f"margin {margin:.3f} under {delta:g}"
-    elif kept is not None and len(kept) != 1:
-        reason = f"conformal set of {len(kept)} answers"
+    elif conformal_answers is not None and len(conformal_answers) != 1:
+        reason = f"conformal set of {len(conformal_answers)} answers"
     else:
         reason = ""
-    entropy, agreement = answer_entropy(own), given.count(answer) / len(own) if own else 0.0
+    entropy, agreement = (
+        answer_entropy(rollout_answers),
+        answered.count(answer) / len(rollout_answers) if rollout_answers else 0.0,
+    )
     return Consensus(
         answer=answer,
         margin=margin,
         accepted=not reason,
         scores=scores,
-        conformal_set=kept,
-        majority=min(given, key=lambda a: (-given.count(a), repr(a)), default=None),
-        most_frequent=answer is not None and all(given.count(answer) >= own.count(a) for a in set(own)),
+        conformal_set=conformal_answers,
+        majority=min(answered, key=lambda a: (-answered.count(a), repr(a)), default=None),
+        most_frequent=answer is not None
+        and all(answered.count(answer) >= rollout_answers.count(a) for a in set(rollout_answers)),
         agreement=agreement,
-        agreed=agreement >= least_agreement - 1e-12,
+        enough_agreement=agreement >= min_agreement - 1e-12,
         entropy=entropy,
         low_entropy=answer is not None and entropy < max_entropy,
         reason=reason,
@@ -243,7 +253,7 @@ def single_flips(answers: Sequence[Answer], weights: ArrayLike, *, ceiling: floa
     A rollout of the winning answer flips it by falling under `flips_at`, another by rising over it. Every factor of
     w_j is at most 1, and so is the ceiling. Nobody voted with weight, or nothing flips it: ().
     """
-    w = _checked(answers, weights)
+    w = _check_weights(answers, weights)
     scores = class_scores(answers, w)
     ranked = list(scores)
     if not ranked or scores[ranked[0]] <= 0.0:
@@ -256,15 +266,15 @@ def single_flips(answers: Sequence[Answer], weights: ArrayLike, *, ceiling: floa
         if answer == winner:
             if runner_up is None:
                 continue
-            at, new = weight - (scores[winner] - scores[runner_up]), runner_up
+            threshold, new_answer = weight - (scores[winner] - scores[runner_up]), runner_up
         else:
-            at, new = weight + (scores[winner] - scores[answer]), answer
-        if 0.0 < at < ceiling:  # at 0 or at the ceiling itself there is no weight left that is past it
-            flips.append(Flip(j, weight, at, new))
+            threshold, new_answer = weight + (scores[winner] - scores[answer]), answer
+        if 0.0 < threshold < ceiling:  # at 0 or at the ceiling itself there is no weight left that is past it
+            flips.append(Flip(j, weight, threshold, new_answer))
     return tuple(sorted(flips, key=lambda flip: (flip.change, flip.rollout)))
 
 
-def _checked(answers: Sequence[Answer], weights: ArrayLike) -> list[float]:
+def _check_weights(answers: Sequence[Answer], weights: ArrayLike) -> list[float]:
     w = np.atleast_1d(np.asarray(weights, dtype=np.float64))
     if w.shape != (len(answers),):
         raise ValueError(f"{len(answers)} answers, but {w.size} weights: want one for each rollout")

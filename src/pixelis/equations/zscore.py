@@ -15,7 +15,7 @@ ROUNDING = 1e-12
 """A spread under this share of the values is what rounding leaves where all are equal."""
 
 
-class Spread(NamedTuple):
+class MeanStd(NamedTuple):
     """Mean and population standard deviation of so many values."""
 
     mean: float
@@ -23,7 +23,7 @@ class Spread(NamedTuple):
     samples: int
 
 
-def mean_and_spread(values: ArrayLike) -> Spread:
+def mean_and_std(values: ArrayLike) -> MeanStd:
     """Statistics to fix for `zscore_with`, of the finite values (supp:et_dynamics, subsec:eval_setup).
 
     Equal values have spread 0, exactly: one of 1e-17 would turn their rounding into z-scores. No values: 0, 0, 0.
@@ -31,29 +31,29 @@ def mean_and_spread(values: ArrayLike) -> Spread:
     x = np.asarray(values, dtype=float).ravel()
     x = x[np.isfinite(x)]
     if x.size == 0:
-        return Spread(0.0, 0.0, 0)
+        return MeanStd(0.0, 0.0, 0)
     std = float(x.std())
-    return Spread(float(x.mean()), std if std > ROUNDING * np.abs(x).max() else 0.0, int(x.size))
+    return MeanStd(float(x.mean()), std if std > ROUNDING * np.abs(x).max() else 0.0, int(x.size))
 
 
-def zscore(values: ArrayLike, *, axis: int | None = None, least_spread: float = 0.0) -> NDArray[np.float64]:
+def zscore(values: ArrayLike, *, axis: int | None = None, min_spread: float = 0.0) -> NDArray[np.float64]:
     """(x − mean) / standard deviation over the batch or along an axis, population form (sec:data, subsec:ccrft).
 
     A value that is NaN or infinite takes no part in the statistics and gets 0, the batch's middle. Equal values, a
     single value and no value at all give zeros; so does a spread that is not over `least_spread`.
     """
     x = np.asarray(values, dtype=float)
-    known = np.isfinite(x)
-    if not known.any():
+    is_finite = np.isfinite(x)
+    if not is_finite.any():
         return np.zeros_like(x)
-    filled = np.where(known, x, 0.0)
-    count = np.maximum(known.sum(axis=axis, keepdims=True), 1)
+    filled = np.where(is_finite, x, 0.0)
+    count = np.maximum(is_finite.sum(axis=axis, keepdims=True), 1)
     scale = np.abs(filled).max(axis=axis, keepdims=True)  # squares of 1e-162 underflow, those of 1e200 overflow
     unit = np.divide(filled, scale, out=np.zeros_like(filled), where=scale > 0.0)
-    centred = np.where(known, unit - unit.sum(axis=axis, keepdims=True) / count, 0.0)
+    centred = np.where(is_finite, unit - unit.sum(axis=axis, keepdims=True) / count, 0.0)
     spread = np.sqrt((centred**2).sum(axis=axis, keepdims=True) / count)
-    real = np.broadcast_to((spread > ROUNDING) & (spread * scale > least_spread), x.shape)
-    return np.divide(centred, spread, out=np.zeros_like(x), where=real)
+    has_spread = np.broadcast_to((spread > ROUNDING) & (spread * scale > min_spread), x.shape)
+    return np.divide(centred, spread, out=np.zeros_like(x), where=has_spread)
 
 
 def zscore_with(values: ArrayLike, mean: ArrayLike, std: ArrayLike) -> NDArray[np.float64]:

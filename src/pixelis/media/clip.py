@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-from pixelis.errors import MediaError
-from pixelis.geometry import Size
+from pixelis.core.errors import MediaError
+from pixelis.core.geometry import Size
 from pixelis.media.image import Image
 from pixelis.media.medium import Frame, Medium
 from pixelis.media.sources import ArraySource
 
-KEPT_FRAMES = 24
-KEPT_BYTES = 256 * 2**20
+MAX_CACHED_FRAMES = 24
+MAX_CACHED_BYTES = 256 * 2**20
 """Decoded frames kept at hand, in number and in bytes: tools ask for neighbours."""
 
 
@@ -43,7 +43,7 @@ class Clip(Medium):
 
     def __init__(self, source: FrameSource, *, sha256: str, path: Path | None = None) -> None:
         self._source = source
-        self._kept: OrderedDict[int, Frame] = OrderedDict()
+        self._frame_cache: OrderedDict[int, Frame] = OrderedDict()
         self.sha256 = sha256
         self.path = path
         self.size = source.size
@@ -63,12 +63,12 @@ class Clip(Medium):
 
     def frame(self, index: int) -> Frame:
         self.check_index(index)
-        if index not in self._kept:
-            self._kept[index] = self._source.decode(index)
-            if len(self._kept) > max(min(KEPT_FRAMES, KEPT_BYTES // (3 * self.size.pixels)), 1):
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(index)
-        return self._kept[index]
+        if index not in self._frame_cache:
+            self._frame_cache[index] = self._source.decode(index)
+            if len(self._frame_cache) > max(min(MAX_CACHED_FRAMES, MAX_CACHED_BYTES // (3 * self.size.pixels)), 1):
+                self._frame_cache.popitem(last=False)
+        self._frame_cache.move_to_end(index)
+        return self._frame_cache[index]
 
     def time_of(self, index: int) -> float:
         self.check_index(index)

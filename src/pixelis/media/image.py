@@ -12,10 +12,10 @@ import numpy as np
 from PIL import Image as Pil
 from PIL import ImageOps
 
-from pixelis.errors import MediaError
-from pixelis.geometry import Size
+from pixelis.core.errors import MediaError
+from pixelis.core.geometry import Size
 from pixelis.media.limits import MediaLimits
-from pixelis.media.medium import Frame, Medium, read_only
+from pixelis.media.medium import Frame, Medium, as_read_only
 
 FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP")
 
@@ -27,7 +27,7 @@ class Image(Medium):
     frame_count = 1
 
     def __init__(self, pixels: Frame, *, sha256: str, path: Path | None = None) -> None:
-        self.pixels = read_only(pixels)
+        self.pixels = as_read_only(pixels)
         self.sha256 = sha256
         self.size = Size(pixels.shape[1], pixels.shape[0])
         self.path = path
@@ -46,7 +46,7 @@ class Image(Medium):
         """A picture from the bytes of its file."""
         limits = limits or MediaLimits()
         with open_pillow(content, limits, path) as picture:
-            pixels = upright_rgb(picture, name_of(path))
+            pixels = to_upright_rgb(picture, display_name(path))
         return cls(pixels, sha256=hashlib.sha256(content).hexdigest(), path=path)
 
     def frame(self, index: int) -> Frame:
@@ -67,7 +67,7 @@ class Image(Medium):
         return 0
 
 
-def name_of(path: Path | None) -> str:
+def display_name(path: Path | None) -> str:
     return path.name if path else "the picture"
 
 
@@ -78,18 +78,18 @@ def open_pillow(content: bytes, limits: MediaLimits, path: Path | None) -> Pil.I
             warnings.simplefilter("ignore")  # size is checked below, and a damaged file is refused, not grumbled at
             picture = Pil.open(io.BytesIO(content), formats=FORMATS)
     except Pil.DecompressionBombError as error:
-        raise MediaError(f"{name_of(path)} is too large to decode: {error}") from error
+        raise MediaError(f"{display_name(path)} is too large to decode: {error}") from error
     except Exception as error:
-        raise MediaError(f"{name_of(path)} is not a picture that can be opened ({error_text(error)})") from error
+        raise MediaError(f"{display_name(path)} is not a picture that can be opened ({error_text(error)})") from error
     width, height = picture.size
     if width < 1 or height < 1:
-        raise MediaError(f"{name_of(path)} has no pixels ({width}x{height})")
+        raise MediaError(f"{display_name(path)} has no pixels ({width}x{height})")
     if width * height > limits.image_pixels:
-        raise MediaError(f"{name_of(path)} has {width}x{height} pixels; at most {limits.image_pixels} are decoded")
+        raise MediaError(f"{display_name(path)} has {width}x{height} pixels; at most {limits.image_pixels} are decoded")
     return picture
 
 
-def upright_rgb(picture: Pil.Image, name: str) -> Frame:
+def to_upright_rgb(picture: Pil.Image, name: str) -> Frame:
     """Decoded pixels as 8-bit RGB: EXIF rotation applied, alpha laid on a ground, deep and palette modes converted."""
     try:
         with warnings.catch_warnings():
@@ -97,31 +97,31 @@ def upright_rgb(picture: Pil.Image, name: str) -> Frame:
             picture.load()
             picture = ImageOps.exif_transpose(picture)
             if picture.mode.startswith("I") or picture.mode == "F":
-                return eight_bits(np.asarray(picture, dtype=np.float64))
+                return to_eight_bits(np.asarray(picture, dtype=np.float64))
             if picture.has_transparency_data:
-                return on_ground(np.asarray(picture.convert("RGBA")))
-            return read_only(np.asarray(picture.convert("RGB")))
+                return composite_alpha(np.asarray(picture.convert("RGBA")))
+            return as_read_only(np.asarray(picture.convert("RGB")))
     except Exception as error:
         raise MediaError(f"{name} cannot be decoded: it is truncated or corrupt ({error_text(error)})") from error
 
 
-def eight_bits(values: np.ndarray) -> Frame:
+def to_eight_bits(values: np.ndarray) -> Frame:
     """Grey values of 16 or 32 bits, or floats, as 8-bit RGB: 16-bit by its full range, the others by what occurs."""
     values = np.nan_to_num(values, nan=0.0, posinf=65535.0, neginf=0.0)
     low, high = 0.0, 65535.0
     if values.min() < low or values.max() > high or values.max() <= 1.0:
         low, high = float(values.min()), float(values.max())
     grey = np.round(255.0 * (values - low) / max(high - low, 1e-12)).astype(np.uint8)
-    return read_only(np.repeat(grey[:, :, None], 3, axis=2))
+    return as_read_only(np.repeat(grey[:, :, None], 3, axis=2))
 
 
-def on_ground(rgba: np.ndarray) -> Frame:
+def composite_alpha(rgba: np.ndarray) -> Frame:
     """Alpha laid on white; on black where what is opaque is itself nearly white and would vanish."""
     alpha = rgba[:, :, 3:].astype(np.float32) / 255.0
     opaque = float(alpha.sum())
     brightness = float((rgba[:, :, :3].mean(axis=2, keepdims=True) * alpha).sum()) / opaque if opaque else 0.0
-    ground = 0.0 if brightness > 200.0 else 255.0
-    return read_only(np.round(rgba[:, :, :3] * alpha + ground * (1.0 - alpha)).astype(np.uint8))
+    background = 0.0 if brightness > 200.0 else 255.0
+    return as_read_only(np.round(rgba[:, :, :3] * alpha + background * (1.0 - alpha)).astype(np.uint8))
 
 
 def error_text(error: Exception) -> str:

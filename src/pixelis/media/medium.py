@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pixelis.errors import MediaError
-from pixelis.geometry import Size
+from pixelis.core.errors import MediaError
+from pixelis.core.geometry import Size
 
 Frame = NDArray[np.uint8]
 """(height, width, 3) RGB, read-only."""
@@ -51,7 +51,7 @@ class Medium(ABC):
         return f"{self.path.name if self.path else self.kind} ({self.size.width}x{self.size.height})"
 
 
-def read_only(array: NDArray[np.uint8]) -> Frame:
+def as_read_only(array: NDArray[np.uint8]) -> Frame:
     """The same pixels, contiguous, that nobody can write into."""
     array = np.ascontiguousarray(array)
     array.flags.writeable = False

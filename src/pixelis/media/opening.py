@@ -7,7 +7,7 @@ import re
 import stat
 from pathlib import Path
 
-from pixelis.errors import MediaError
+from pixelis.core.errors import MediaError
 from pixelis.media.clip import Clip
 from pixelis.media.image import FORMATS, Image, open_pillow
 from pixelis.media.limits import MediaLimits
@@ -87,10 +87,10 @@ def open_folder(path: Path, limits: MediaLimits, fps: float) -> Clip:
     if not 0.0 < fps <= 1000.0:
         raise MediaError(f"{fps} frames a second: want a rate over 0 and at most 1000")
     fps = float(f"{fps:g}")  # as the identity says it, so that one identity has one time line
-    files = sorted((f for f in path.iterdir() if f.suffix.lower() in PICTURE_SUFFIXES), key=numbered)
-    strange = next((f for f in files if not f.is_file()), None)  # a pipe would keep the reader waiting for ever
-    if strange is not None:
-        raise MediaError(f"{strange.name} in {path} is not a plain file: a folder of frames holds pictures")
+    files = sorted((f for f in path.iterdir() if f.suffix.lower() in PICTURE_SUFFIXES), key=natural_sort_key)
+    irregular = next((f for f in files if not f.is_file()), None)  # a pipe would keep the reader waiting for ever
+    if irregular is not None:
+        raise MediaError(f"{irregular.name} in {path} is not a plain file: a folder of frames holds pictures")
     if not files:
         raise MediaError(f"{path} holds no pictures ({', '.join(FORMATS)}): a clip is a video or a folder of frames")
     if len(files) > limits.clip_frames:
@@ -101,17 +101,17 @@ def open_folder(path: Path, limits: MediaLimits, fps: float) -> Clip:
             f"{path} holds {sum(sizes)} bytes of pictures, {max(sizes)} in one; "
             f"at most {limits.clip_bytes} are read, {limits.image_bytes} of one"
         )
-    digests = tuple(digest_of(f) for f in files)
+    digests = tuple(hash_file(f) for f in files)
     listing = "".join(f"{digest} {file.name}\n" for digest, file in zip(digests, files, strict=True))
     identity = hashlib.sha256(f"folder {fps:g}\n{listing}".encode()).hexdigest()
     return Clip(FolderSource(tuple(files), digests, fps, limits), sha256=identity, path=path)
 
 
-def digest_of(file: Path) -> str:
+def hash_file(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def numbered(file: Path) -> tuple[list[int], str]:
+def natural_sort_key(file: Path) -> tuple[list[int], str]:
     """Sorts frame_2 before frame_10."""
     return [int(number) for number in re.findall(r"\d+", file.stem)], file.name

@@ -9,12 +9,12 @@ from typing import Self
 from PIL import Image as Pil
 from pydantic import Field, model_validator
 
-from pixelis.errors import MediaError
-from pixelis.geometry import FrameNumber, PixelBox, Size, UnitBox, Value, rounded, to_pixels
+from pixelis.core.errors import MediaError
+from pixelis.core.geometry import FrameNumber, PixelBox, Size, UnitBox, Value, round_unit, to_pixels
 from pixelis.media.image import Image
 from pixelis.media.medium import Frame, Medium
 
-LONGEST_SIDE = 8192
+MAX_VIEW_SIDE = 8192
 """Pixels along a side of a view: a recipe may come from a stranger's trace."""
 
 
@@ -25,8 +25,8 @@ class ViewRecipe(Value):
     frame: FrameNumber
     box: UnitBox
     """What the view shows, in the unit coordinates of that medium."""
-    width: int = Field(gt=0, le=LONGEST_SIDE)
-    height: int = Field(gt=0, le=LONGEST_SIDE)
+    width: int = Field(gt=0, le=MAX_VIEW_SIDE)
+    height: int = Field(gt=0, le=MAX_VIEW_SIDE)
     """Size of the view in pixels."""
 
     @model_validator(mode="after")
@@ -41,32 +41,32 @@ class ViewRecipe(Value):
 class MediaSet:
     """What a query may look at. Adding a view gives a new set; nothing changes in place."""
 
-    given: tuple[Medium, ...]
+    sources: tuple[Medium, ...]
     views: tuple[ViewRecipe, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """Image_i or Video_i by position for what was given, then View_k for what was cut."""
-        given = tuple(f"{'Image' if m.kind == 'image' else 'Video'}_{i}" for i, m in enumerate(self.given))
-        return given + tuple(f"View_{k}" for k in range(len(self.views)))
+        source_names = tuple(f"{'Image' if m.kind == 'image' else 'Video'}_{i}" for i, m in enumerate(self.sources))
+        return source_names + tuple(f"View_{k}" for k in range(len(self.views)))
 
     def with_view(self, recipe: ViewRecipe) -> MediaSet:
-        return MediaSet(self.given, (*self.views, recipe))
+        return MediaSet(self.sources, (*self.views, recipe))
 
-    def canonical(self, name: str | None) -> str:
+    def canonical_name(self, name: str | None) -> str:
         """The name as this set writes it; the first medium where none is given. MediaError for an unknown one."""
-        if not self.given:
+        if not self.sources:
             raise MediaError("the query has no media")
         if name is None:
             return self.names[0]
-        for own in self.names:
-            if own.lower() == name.strip().lower():
-                return own
+        for known_name in self.names:
+            if known_name.lower() == name.strip().lower():
+                return known_name
         raise MediaError(f"no medium is called {name!r}: this query has {', '.join(self.names)}")
 
     def source(self, name: str) -> Medium:
         """A medium that was given, by its canonical name."""
-        return self.given[self.names.index(name)]
+        return self.sources[self.names.index(name)]
 
     def recipe(self, name: str) -> ViewRecipe | None:
         """How this medium was cut, if it is a view."""
@@ -88,8 +88,8 @@ def resample(frame: Frame, box_unit: UnitBox, size: Size) -> Frame:
     """A unit box of a frame at another size."""
     import numpy as np
 
-    whole = Size(frame.shape[1], frame.shape[0])
-    left, top, right, bottom = to_pixels(box_unit, whole).whole(whole)
+    frame_size = Size(frame.shape[1], frame.shape[0])
+    left, top, right, bottom = to_pixels(box_unit, frame_size).pixel_bounds(frame_size)
     crop = Pil.fromarray(np.asarray(frame[top:bottom, left:right]))
     return np.asarray(crop.resize(size, Pil.Resampling.LANCZOS) if crop.size != tuple(size) else crop)
 
@@ -99,5 +99,5 @@ def to_source(box_unit: UnitBox, recipe: ViewRecipe) -> UnitBox:
     x0, y0, x1, y1 = recipe.box
     left, top, right, bottom = to_pixels(box_unit, Size(1, 1))
     width, height = x1 - x0, y1 - y0
-    moved = PixelBox(x0 + left * width, y0 + top * height, x0 + right * width, y0 + bottom * height)
-    return tuple(rounded(min(max(v, 0.0), 1.0)) for v in moved)  # type: ignore[return-value]
+    box_px = PixelBox(x0 + left * width, y0 + top * height, x0 + right * width, y0 + bottom * height)
+    return tuple(round_unit(min(max(v, 0.0), 1.0)) for v in box_px)  # type: ignore[return-value]

@@ -10,11 +10,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pixelis.errors import MediaError
-from pixelis.geometry import Size
-from pixelis.media.image import Image, error_text, open_pillow, upright_rgb
+from pixelis.core.errors import MediaError
+from pixelis.core.geometry import Size
+from pixelis.media.image import Image, error_text, open_pillow, to_upright_rgb
 from pixelis.media.limits import MediaLimits
-from pixelis.media.medium import Frame, read_only
+from pixelis.media.medium import Frame, as_read_only
 
 
 @dataclass
@@ -27,7 +27,7 @@ class AnimationSource:
     _picture: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        picture = self._opened()
+        picture = self._open_picture()
         self.size = Size(*picture.size)
         count = getattr(picture, "n_frames", 1)
         if count > self.limits.clip_frames:
@@ -45,27 +45,29 @@ class AnimationSource:
     def _name(self) -> str:
         return self.path.name if self.path else "the animation"
 
-    def _opened(self) -> Any:
+    def _open_picture(self) -> Any:
         if self._picture is None:
             self._picture = open_pillow(self.content, self.limits, self.path)
         return self._picture
 
-    def _at(self, index: int) -> Any:
+    def _picture_at(self, index: int) -> Any:
         """The picture at this frame; Pillow goes on from where it stands, or back to the start."""
         try:
-            picture = self._opened()
-            picture.seek(index)
+            picture = self._open_picture()
+            picture.match_template(index)
         except Exception as error:
             self._picture = None
             raise MediaError(f"{self._name}: frame {index} cannot be read ({error_text(error)})") from error
         return picture
 
     def _duration(self, index: int) -> float:
-        return max(float(self._at(index).info.get("duration", 100)), 10.0) / 1000.0  # browsers too read 0 as "soon"
+        return (
+            max(float(self._picture_at(index).info.get("duration", 100)), 10.0) / 1000.0
+        )  # browsers too read 0 as "soon"
 
     def decode(self, index: int) -> Frame:
         try:
-            return upright_rgb(self._at(index).copy(), self._name)
+            return to_upright_rgb(self._picture_at(index).copy(), self._name)
         except OSError as error:
             self._picture = None
             raise MediaError(f"{self._name}: frame {index} cannot be decoded ({error_text(error)})") from error
@@ -113,9 +115,9 @@ class VideoSource:
         self._stamp = self._stat()
         self._container: Any = None
         self._frames: Iterator[Any] | None = None
-        self._next = 0
+        self._next_index = 0
         try:
-            self._index()
+            self._index_frames()
         except MediaError:
             raise
         except Exception as error:
@@ -140,21 +142,21 @@ class VideoSource:
         stream.codec_context.options = {"max_pixels": str(self._limits.frame_pixels)}
         return stream
 
-    def _index(self) -> None:
+    def _index_frames(self) -> None:
         """Time of every frame, from the packets alone where they say it."""
         limits, stream = self._limits, self._open()
         if stream.codec_context.width * stream.codec_context.height > limits.frame_pixels:
             raise MediaError(f"{self._path.name} has frames of over {limits.frame_pixels} pixels")
         stamps: list[int] = []
-        timed = True
+        has_times = True
         for packet in self._container.demux(stream):
             if packet.size == 0:
                 continue
-            timed = timed and packet.pts is not None
+            has_times = has_times and packet.pts is not None
             stamps.append(packet.pts or 0)
             if len(stamps) > limits.clip_frames:
                 raise MediaError(f"{self._path.name} has over {limits.clip_frames} frames")
-        if not timed:
+        if not has_times:
             stream = self._open()
             stamps = [f.pts if f.pts is not None else i for i, f in enumerate(self._container.decode(stream))]
         if not stamps:
@@ -163,7 +165,7 @@ class VideoSource:
         first = self._decode_from_start()
         stream = self._container.streams.video[0]
         # AVI keeps no times: after a seek among B-frames libav's guesses are off by some frames, so those are counted
-        self._counted = self._format == "avi" and bool(stream.codec_context.has_b_frames)
+        self._seeks_by_count = self._format == "avi" and bool(stream.codec_context.has_b_frames)
         self._stamps = [s for s in self._stamps if first.pts is None or s >= first.pts]
         base = float(stream.time_base)
         rate = float(stream.average_rate or 0) or 25.0
@@ -172,25 +174,25 @@ class VideoSource:
         self.duration_s = self.times_s[-1] + gap
         if self.duration_s > limits.clip_seconds:
             raise MediaError(f"{self._path.name} lasts {self.duration_s:.0f} s; at most {limits.clip_seconds:.0f} s")
-        self._coded = (first.width, first.height)
+        self._coded_size = (first.width, first.height)
         pixels = self._pixels(first)
         self.size = Size(pixels.shape[1], pixels.shape[0])
 
     def _decode_from_start(self) -> Any:
         stream = self._open()
-        self._frames, self._next = self._container.decode(stream), 0
+        self._frames, self._next_index = self._container.decode(stream), 0
         frame = next(self._frames, None)
         if frame is None:
             raise MediaError(f"{self._path.name} holds no frame that can be decoded")
-        self._next = 1
+        self._next_index = 1
         return frame
 
     def decode(self, index: int) -> Frame:
         if self._stat() != self._stamp:
             raise MediaError(f"{self._path.name} changed after it was opened; open it again")
         try:
-            reach = len(self._stamps) if self._counted else self._next + 48
-            if self._frames is None or not self._next <= index <= reach:
+            last_reachable = len(self._stamps) if self._seeks_by_count else self._next_index + 48
+            if self._frames is None or not self._next_index <= index <= last_reachable:
                 self._seek(index)
             return self._pixels(self._forward_to(index))
         except MediaError:
@@ -201,20 +203,20 @@ class VideoSource:
 
     def _seek(self, index: int) -> None:
         """To the key frame at or before `index`, or to the start where the container cannot seek."""
-        if self._counted:
+        if self._seeks_by_count:
             stream = self._open()
         else:
             stream = self._container.streams.video[0]
-            self._container.seek(self._stamps[index], stream=stream, backward=True, any_frame=False)
-        self._frames, self._next = self._container.decode(stream), 0
+            self._container.match_template(self._stamps[index], stream=stream, backward=True, any_frame=False)
+        self._frames, self._next_index = self._container.decode(stream), 0
 
     def _forward_to(self, index: int) -> Any:
         """The frame shown at this time: with a damaged stream, the nearest one after it that decodes."""
         assert self._frames is not None  # noqa: S101 - set by _seek, which every path here has passed
-        wanted = self._stamps[index]
-        for place, frame in enumerate(self._frames, start=self._next):
-            if place == index if self._counted else frame.pts is None or frame.pts >= wanted:
-                self._next = index + 1
+        target_pts = self._stamps[index]
+        for position, frame in enumerate(self._frames, start=self._next_index):
+            if position == index if self._seeks_by_count else frame.pts is None or frame.pts >= target_pts:
+                self._next_index = index + 1
                 return frame
         self._frames = None
         raise MediaError(f"{self._path.name} breaks off before frame {index}: it is truncated or damaged")
@@ -222,8 +224,10 @@ class VideoSource:
     def _pixels(self, frame: Any) -> Frame:
         """RGB, upright. A stream that changes its size on the way is brought to that of its first frame."""
         rotation = int(getattr(frame, "rotation", 0) or 0)
-        width, height = self._coded
-        return read_only(np.rot90(frame.to_ndarray(format="rgb24", width=width, height=height), (rotation // 90) % 4))
+        width, height = self._coded_size
+        return as_read_only(
+            np.rot90(frame.to_ndarray(format="rgb24", width=width, height=height), (rotation // 90) % 4)
+        )
 
 
 @dataclass

@@ -132,38 +132,38 @@ def _interval(
             low, high = clopper_pearson(int(point) * trials, trials, level=level)
             return Interval(point, low, high, "exact")
         return Interval(point, point, point, "constant")
-    thetas = _resampled(sample, strata, statistic, rng, resamples)  # (B,)
+    thetas = _resample_statistic(sample, strata, statistic, rng, resamples)  # (B,)
     if (thetas == thetas[0]).all():
         return Interval(point, point, point, "constant")
-    left_out = [_jackknife(sample, stratum, statistic) for stratum in strata]
-    low, high = np.quantile(thetas, _bca_shares(point, thetas, left_out, level)).tolist()
+    jackknife_values = [_jackknife(sample, stratum, statistic) for stratum in strata]
+    low, high = np.quantile(thetas, _bca_shares(point, thetas, jackknife_values, level)).tolist()
     return Interval(point, low, high, "BCa")
 
 
 def _bca_shares(
-    point: float, thetas: NDArray[np.float64], left_out: list[NDArray[np.float64]], level: float
+    point: float, thetas: NDArray[np.float64], jackknife_values: list[NDArray[np.float64]], level: float
 ) -> tuple[float, float]:
     """Which quantiles of the resampled statistics bound the interval (Efron and Tibshirani 1993, eq. 15.36)."""
     below = float(np.count_nonzero(thetas < point) + np.count_nonzero(thetas <= point)) / (2 * len(thetas))
     below = min(max(below, 0.5 / len(thetas)), 1 - 0.5 / len(thetas))  # a point outside all resamples stays finite
     bias = float(ndtri(below))
-    influence = [(len(t) - 1) * (t.mean() - t) for t in left_out]
+    influence = [(len(t) - 1) * (t.mean() - t) for t in jackknife_values]
     skew = sum(float((u**3).sum()) / len(u) ** 3 for u in influence)
     spread = sum(float((u**2).sum()) / len(u) ** 2 for u in influence)
     acceleration = skew / (6 * spread**1.5) if spread > 0 else 0.0  # a median may not move when one row leaves
     z = float(ndtri((1 - level) / 2))
-    low, high = (_accelerated(bias, bias + side, acceleration) for side in (z, -z))
+    low, high = (_accelerated_quantile(bias, bias + side, acceleration) for side in (z, -z))
     return low, high
 
 
-def _accelerated(bias: float, shifted: float, acceleration: float) -> float:
+def _accelerated_quantile(bias: float, shifted: float, acceleration: float) -> float:
     scale = 1 - acceleration * shifted
     if scale <= 0:  # the correction has no meaning this far out: the bound is the extreme resample
         return 0.0 if shifted < 0 else 1.0
     return float(ndtr(bias + shifted / scale))
 
 
-def _resampled(
+def _resample_statistic(
     sample: NDArray[np.float64],
     strata: list[_Stratum],
     statistic: Statistic,
@@ -176,16 +176,16 @@ def _resampled(
     thetas: list[NDArray[np.float64]] = []
     for start in range(0, resamples, chunk):
         count = min(chunk, resamples - start)
-        drawn = [rng.integers(0, len(s.units), (count, len(s.units))) for s in strata]  # (b, units) each
+        draws = [rng.integers(0, len(s.units), (count, len(s.units))) for s in strata]  # (b, units) each
         if all(single is not None for single in singles):
-            rows = np.hstack([single[d] for single, d in zip(singles, drawn, strict=True) if single is not None])
+            rows = np.hstack([single[d] for single, d in zip(singles, draws, strict=True) if single is not None])
             thetas.append(_statistics(sample, rows, statistic))
         else:
-            picked = [
-                np.concatenate([s.units[u] for s, d in zip(strata, drawn, strict=True) for u in d[b]])
+            row_lists = [
+                np.concatenate([s.units[u] for s, d in zip(strata, draws, strict=True) for u in d[b]])
                 for b in range(count)
             ]
-            thetas.append(np.array([float(statistic(sample[p])) for p in picked]))
+            thetas.append(np.array([float(statistic(sample[p])) for p in row_lists]))
     return np.concatenate(thetas)
 
 
@@ -218,10 +218,10 @@ def _rows(rows: ArrayLike) -> NDArray[np.float64]:
     return sample
 
 
-def _groups(sample: NDArray[np.float64], names: ArrayLike, what: str) -> list[NDArray[np.intp]]:
+def _groups(sample: NDArray[np.float64], names: ArrayLike, label: str) -> list[NDArray[np.intp]]:
     """The rows of each group, in the order of the groups' names."""
     array = np.asarray(names)
     if array.shape != (len(sample),):
-        raise ValueError(f"{len(sample)} rows and {what} of shape {array.shape}: want one name a row")
+        raise ValueError(f"{len(sample)} rows and {label} of shape {array.shape}: want one name a row")
     _, index = np.unique(array, return_inverse=True)
     return [np.flatnonzero(index == g) for g in range(index.max() + 1)]

@@ -51,7 +51,7 @@ def fit_logistic(features: ArrayLike, outcome: ArrayLike, *, C: float = 1.0) -> 
         gradient = ridge @ w + C * design.T @ (p - y)
         hessian = ridge + C * design.T @ (design * (p * (1 - p))[:, None])
         step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
-        w = _lowered(w, step, design, y, C)
+        w = _line_search(w, step, design, y, C)
         if np.abs(step).max() < 1e-12 * max(1.0, float(np.abs(w).max())):
             break
     return Logistic(float(w[0]), w[1:])
@@ -73,10 +73,10 @@ def held_out_probabilities(
     fold[order] = np.arange(len(y)) % max(2, folds)  # dealt round within each outcome, like cards
     p = np.empty(len(y))
     for f in range(max(2, folds)):
-        held = fold == f
-        if held.any():
-            model = fit_logistic(x[~held], y[~held], C=C) if (~held).any() else fit_logistic(x, y, C=C)
-            p[held] = model.probabilities(x[held])
+        held_out = fold == f
+        if held_out.any():
+            model = fit_logistic(x[~held_out], y[~held_out], C=C) if (~held_out).any() else fit_logistic(x, y, C=C)
+            p[held_out] = model.probabilities(x[held_out])
     return p
 
 
@@ -90,7 +90,7 @@ def predictive_power(
 
 def roc_auc(outcome: ArrayLike, score: ArrayLike) -> float:
     """Probability that a success scores over a failure, ties counting half, in [0, 1]. One class only: 0.5."""
-    y, s = _scored(outcome, score)
+    y, s = _check_scores(outcome, score)
     successes, failures = int(y.sum()), int(len(y) - y.sum())
     if not (successes and failures):
         return 0.5
@@ -100,7 +100,7 @@ def roc_auc(outcome: ArrayLike, score: ArrayLike) -> float:
 
 def average_precision(outcome: ArrayLike, score: ArrayLike) -> float:
     """Σ (Rₙ - Rₙ₋₁) Pₙ over the distinct scores, highest first, in [0, 1], without interpolation. No success: 0."""
-    y, s = _scored(outcome, score)
+    y, s = _check_scores(outcome, score)
     if not y.any():
         return 0.0
     values, index = np.unique(-s, return_inverse=True)
@@ -109,7 +109,7 @@ def average_precision(outcome: ArrayLike, score: ArrayLike) -> float:
     return float(np.sum(hits * np.cumsum(hits) / np.cumsum(count)) / y.sum())
 
 
-def _lowered(
+def _line_search(
     w: NDArray[np.float64], step: NDArray[np.float64], design: NDArray[np.float64], y: NDArray[np.float64], C: float
 ) -> NDArray[np.float64]:
     """One Newton step, halved until the loss does not rise: a full one may overshoot on separable data."""
@@ -118,9 +118,9 @@ def _lowered(
         logits = design @ v
         return float(0.5 * v[1:] @ v[1:] + C * np.sum(np.logaddexp(0.0, logits) - y * logits))
 
-    before = loss(w)
+    previous_loss = loss(w)
     for _ in range(30):
-        if loss(w - step) <= before + 1e-12 * abs(before):
+        if loss(w - step) <= previous_loss + 1e-12 * abs(previous_loss):
             break
         step = step / 2
     return w - step
@@ -141,7 +141,7 @@ def _outcome(outcome: ArrayLike) -> NDArray[np.float64]:
     return y
 
 
-def _scored(outcome: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _check_scores(outcome: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     y, s = _outcome(outcome), np.asarray(score, dtype=np.float64)
     if y.shape != s.shape or np.isnan(s).any():
         raise ValueError(f"{len(y)} outcomes and scores of shape {s.shape}: want one for each, not NaN")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pycocotools import mask as coco
 
-from pixelis.geometry import Mask
+from pixelis.core.geometry import Mask
 
 BOUNDARY_TOLERANCE = 0.008
 """DAVIS: boundaries match within 0.8 % of the image diagonal, rounded up to whole pixels."""
@@ -89,8 +89,8 @@ def dice(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
 
 def boundary_map(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Pixels that differ from their right, lower or lower-right neighbour; the image's own border is no boundary."""
-    grown = np.pad(mask, ((0, 1), (0, 1)), mode="edge")  # (H+1, W+1)
-    right, below, diagonal = grown[:-1, 1:], grown[1:, :-1], grown[1:, 1:]
+    padded = np.pad(mask, ((0, 1), (0, 1)), mode="edge")  # (H+1, W+1)
+    right, below, diagonal = padded[:-1, 1:], padded[1:, :-1], padded[1:, 1:]
     result: NDArray[np.bool_] = (mask ^ right) | (mask ^ below) | (mask ^ diagonal)
     return result
 
@@ -109,8 +109,8 @@ def boundary_f1(
     count_gold, count_predicted = np.count_nonzero(edge_gold), np.count_nonzero(edge_predicted)
     if not (count_gold and count_predicted):
         return float(count_gold == count_predicted)
-    precision = np.count_nonzero(edge_predicted & _dilated(edge_gold, radius)) / count_predicted
-    recall = np.count_nonzero(edge_gold & _dilated(edge_predicted, radius)) / count_gold
+    precision = np.count_nonzero(edge_predicted & _dilate(edge_gold, radius)) / count_predicted
+    recall = np.count_nonzero(edge_gold & _dilate(edge_predicted, radius)) / count_gold
     return float(2 * precision * recall / (precision + recall)) if precision + recall else 0.0
 
 
@@ -157,7 +157,7 @@ def _run_lengths(mask: Mask) -> dict[str, object]:
     return {"size": [mask.height, mask.width], "counts": mask.counts.encode("ascii")}
 
 
-def _dilated(edge: NDArray[np.bool_], radius: int) -> NDArray[np.bool_]:
+def _dilate(edge: NDArray[np.bool_], radius: int) -> NDArray[np.bool_]:
     import cv2
 
     y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]

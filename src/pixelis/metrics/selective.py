@@ -23,7 +23,7 @@ class RiskCoverage(NamedTuple):
     """(N,) the confidence of the k-th: abstaining under it gives at least this coverage."""
 
 
-class Selected(NamedTuple):
+class SelectivePoint(NamedTuple):
     """What was answered under one abstention rule."""
 
     coverage: float
@@ -54,16 +54,16 @@ def excess_aurc(confidence: ArrayLike, wrong: ArrayLike) -> float:
     return aurc(p, loss) - aurc(-loss, loss)
 
 
-def error_at_coverage(confidence: ArrayLike, wrong: ArrayLike, *, coverage: float) -> Selected:
+def error_at_coverage(confidence: ArrayLike, wrong: ArrayLike, *, coverage: float) -> SelectivePoint:
     """Err@Sel when at least this share of the queries must be answered; coverage 0 answers none and has error 0."""
     curve = risk_coverage(confidence, wrong)
     if not 0 <= coverage <= 1:
         raise ValueError(f"coverage {coverage} lies outside [0, 1]")
     k = int(np.ceil(coverage * len(curve.risk) - 1e-9))  # 0.3 * 10 is 3 queries, not 4
-    return Selected(float(curve.coverage[k - 1]), float(curve.risk[k - 1])) if k else Selected(0.0, 0.0)
+    return SelectivePoint(float(curve.coverage[k - 1]), float(curve.risk[k - 1])) if k else SelectivePoint(0.0, 0.0)
 
 
-def error_at_margin(margin: ArrayLike, wrong: ArrayLike, *, delta: float) -> Selected:
+def error_at_margin(margin: ArrayLike, wrong: ArrayLike, *, delta: float) -> SelectivePoint:
     """Err@Sel when queries with a margin under `delta` abstain. None answered: coverage 0, error 0.
 
     A margin of delta itself is answered, as `voting.consensus` does it, however it was rounded. A NaN margin abstains.
@@ -72,7 +72,7 @@ def error_at_margin(margin: ArrayLike, wrong: ArrayLike, *, delta: float) -> Sel
     m, loss = np.asarray(margin, dtype=np.float64), np.asarray(wrong, dtype=np.float64)
     _check(m, loss)
     answered = m >= delta - 1e-12  # (N,)
-    return Selected(float(np.mean(answered)), float(loss[answered].mean()) if answered.any() else 0.0)
+    return SelectivePoint(float(np.mean(answered)), float(loss[answered].mean()) if answered.any() else 0.0)
 
 
 def _queries(confidence: ArrayLike, wrong: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -80,9 +80,9 @@ def paired_permutation_test(
     difference = float(np.mean(x - y))
     if (x == y).all():
         return PermutationTest(difference, 1.0)
-    swapped = x - y  # (n,) a pair that is not swapped keeps its difference, a swapped one changes its sign
+    differences = x - y  # (n,) a pair that is not swapped keeps its difference, a swapped one changes its sign
     result = stats.permutation_test(
-        (swapped, -swapped),
+        (differences, -differences),
         lambda first, second, axis: np.mean(first, axis=axis),
         permutation_type="samples",
         vectorized=True,
@@ -99,9 +99,9 @@ def mean_of_runs(differences: ArrayLike, *, level: float = 0.95) -> MeanOfRuns |
     x = np.asarray(differences, dtype=np.float64).ravel()
     if len(x) < 2 or np.ptp(x) <= 1e-9 * max(1.0, float(np.abs(x).max())):
         return None
-    found = stats.ttest_1samp(x, 0.0)
-    bounds = found.confidence_interval(level)
-    return MeanOfRuns(float(bounds.low), float(bounds.high), float(found.pvalue))
+    result = stats.ttest_1samp(x, 0.0)
+    bounds = result.confidence_interval(level)
+    return MeanOfRuns(float(bounds.low), float(bounds.high), float(result.pvalue))
 
 
 def benjamini_hochberg(p_values: ArrayLike, *, level: float = 0.05) -> FalseDiscovery:
@@ -129,7 +129,7 @@ def relative_gain(score: float, baseline: float) -> float:
 def spearman(x: ArrayLike, y: ArrayLike) -> Correlation:
     """Spearman's rank correlation. A side that does not vary, or fewer than three pairs: 0 with p = 1."""
     x, y = _pairs(x, y)
-    if _says_nothing(x, y):
+    if _is_degenerate(x, y):
         return Correlation(0.0, 1.0)
     result = stats.spearmanr(x, y)
     return Correlation(float(result.statistic), float(result.pvalue))
@@ -140,7 +140,7 @@ def point_biserial(outcome: ArrayLike, score: ArrayLike) -> Correlation:
     y, x = _pairs(outcome, score)
     if not np.isin(y, (0.0, 1.0)).all():
         raise ValueError("an outcome is neither 0 nor 1")
-    if _says_nothing(x, y):
+    if _is_degenerate(x, y):
         return Correlation(0.0, 1.0)
     result = stats.pointbiserialr(y, x)
     return Correlation(float(result.statistic), float(result.pvalue))
@@ -177,7 +177,7 @@ def _pairs(x: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.
     return a, b
 
 
-def _says_nothing(x: NDArray[np.float64], y: NDArray[np.float64]) -> bool:
+def _is_degenerate(x: NDArray[np.float64], y: NDArray[np.float64]) -> bool:
     return len(x) < 3 or bool((x == x[0]).all() or (y == y[0]).all())
 
 

@@ -71,11 +71,11 @@ def temporal_nms(spans: ArrayLike, scores: ArrayLike, *, threshold: float) -> ND
     if len(spans) != len(scores):
         raise ValueError(f"{len(spans)} spans and {len(scores)} scores: want one score a span")
     iou = temporal_iou_matrix(spans, spans)  # (N, N)
-    kept: list[int] = []
+    selected: list[int] = []
     for i in np.argsort(-scores, kind="stable"):
-        if not (iou[i, kept] > threshold).any():
-            kept.append(int(i))
-    return np.array(kept, dtype=np.intp)
+        if not (iou[i, selected] > threshold).any():
+            selected.append(int(i))
+    return np.array(selected, dtype=np.intp)
 
 
 def span_average_precision(
@@ -87,7 +87,7 @@ def span_average_precision(
     No prediction: 0. No gold window: ValueError, because recall has no meaning.
     """
     gold = _gold_windows(gold)  # (G, 2)
-    ranked = _ranked(predicted[:MAX_WINDOWS])  # (P, 2)
+    ranked = _rank_windows(predicted[:MAX_WINDOWS])  # (P, 2)
     if not len(ranked):
         return np.zeros(len(thresholds))
     iou = temporal_iou_matrix(ranked, gold)  # (P, G)
@@ -122,23 +122,25 @@ def moment_scores(
     official scorer stops at it).
     """
     if gold.keys() != predicted.keys():
-        odd = sorted(map(str, gold.keys() ^ predicted.keys()))
-        raise ValueError(f"gold and predictions must hold the same queries, {len(odd)} differ: {', '.join(odd[:3])}")
+        mismatched = sorted(map(str, gold.keys() ^ predicted.keys()))
+        raise ValueError(
+            f"gold and predictions must hold the same queries, {len(mismatched)} differ: {', '.join(mismatched[:3])}"
+        )
     if not gold:
         raise ValueError("no queries to score: want at least one")
-    kept = {q: _within(windows, length_range_s) for q, windows in gold.items()}
+    gold_in_range = {q: _windows_in_range(windows, length_range_s) for q, windows in gold.items()}
     if length_range_s:
-        kept = {q: windows for q, windows in kept.items() if windows}
-    if not kept:
+        gold_in_range = {q: windows for q, windows in gold_in_range.items() if windows}
+    if not gold_in_range:
         return None
     precisions = np.mean(
-        [span_average_precision(w, predicted[q], thresholds=thresholds) for q, w in kept.items()], axis=0
+        [span_average_precision(w, predicted[q], thresholds=thresholds) for q, w in gold_in_range.items()], axis=0
     )  # (T,)
-    first = np.array([first_window_iou(w, predicted[q]) for q, w in kept.items()])  # (Q,)
+    first_ious = np.array([first_window_iou(w, predicted[q]) for q, w in gold_in_range.items()])  # (Q,)
     return MomentScores(
-        queries=len(kept),
+        queries=len(gold_in_range),
         map_by_iou=dict(zip(thresholds, precisions.tolist(), strict=True)),
-        r1_by_iou={t: float(np.mean(first >= t)) for t in thresholds},
+        r1_by_iou={t: float(np.mean(first_ious >= t)) for t in thresholds},
     )
 
 
@@ -168,14 +170,14 @@ def _gold_windows(gold: ArrayLike) -> NDArray[np.float64]:
     return windows
 
 
-def _within(windows: Sequence[Window], length_range_s: tuple[float, float] | None) -> list[Window]:
+def _windows_in_range(windows: Sequence[Window], length_range_s: tuple[float, float] | None) -> list[Window]:
     if length_range_s is None:
         return list(windows)
     low, high = length_range_s
     return [w for w in windows if low < w[1] - w[0] <= high]
 
 
-def _ranked(predicted: Sequence[Window]) -> NDArray[np.float64]:
+def _rank_windows(predicted: Sequence[Window]) -> NDArray[np.float64]:
     """(P, 2) windows, best score first; windows that carry no score stay as listed."""
     if {len(w) for w in predicted} - {2, 3} or len({len(w) for w in predicted}) > 1:
         raise ValueError("predicted windows must be all [start, end] or all [start, end, score]")
@@ -199,8 +201,8 @@ def _hits(iou: NDArray[np.float64], best_first: NDArray[np.intp], threshold: flo
 
 def _interpolated_precision(hits: NDArray[np.bool_], positives: int) -> float:
     """Area under the precision envelope: every hit adds its step of recall at the best precision from there on."""
-    found = np.cumsum(hits)  # (P,)
-    precision = found / np.arange(1, len(hits) + 1)
+    cumulative_hits = np.cumsum(hits)  # (P,)
+    precision = cumulative_hits / np.arange(1, len(hits) + 1)
     envelope = np.maximum.accumulate(precision[::-1])[::-1]
-    steps = np.diff(found / positives, prepend=0.0)
+    steps = np.diff(cumulative_hits / positives, prepend=0.0)
     return float(np.sum(steps[hits] * envelope[hits]))

@@ -19,8 +19,10 @@ def normalise_text(text: str, *, fold_case: bool = True) -> str:
     as the sign before one ("-4"), so that 3.5 never equals 35. `fold_case` makes A equal a.
     """
     text = unicodedata.normalize("NFKC", text)
-    kept = [c for i, c in enumerate(text) if not unicodedata.category(c).startswith("P") or _carries_number(text, i)]
-    collapsed = re.sub(r"\s+", " ", "".join(kept)).strip()
+    characters = [
+        c for i, c in enumerate(text) if not unicodedata.category(c).startswith("P") or _carries_number(text, i)
+    ]
+    collapsed = re.sub(r"\s+", " ", "".join(characters)).strip()
     return collapsed.casefold() if fold_case else collapsed
 
 
@@ -29,7 +31,7 @@ def normalised_distance(a: str, b: str) -> float:
     return Levenshtein.normalized_distance(a, b)
 
 
-def nearest(prediction: str, golds: Sequence[str]) -> str:
+def nearest_gold(prediction: str, golds: Sequence[str]) -> str:
     """The gold text that is nearest to the prediction by `normalised_distance`, the first of equals."""
     return min(golds, key=lambda gold: normalised_distance(gold, prediction))
 

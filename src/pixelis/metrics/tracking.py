@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pixelis.geometry import Track
+from pixelis.core.geometry import Track
 from pixelis.metrics.overlap import box_iou_matrix
 
 Benchmark = Literal["MOT15", "MOT16", "MOT17", "MOT20"]
@@ -65,15 +65,15 @@ def score_rows(gold: ArrayLike, predicted: ArrayLike, *, benchmark: Benchmark | 
     which is 1. No gold rows: the same, all predictions being false positives. Two boxes of one id in one frame are a
     ValueError.
     """
-    return combined({"sequence": (gold, predicted)}, benchmark=benchmark)[1]["sequence"]
+    return score_sequences({"sequence": (gold, predicted)}, benchmark=benchmark)[1]["sequence"]
 
 
 def score_tracks(gold: Sequence[Track], predicted: Sequence[Track]) -> TrackScores:
     """The same of `Track` values: every gold track counts, whatever its label. Edge cases as in `score_rows`."""
-    return score_rows(_rows_of(gold), _rows_of(predicted), benchmark="MOT15")
+    return score_rows(_rows_from_tracks(gold), _rows_from_tracks(predicted), benchmark="MOT15")
 
 
-def combined(
+def score_sequences(
     sequences: Mapping[str, tuple[ArrayLike, ArrayLike]], *, benchmark: Benchmark | None = None
 ) -> tuple[TrackScores, dict[str, TrackScores]]:
     """TrackEval's combination of several sequences (its row COMBINED), and each sequence alone.
@@ -84,12 +84,12 @@ def combined(
         raise ValueError("no sequences to score: want at least one")
     from trackeval.metrics import CLEAR, HOTA, Identity
 
-    data = {name: _sequence(as_rows(g), as_rows(p), benchmark) for name, (g, p) in sequences.items()}
+    data = {name: _to_trackeval(as_rows(g), as_rows(p), benchmark) for name, (g, p) in sequences.items()}
     metrics = [HOTA(), CLEAR({"PRINT_CONFIG": False}), Identity({"PRINT_CONFIG": False})]
     results = [{name: metric.eval_sequence(d) for name, d in data.items()} for metric in metrics]
-    alone = {name: _scores(*(result[name] for result in results)) for name in data}
-    together = (metric.combine_sequences(result) for metric, result in zip(metrics, results, strict=True))
-    return _scores(*together), alone
+    per_sequence = {name: _scores(*(result[name] for result in results)) for name in data}
+    combined_results = (metric.combine_sequences(result) for metric, result in zip(metrics, results, strict=True))
+    return _scores(*combined_results), per_sequence
 
 
 def as_rows(rows: ArrayLike) -> NDArray[np.float64]:
@@ -102,7 +102,7 @@ def as_rows(rows: ArrayLike) -> NDArray[np.float64]:
     return np.hstack([array[:, :8], np.ones((len(array), max(0, 8 - array.shape[1])))])
 
 
-def cleaned(
+def clean_rows(
     gold: NDArray[np.float64], predicted: NDArray[np.float64], iou: NDArray[np.float64], benchmark: Benchmark
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which gold and which predicted rows of one frame count, by the rules of the benchmark.
@@ -110,9 +110,9 @@ def cleaned(
     Gold rows with a confidence under 1 never count (TrackEval reads it as a whole number). Except in MOT15, only
     pedestrians do, and a prediction that matches a distractor (IoU at least 0.5, best assignment) is taken out.
     """
-    keep_gold, keep_predicted = np.trunc(gold[:, 6]) != 0, np.ones(len(predicted), dtype=bool)  # (G,), (P,)
+    gold_mask, predicted_mask = np.trunc(gold[:, 6]) != 0, np.ones(len(predicted), dtype=bool)  # (G,), (P,)
     if benchmark == "MOT15":
-        return keep_gold, keep_predicted
+        return gold_mask, predicted_mask
     distractors = (*DISTRACTORS, NON_MOT_VEHICLE) if benchmark == "MOT20" else DISTRACTORS
     if len(gold) and len(predicted):
         from scipy.optimize import linear_sum_assignment
@@ -120,28 +120,30 @@ def cleaned(
         matching = np.where(iou < 0.5 - np.finfo(float).eps, 0.0, iou)  # (G, P)
         g, p = linear_sum_assignment(-matching)
         explained = (matching[g, p] > np.finfo(float).eps) & np.isin(gold[g, 7], distractors)
-        keep_predicted[p[explained]] = False
-    return keep_gold & (gold[:, 7] == PEDESTRIAN), keep_predicted
+        predicted_mask[p[explained]] = False
+    return gold_mask & (gold[:, 7] == PEDESTRIAN), predicted_mask
 
 
-def _sequence(gold: NDArray[np.float64], predicted: NDArray[np.float64], benchmark: Benchmark | None) -> dict[str, Any]:
+def _to_trackeval(
+    gold: NDArray[np.float64], predicted: NDArray[np.float64], benchmark: Benchmark | None
+) -> dict[str, Any]:
     """What TrackEval's metrics read: for each frame ids from 0 and an IoU matrix, and the totals."""
     for rows, side in ((gold, "gold"), (predicted, "predicted")):
         _one_box_for_each_id(rows, side)
-    known = bool(np.isin(gold[:, 7], CLASSES).all())
-    benchmark = benchmark or ("MOT17" if known else "MOT15")
-    if benchmark != "MOT15" and not known:
+    has_mot_classes = bool(np.isin(gold[:, 7], CLASSES).all())
+    benchmark = benchmark or ("MOT17" if has_mot_classes else "MOT15")
+    if benchmark != "MOT15" and not has_mot_classes:
         raise ValueError(f"gold rows hold classes that are not in {benchmark}'s list of 1 to 13; score them as MOT15")
-    kept_gold, kept_predicted, ious = [], [], []
+    gold_id_lists, predicted_id_lists, ious = [], [], []
     for frame in np.union1d(gold[:, 0], predicted[:, 0]):
         g, p = gold[gold[:, 0] == frame], predicted[predicted[:, 0] == frame]
         iou = box_iou_matrix(_corners(g), _corners(p))  # (G, P)
-        use_g, use_p = cleaned(g, p, iou, benchmark)
-        kept_gold.append(g[use_g, 1])
-        kept_predicted.append(p[use_p, 1])
-        ious.append(iou[np.ix_(use_g, use_p)])
-    gold_ids, gold_count = _relabelled(kept_gold)
-    predicted_ids, predicted_count = _relabelled(kept_predicted)
+        gold_mask, predicted_mask = clean_rows(g, p, iou, benchmark)
+        gold_id_lists.append(g[gold_mask, 1])
+        predicted_id_lists.append(p[predicted_mask, 1])
+        ious.append(iou[np.ix_(gold_mask, predicted_mask)])
+    gold_ids, gold_count = _relabel(gold_id_lists)
+    predicted_ids, predicted_count = _relabel(predicted_id_lists)
     return {
         "gt_ids": gold_ids,
         "tracker_ids": predicted_ids,
@@ -165,13 +167,13 @@ def _one_box_for_each_id(rows: NDArray[np.float64], side: str) -> None:
         raise ValueError(f"{side} id {track:g} has two boxes in frame {frame:g}: want one")
 
 
-def _relabelled(ids: list[NDArray[np.float64]]) -> tuple[list[NDArray[np.intp]], int]:
+def _relabel(ids: list[NDArray[np.float64]]) -> tuple[list[NDArray[np.intp]], int]:
     """The ids of each frame as 0 .. n-1 in the order of their numbers, and n."""
     names = np.unique(np.concatenate([np.empty(0), *ids]))
     return [np.searchsorted(names, frame) for frame in ids], len(names)
 
 
-def _rows_of(tracks: Sequence[Track]) -> NDArray[np.float64]:
+def _rows_from_tracks(tracks: Sequence[Track]) -> NDArray[np.float64]:
     rows = [
         (frame, track.track_id, x0, y0, x1 - x0, y1 - y0)
         for track in tracks

@@ -14,50 +14,50 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pixelis.errors import ConfigError
-from pixelis.policy.branches import Branches, branches_of, keys_of, use_branches
-from pixelis.policy.cache import RowCache
-from pixelis.policy.ledger import Ledger, positions
-from pixelis.policy.pictures import Optics, Picture, patches
-from pixelis.policy.script import Style
-from pixelis.policy.tokens import Tokens
+from pixelis.core.errors import ConfigError
+from pixelis.policy.chat_format import PromptStyle
+from pixelis.policy.images import ImageProcessorConfig, ProcessedImage, extract_patches
+from pixelis.policy.kv_cache import RowCache
+from pixelis.policy.prefix_tree import PrefixTree, build_prefix_tree, compute_sequence_keys, use_tree_attention
+from pixelis.policy.sequence import TokenSequence, compute_positions
+from pixelis.policy.tokenizer import PolicyTokenizer
 
 
-class Seen(NamedTuple):
+class ImageFeatures(NamedTuple):
     """Pictures after the vision tower."""
 
-    tokens: Tensor
+    embeddings: Tensor
     """(n, d) one row for each visual token, picture after picture."""
-    deep: tuple[Tensor, ...]
+    deepstack: tuple[Tensor, ...]
     """Deepstack features, added after the first layers: each (n, d)."""
 
-    def between(self, start: int, end: int) -> Seen:
+    def slice_tokens(self, start: int, end: int) -> ImageFeatures:
         """Some of the tokens."""
-        return Seen(self.tokens[start:end], tuple(deep[start:end] for deep in self.deep))
+        return ImageFeatures(self.embeddings[start:end], tuple(layer[start:end] for layer in self.deepstack))
 
 
-class Batch(NamedTuple):
+class TokenBatch(NamedTuple):
     """Ledgers side by side, filled up on the right."""
 
     ids: Tensor
     """(B, L)"""
     positions: Tensor
     """(3, B, L)"""
-    pictures: tuple[Picture, ...]
+    images: tuple[ProcessedImage, ...]
     """Each picture once."""
-    order: tuple[int, ...]
+    image_order: tuple[int, ...]
     """Which picture each place shows, ledger after ledger."""
     lengths: tuple[int, ...]
-    branches: Branches | None = None
+    prefix_tree: PrefixTree | None = None
     """What they share, where it is read once; the order of the pictures is then that of the branches."""
 
 
-class Read(NamedTuple):
+class ForwardOutput(NamedTuple):
     """What the layers make of tokens."""
 
     hidden: Tensor
     """(B, L, d) after the final norm."""
-    tapped: Tensor
+    features: Tensor
     """(B, L, d) after the tapped layer (supp:et_dynamics)."""
 
 
@@ -73,25 +73,33 @@ class Policy(nn.Module):
     open_places: Tensor
     """(V,) the place of a token in `open_ids`; −1 where it has none."""
 
-    def __init__(self, model: Any, tokens: Tokens, style: Style, optics: Optics, *, tap: int = -3) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: PolicyTokenizer,
+        style: PromptStyle,
+        image_config: ImageProcessorConfig,
+        *,
+        tap: int = -3,
+    ) -> None:
         super().__init__()
         self.model = model
-        self.tokens = tokens
+        self.tokenizer = tokenizer
         self.style = style
-        self.optics = optics
+        self.image_config = image_config
         self.tap = tap
-        use_branches(self.language.config)
-        if not 0 <= self.tapped_layer < len(self.language.layers):
+        use_tree_attention(self.language.config)
+        if not 0 <= self.feature_layer < len(self.language.layers):
             raise ConfigError(f"tap {tap} lies outside the {len(self.language.layers)} layers of the model")
         banned = torch.zeros(self._core.config.text_config.vocab_size, dtype=torch.bool)
-        banned[list(tokens.banned)] = True
-        banned[len(tokens) :] = True  # rows of the embedding that no token has
+        banned[list(tokenizer.banned_ids)] = True
+        banned[len(tokenizer) :] = True  # rows of the embedding that no token has
         self.register_buffer("banned", banned, persistent=False)
         self.register_buffer("bars", torch.zeros(len(banned)).masked_fill(banned, -torch.inf), persistent=False)
         self.register_buffer("open_ids", torch.nonzero(~banned)[:, 0], persistent=False)
-        places = torch.full_like(banned, -1, dtype=torch.long)
-        places[self.open_ids] = torch.arange(len(self.open_ids))
-        self.register_buffer("open_places", places, persistent=False)
+        allowed_index = torch.full_like(banned, -1, dtype=torch.long)
+        allowed_index[self.open_ids] = torch.arange(len(self.open_ids))
+        self.register_buffer("open_places", allowed_index, persistent=False)
 
     # --- the parts of the network
 
@@ -119,111 +127,130 @@ class Policy(nn.Module):
         return self.language.embed_tokens.weight.device
 
     @property
-    def tapped_layer(self) -> int:
+    def feature_layer(self) -> int:
         """Which layer the features come from: the third from the top, or as configured."""
         return len(self.language.layers) + self.tap
 
     # --- reading
 
-    def see(self, pictures: Sequence[Picture]) -> Seen:
+    def encode_images(self, images: Sequence[ProcessedImage]) -> ImageFeatures:
         """Every picture through the vision tower, in one pass."""
-        if not pictures:
+        if not images:
             empty = torch.zeros(0, self.width, device=self.device)
-            return Seen(empty, ())
+            return ImageFeatures(empty, ())
         tower = self.vision
-        values = np.concatenate([patches(picture, self.optics) for picture in pictures])
-        m = self.optics.merge
-        grids = torch.tensor([[1, p.rows * m, p.columns * m] for p in pictures], device=self.device)
+        values = np.concatenate([extract_patches(image, self.image_config) for image in images])
+        m = self.image_config.merge
+        grids = torch.tensor([[1, p.rows * m, p.columns * m] for p in images], device=self.device)
         out = tower(torch.from_numpy(values).to(self.device, tower.dtype), grid_thw=grids)
-        return Seen(out.pooler_output, tuple(out.deepstack_features))
+        return ImageFeatures(out.pooler_output, tuple(out.deepstack_features))
 
-    def read(
+    def forward_tokens(
         self,
         ids: Tensor,
-        where: Tensor,
-        seen: Seen | None = None,
+        position_ids: Tensor,
+        image_features: ImageFeatures | None = None,
         *,
         cache: RowCache | None = None,
         mask: Tensor | None = None,
-        branches: Branches | None = None,
-    ) -> Read:
+        prefix_tree: PrefixTree | None = None,
+    ) -> ForwardOutput:
         """Run the layers over ids (B, L) at positions (3, B, L); `seen` fills the image tokens, in their order."""
-        language, more = self.language, {} if branches is None else {"branches": branches}
+        language, extra = self.language, {} if prefix_tree is None else {"branches": prefix_tree}
         hidden = language.embed_tokens(ids)
-        visual = ids == self.tokens.image if seen is not None and len(seen.tokens) else None
-        if visual is not None and seen is not None:
-            hidden = hidden.masked_scatter(visual[..., None], seen.tokens.to(hidden.dtype))
-        turned = language.rotary_emb(hidden, where)
-        tapped = hidden
+        image_mask = (
+            ids == self.tokenizer.image_id if image_features is not None and len(image_features.embeddings) else None
+        )
+        if image_mask is not None and image_features is not None:
+            hidden = hidden.masked_scatter(image_mask[..., None], image_features.embeddings.to(hidden.dtype))
+        rotary = language.rotary_emb(hidden, position_ids)
+        features = hidden
         for k, layer in enumerate(language.layers):
-            hidden = layer(hidden, position_embeddings=turned, attention_mask=mask, past_key_values=cache, **more)
-            if visual is not None and seen is not None and k < len(seen.deep):
-                added = torch.zeros_like(hidden).masked_scatter(visual[..., None], seen.deep[k].to(hidden.dtype))
+            hidden = layer(hidden, position_embeddings=rotary, attention_mask=mask, past_key_values=cache, **extra)
+            if image_mask is not None and image_features is not None and k < len(image_features.deepstack):
+                added = torch.zeros_like(hidden).masked_scatter(
+                    image_mask[..., None], image_features.deepstack[k].to(hidden.dtype)
+                )
                 hidden = hidden + added
-            if k == self.tapped_layer:
-                tapped = hidden
-        return Read(language.norm(hidden), tapped)
+            if k == self.feature_layer:
+                features = hidden
+        return ForwardOutput(language.grad_norm(hidden), features)
 
-    def forward(self, batch: Batch) -> Read:
+    def forward(self, batch: TokenBatch) -> ForwardOutput:
         """Whole ledgers at once, as training reads them. Filling on the right needs no mask: attention is causal."""
-        seen = shuffled(self.see(batch.pictures), batch.pictures, batch.order)
-        tree = batch.branches
+        image_features = gather_image_features(self.encode_images(batch.images), batch.images, batch.image_order)
+        tree = batch.prefix_tree
         if tree is None:
-            return self.read(batch.ids, batch.positions, seen)
-        ids, where = batch.ids.flatten()[tree.tokens], batch.positions.flatten(1)[:, tree.tokens]
-        read = self.read(ids[None], where[:, None], seen, branches=tree)
-        return Read(*(part[0].index_select(0, tree.back).view(*batch.ids.shape, -1) for part in read))
+            return self.forward_tokens(batch.ids, batch.positions, image_features)
+        ids, position_ids = batch.ids.flatten()[tree.tokens], batch.positions.flatten(1)[:, tree.tokens]
+        output = self.forward_tokens(ids[None], position_ids[:, None], image_features, prefix_tree=tree)
+        return ForwardOutput(*(part[0].index_select(0, tree.inverse).view(*batch.ids.shape, -1) for part in output))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, V) with what is never sampled at minus infinity, in sampling and in every recomputation alike."""
         head = self._core.lm_head
         if type(head) is nn.Linear and head.bias is None and not torch.is_grad_enabled():
-            bars = self.bars.to(head.weight.dtype)
-            return nn.functional.linear(hidden, head.weight, bars)  # one pass over V, not two
+            ban_bias = self.bars.to(head.weight.dtype)
+            return nn.functional.linear(hidden, head.weight, ban_bias)  # one pass over V, not two
         logits: Tensor = head(hidden)
         return logits + self.bars.to(logits.dtype)
 
-    def open_logits(self, hidden: Tensor) -> Tensor:
+    def allowed_logits(self, hidden: Tensor) -> Tensor:
         """(…, V') of the tokens that may be sampled, in the order of `open_ids`: the same softmax without infinities,
         which label smoothing would add up."""
         return nn.functional.linear(hidden, self._core.lm_head.weight[self.open_ids])
 
-    def logprobs(self, batch: Batch) -> tuple[Tensor, Read]:
+    def logprobs(self, batch: TokenBatch) -> tuple[Tensor, ForwardOutput]:
         """(B, L) log-probability of each token given those before it (the first has 0), and what was read."""
-        read = self(batch)
-        logits = self.logits(read.hidden[:, :-1]).float()
+        output = self(batch)
+        logits = self.logits(output.hidden[:, :-1]).float()
         targets = batch.ids[:, 1:].clone()
-        never = self.banned[targets]
-        targets[never] = self.tokens.end  # given tokens that are never sampled have no probability; nobody asks for it
-        found = torch.gather(logits.log_softmax(-1), -1, targets[..., None])[..., 0]
-        return torch.cat([torch.zeros_like(found[:, :1]), found.masked_fill(never, 0.0)], dim=1), read
+        is_banned = self.banned[targets]
+        targets[is_banned] = (
+            self.tokenizer.end_id
+        )  # given tokens that are never sampled have no probability; nobody asks for it
+        token_logprobs = torch.gather(logits.log_softmax(-1), -1, targets[..., None])[..., 0]
+        return torch.cat(
+            [torch.zeros_like(token_logprobs[:, :1]), token_logprobs.masked_fill(is_banned, 0.0)], dim=1
+        ), output
 
-    def batch(self, ledgers: Sequence[Ledger], *, once: bool = False) -> Batch:
+    def collate(self, sequences: Sequence[TokenSequence], *, share_prefixes: bool = False) -> TokenBatch:
         """Ledgers as tensors, each picture once; with `once` also what else they share is read once."""
-        longest, device = max(len(ledger) for ledger in ledgers), self.device
-        ids = torch.full((len(ledgers), longest), self.tokens.pad, dtype=torch.long)
-        where = torch.zeros(3, len(ledgers), longest, dtype=torch.long)
-        for row, ledger in enumerate(ledgers):
-            ids[row, : len(ledger)] = torch.tensor(ledger.ids)
-            where[:, row, : len(ledger)] = torch.from_numpy(positions(ledger.ids, ledger.places))
-        keys, pictures = keys_of(ledgers)
-        tree = branches_of(keys, device) if once else None
+        max_length, device = max(len(sequence) for sequence in sequences), self.device
+        ids = torch.full((len(sequences), max_length), self.tokenizer.pad_id, dtype=torch.long)
+        position_ids = torch.zeros(3, len(sequences), max_length, dtype=torch.long)
+        for row, sequence in enumerate(sequences):
+            ids[row, : len(sequence)] = torch.tensor(sequence.ids)
+            position_ids[:, row, : len(sequence)] = torch.from_numpy(
+                compute_positions(sequence.ids, sequence.image_spans)
+            )
+        keys, images = compute_sequence_keys(sequences)
+        tree = build_prefix_tree(keys, device) if share_prefixes else None
         if tree is not None:
-            order = tree.order
+            order = tree.image_order
         else:
             order = tuple(
-                int(-1 - own[p.start]) for ledger, own in zip(ledgers, keys, strict=True) for p in ledger.places
+                int(-1 - key[p.start])
+                for sequence, key in zip(sequences, keys, strict=True)
+                for p in sequence.image_spans
             )
-        return Batch(
-            ids.to(device), where.to(device), tuple(pictures), order, tuple(len(ledger) for ledger in ledgers), tree
+        return TokenBatch(
+            ids.to(device),
+            position_ids.to(device),
+            tuple(images),
+            order,
+            tuple(len(sequence) for sequence in sequences),
+            tree,
         )
 
 
-def shuffled(seen: Seen, pictures: Sequence[Picture], order: Sequence[int]) -> Seen:
+def gather_image_features(
+    image_features: ImageFeatures, images: Sequence[ProcessedImage], order: Sequence[int]
+) -> ImageFeatures:
     """The tokens of pictures in the order of their places, repeated where a picture is shown again."""
-    if list(order) == list(range(len(pictures))):
-        return seen
-    starts = np.concatenate([[0], np.cumsum([p.tokens for p in pictures])])
+    if list(order) == list(range(len(images))):
+        return image_features
+    starts = np.concatenate([[0], np.cumsum([p.token_count for p in images])])
     rows = torch.cat([torch.arange(starts[k], starts[k + 1]) for k in order]) if order else torch.zeros(0).long()
-    rows = rows.to(seen.tokens.device)
-    return Seen(seen.tokens[rows], tuple(deep[rows] for deep in seen.deep))
+    rows = rows.to(image_features.embeddings.device)
+    return ImageFeatures(image_features.embeddings[rows], tuple(layer[rows] for layer in image_features.deepstack))

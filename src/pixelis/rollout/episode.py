@@ -16,22 +16,29 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from pixelis import __version__
-from pixelis.config import Config
-from pixelis.errors import ConfigError, MediaError, TraceError
+from pixelis.core.config import Config
+from pixelis.core.errors import ConfigError, MediaError, TraceError
 from pixelis.media import MediaSet
-from pixelis.policy.ledger import Ledger
-from pixelis.policy.quoting import QUOTE, in_words, lines_read
-from pixelis.policy.script import Kind, Piece, Style, Words, observed, reminded
-from pixelis.policy.tokens import Tokens
+from pixelis.nano.quoting import QUOTE, expand_quotes, last_ocr_lines
+from pixelis.policy.chat_format import Kind, Piece, PromptStyle, TextPiece, render_observation, render_reminder
+from pixelis.policy.sequence import TokenSequence
+from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.tools.results import Execution, ToolCall, ToolResult
-from pixelis.trace.grammar import ANSWER, CLOSE, OPEN, ParseFailure, parse_turn, read_call
-from pixelis.trace.reopening import record_media
-from pixelis.trace.running import RunsCalls
-from pixelis.trace.schema import Draft, Trace, canonical_json, require_shallow, seal_trace
+from pixelis.trace.media_records import record_media
+from pixelis.trace.plan import ToolRunner
+from pixelis.trace.schema import StepDraft, Trace, canonical_json, require_shallow, seal_trace
+from pixelis.trace.tool_call_parser import (
+    ANSWER_PATTERN,
+    CALL_CLOSE,
+    CALL_OPEN,
+    ParseFailure,
+    parse_call_at,
+    parse_turn,
+)
 
-Ended = Literal["answered", "steps", "tokens", "seconds", "no_call", "stuck", "refused"]
+EndReason = Literal["answered", "steps", "tokens", "seconds", "no_call", "stuck", "refused"]
 """`stuck`: one invalid or repeated call after another. `refused`: a server would not go on with the conversation."""
-UNREAD = "Nothing has been read that could be quoted. Call a tool, or answer in words."
+NOTHING_TO_QUOTE = "Nothing has been read that could be quoted. Call a tool, or answer in words."
 REMINDER = "That was neither a call nor an answer. Call one tool, or answer."
 
 
@@ -67,15 +74,15 @@ class Rollout(NamedTuple):
 
     query: str
     sample: int
-    ledger: Ledger | None
+    sequence: TokenSequence | None
     """Every token with its log-probability; None for a model behind a server that does not give them."""
     trace: Trace
-    ended: Ended
-    slips: int
+    end_reason: EndReason
+    parse_error_count: int
     """Turns that held neither a readable call nor an answer."""
     blobs: Mapping[str, bytes]
     """Bytes of the artifacts, by their SHA-256."""
-    counted: int = 0
+    server_token_count: int = 0
     """Tokens that the model wrote as its server counts them, where there is no ledger."""
     detail: str = ""
     """What the server said where it refused."""
@@ -85,105 +92,109 @@ class Rollout(NamedTuple):
         return self.trace.answer
 
     @property
-    def tokens(self) -> int:
+    def completion_tokens(self) -> int:
         """Tokens that the model wrote."""
-        return self.counted if self.ledger is None else int(self.ledger.sampled.sum())
+        return self.server_token_count if self.sequence is None else int(self.sequence.sampled_mask.sum())
 
 
-def require_trainable(rolled: Rollout) -> Ledger:
+def require_sequence(rollout: Rollout) -> TokenSequence:
     """The ledger that an update learns from; ConfigError where there is none."""
-    if rolled.ledger is None:
+    if rollout.sequence is None:
         raise ConfigError(
-            f"{rolled.trace.origin.partition(':')[2]}: this server gives no token ids and log-probabilities, so that "
+            f"{rollout.trace.origin.partition(':')[2]}: this server gives no token ids and log-probabilities, so that "
             "its words would have to be tokenised again: nothing can be trained on its rollouts"
         )
-    return rolled.ledger
+    return rollout.sequence
 
 
-class Said(NamedTuple):
+class ParsedTurn(NamedTuple):
     """One turn, read."""
 
     thought: str
-    opens_at: int
+    opening_index: int
     """The token with which the call or the answer begins; the number of tokens where neither does."""
     kind: Kind
     """Of the tokens from there on."""
     call: ToolCall | None = None
     answer: str | None = None
-    slip: str = ""
+    parse_error: str = ""
     """What to tell the policy where there is neither."""
 
 
-def read_turn(ids: Sequence[int], tokens: Tokens) -> Said:
+def parse_turn_tokens(ids: Sequence[int], tokenizer: PolicyTokenizer) -> ParsedTurn:
     """What a turn says. Where tags are tokens, only the tokens count: letters that look like a tag are letters."""
-    said = list(ids[:-1]) if ids and ids[-1] == tokens.end else list(ids)
-    return read_tokens(said, tokens) if tokens.tags_are_tokens else read_letters(said, tokens)
+    turn_ids = list(ids[:-1]) if ids and ids[-1] == tokenizer.end_id else list(ids)
+    return (
+        parse_tagged_tokens(turn_ids, tokenizer)
+        if tokenizer.tags_are_tokens
+        else parse_spelled_tags(turn_ids, tokenizer)
+    )
 
 
-def read_tokens(ids: list[int], tokens: Tokens) -> Said:
-    opens, answers = tokens.control["<tool_call>"], tokens.control["<answer>"]
+def parse_tagged_tokens(ids: list[int], tokenizer: PolicyTokenizer) -> ParsedTurn:
+    opens, answers = tokenizer.control_ids["<tool_call>"], tokenizer.control_ids["<answer>"]
     at = next((k for k, token in enumerate(ids) if token in (opens, answers)), len(ids))
-    thought = tokens.decode(ids[:at]).strip()
+    thought = tokenizer.decode(ids[:at]).strip()
     if at == len(ids):
-        return Said(thought, at, "thought", slip=REMINDER)
-    called = ids[at] == opens
-    closes = tokens.control["</tool_call>" if called else "</answer>"]
+        return ParsedTurn(thought, at, "thought", parse_error=REMINDER)
+    is_call = ids[at] == opens
+    closes = tokenizer.control_ids["</tool_call>" if is_call else "</answer>"]
     inside = ids[at + 1 :]
     closed = closes in inside
-    text = tokens.decode(inside[: inside.index(closes)] if closed else inside)
-    if not called:
-        return Said(thought, at, "answer", answer=text.strip())
-    return with_call(Said(thought, at, "action"), read_call(text + CLOSE if closed else text, 0)[0])
+    text = tokenizer.decode(inside[: inside.index(closes)] if closed else inside)
+    if not is_call:
+        return ParsedTurn(thought, at, "answer", answer=text.strip())
+    return attach_call(ParsedTurn(thought, at, "action"), parse_call_at(text + CALL_CLOSE if closed else text, 0)[0])
 
 
-def spelt(said: Said, lines: Sequence[str]) -> Said:
+def resolve_quotes(turn: ParsedTurn, lines: Sequence[str]) -> ParsedTurn:
     """A turn with its quotes in words; an answer that quotes what was never read is none."""
-    if said.answer is not None and not lines and QUOTE.search(said.answer):
-        return said._replace(answer=None, kind="thought", slip=UNREAD)
-    answer = None if said.answer is None else in_words(said.answer, lines)
-    return said._replace(thought=in_words(said.thought, lines), answer=answer)
+    if turn.answer is not None and not lines and QUOTE.search(turn.answer):
+        return turn._replace(answer=None, kind="thought", parse_error=NOTHING_TO_QUOTE)
+    answer = None if turn.answer is None else expand_quotes(turn.answer, lines)
+    return turn._replace(thought=expand_quotes(turn.thought, lines), answer=answer)
 
 
-def read_letters(ids: list[int], tokens: Tokens) -> Said:
+def parse_spelled_tags(ids: list[int], tokenizer: PolicyTokenizer) -> ParsedTurn:
     """The same for a tokenizer that spells its tags: whichever opens first decides."""
-    text = tokens.decode(ids)
+    text = tokenizer.decode(ids)
     turn = parse_turn(text)
-    call_at, answer_at = text.find(OPEN), -1 if turn.answer is None else text.find("<answer>")
+    call_at, answer_at = text.find(CALL_OPEN), -1 if turn.answer is None else text.find("<answer>")
     if call_at < 0 and answer_at < 0:
-        return Said(turn.thought, len(ids), "thought", slip=REMINDER)
+        return ParsedTurn(turn.thought, len(ids), "thought", parse_error=REMINDER)
     if call_at < 0 or 0 <= answer_at < call_at:
-        first = ANSWER.search(text)
+        first = ANSWER_PATTERN.search(text)
         answer = turn.answer if call_at < 0 or first is None else first[1].strip()
-        return Said(text[:answer_at].strip(), token_at(ids, answer_at, tokens), "answer", answer=answer)
-    return with_call(Said(turn.thought, token_at(ids, call_at, tokens), "action"), turn.calls[0])
+        return ParsedTurn(text[:answer_at].strip(), find_token(ids, answer_at, tokenizer), "answer", answer=answer)
+    return attach_call(ParsedTurn(turn.thought, find_token(ids, call_at, tokenizer), "action"), turn.calls[0])
 
 
-def token_at(ids: Sequence[int], letter: int, tokens: Tokens) -> int:
+def find_token(ids: Sequence[int], char_index: int, tokenizer: PolicyTokenizer) -> int:
     """The token that holds this letter of their text."""
     low, high = 0, len(ids) - 1
     while low < high:
         middle = (low + high) // 2
-        if len(tokens.decode(ids[: middle + 1])) > letter:
+        if len(tokenizer.decode(ids[: middle + 1])) > char_index:
             high = middle
         else:
             low = middle + 1
     return low
 
 
-def with_call(said: Said, outcome: Any) -> Said:
+def attach_call(turn: ParsedTurn, outcome: Any) -> ParsedTurn:
     """A turn with its call, or with the reason why there is none."""
     if isinstance(outcome, ParseFailure):
-        return said._replace(slip=f"This call cannot be read: {outcome.reason}")
+        return turn._replace(parse_error=f"This call cannot be read: {outcome.reason}")
     try:
         require_shallow(outcome.call.args)
         canonical_json(outcome.call.args)
         json.dumps([outcome.call.tool, outcome.call.args], ensure_ascii=False).encode()
     except (TraceError, UnicodeEncodeError) as error:  # a lone half of a character cannot be kept
-        return said._replace(slip=f"This call cannot be read: {str(error)[:120]}")
-    return said._replace(call=outcome.call)
+        return turn._replace(parse_error=f"This call cannot be read: {str(error)[:120]}")
+    return turn._replace(call=outcome.call)
 
 
-def wasted_in_a_row(drafts: Sequence[Draft]) -> int:
+def count_wasted_calls(drafts: Sequence[StepDraft]) -> int:
     """How many of the last calls were invalid, or the call before them once more."""
     count = 0
     for before, draft in zip([None, *drafts][::-1][1:], drafts[::-1], strict=True):
@@ -199,20 +210,20 @@ class Episode:
 
     query: Query
     sample: int
-    ledger: Ledger
+    sequence: TokenSequence
     media: MediaSet
     deadline: float = math.inf
     prompt_tokens: int = 0
-    drafts: list[Draft] = field(default_factory=list)
+    drafts: list[StepDraft] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)
-    slips: int = 0
-    said: Said | None = None
-    cut: bool = False
+    parse_error_count: int = 0
+    turn: ParsedTurn | None = None
+    truncated: bool = False
     """Whether the last turn ended without the policy ending it."""
 
     def copy(self) -> Episode:
         """One that goes on by itself."""
-        return replace(self, ledger=self.ledger.copy(), drafts=list(self.drafts), blobs=dict(self.blobs))
+        return replace(self, sequence=self.sequence.copy(), drafts=list(self.drafts), blobs=dict(self.blobs))
 
     @property
     def step(self) -> int:
@@ -220,75 +231,77 @@ class Episode:
         return len(self.drafts) + 1
 
     def tokens_left(self, limits: Limits) -> int:
-        return limits.total_tokens - (len(self.ledger) - self.prompt_tokens)
+        return limits.total_tokens - (len(self.sequence) - self.prompt_tokens)
 
-    def speak(self, ids: Sequence[int], logprobs: Sequence[float], tokens: Tokens) -> Said:
+    def add_turn(self, ids: Sequence[int], logprobs: Sequence[float], tokenizer: PolicyTokenizer) -> ParsedTurn:
         """A whole turn of the policy, into the ledger: thought up to the tag, action or answer from there on."""
-        said = read_turn(ids, tokens)
-        self.said = said = spelt(said, lines_read(d.result for d in self.drafts)) if tokens.quotes else said
-        self.cut = not ids or ids[-1] != tokens.end
-        before: list[Kind] = ["thought"] * said.opens_at
-        kinds = before + [said.kind] * (len(ids) - said.opens_at)
-        self.ledger.say_all(ids, [min(logprob, 0.0) for logprob in logprobs], kinds, self.step)
-        return said
+        turn = parse_turn_tokens(ids, tokenizer)
+        self.turn = turn = (
+            resolve_quotes(turn, last_ocr_lines(d.result for d in self.drafts)) if tokenizer.has_quote_tokens else turn
+        )
+        self.truncated = not ids or ids[-1] != tokenizer.end_id
+        thought_kinds: list[Kind] = ["thought"] * turn.opening_index
+        kinds = thought_kinds + [turn.kind] * (len(ids) - turn.opening_index)
+        self.sequence.extend_sampled(ids, [min(logprob, 0.0) for logprob in logprobs], kinds, self.step)
+        return turn
 
-    def verdict(self, limits: Limits) -> Ended | None:
+    def end_reason(self, limits: Limits) -> EndReason | None:
         """Whether the turn just spoken was the last one, and why."""
-        said = self.said
-        if said is not None and said.answer is not None:
+        turn = self.turn
+        if turn is not None and turn.answer is not None:
             return "answered"
         if self.tokens_left(limits) <= 0:
             return "tokens"
-        if said is not None and said.call is not None:
-            if wasted_in_a_row(self.drafts) >= limits.refusals:
+        if turn is not None and turn.call is not None:
+            if count_wasted_calls(self.drafts) >= limits.refusals:
                 return "stuck"
             return "steps" if len(self.drafts) >= limits.steps else None
-        self.slips += 1
-        return "no_call" if self.slips > limits.reminders else None
+        self.parse_error_count += 1
+        return "no_call" if self.parse_error_count > limits.reminders else None
 
-    def remind(self) -> list[Piece]:
-        slip = self.said.slip if self.said else REMINDER
-        return [*self._closed(), *reminded(slip, step=self.step)]
+    def retry_prompt(self) -> list[Piece]:
+        reason = self.turn.parse_error if self.turn else REMINDER
+        return [*self._closing_pieces(), *render_reminder(reason, step=self.step)]
 
-    def keep(self, execution: Execution, pieces: Sequence[Piece]) -> list[Piece]:
+    def add_result(self, execution: Execution, pieces: Sequence[Piece]) -> list[Piece]:
         """A call's result into the record; what the policy reads of it comes back."""
-        closed = self._closed()
-        if self.said is None or self.said.call is None:
+        closing = self._closing_pieces()
+        if self.turn is None or self.turn.call is None:
             raise TraceError("a result came for a turn that made no call")
-        self.drafts.append(Draft(thought=self.said.thought, call=self.said.call, result=execution.result))
+        self.drafts.append(StepDraft(thought=self.turn.thought, call=self.turn.call, result=execution.result))
         self.blobs.update(execution.blobs)
         if execution.result.view is not None:
             self.media = self.media.with_view(execution.result.view)
-        return [*closed, *pieces]
+        return [*closing, *pieces]
 
-    def act(self, toolbox: RunsCalls, call: ToolCall, style: Style) -> tuple[Execution, list[Piece]]:
+    def run_tool(self, toolbox: ToolRunner, call: ToolCall, style: PromptStyle) -> tuple[Execution, list[Piece]]:
         """One call, and what the policy will read of it. A runner that raises has failed; the rollout goes on.
 
         Changes nothing: it may run in another thread.
         """
         try:
             execution = toolbox.run(call, self.media)
-            return execution, self.observation(execution.result, style)
+            return execution, self.render_observation_pieces(execution.result, style)
         except Exception as error:  # noqa: BLE001 - somebody's tool may raise anything, and a failed call is data
             reason = str(error) if isinstance(error, MediaError) else f"{type(error).__name__}: {error}"
             failed = ToolResult.failed(call.tool, reason[:300], "crashed")
-            return Execution(failed, {}, repeatable=False), self.observation(failed, style)
+            return Execution(failed, {}, repeatable=False), self.render_observation_pieces(failed, style)
 
-    def observation(self, result: ToolResult, style: Style) -> list[Piece]:
+    def render_observation_pieces(self, result: ToolResult, style: PromptStyle) -> list[Piece]:
         if result.view is None:
-            return observed(result, None, self.media, style, step=self.step)
+            return render_observation(result, None, self.media, style, step=self.step)
         media = self.media.with_view(result.view)
-        return observed(result, media.names[-1], media, style, step=self.step)
+        return render_observation(result, media.names[-1], media, style, step=self.step)
 
-    def _closed(self) -> list[Piece]:
+    def _closing_pieces(self) -> list[Piece]:
         """A turn that was cut off is closed for it, as something that nobody sampled."""
-        return [Words("<|im_end|>", "observation", control=True, step=self.step)] if self.cut else []
+        return [TextPiece("<|im_end|>", "observation", control=True, step=self.step)] if self.truncated else []
 
-    def end(self, ended: Ended, *, name: str, created_at: datetime) -> Rollout:
+    def to_rollout(self, end_reason: EndReason, *, name: str, created_at: datetime) -> Rollout:
         """The record, sealed."""
-        answered = ended == "answered" and self.said is not None
+        has_answer = end_reason == "answered" and self.turn is not None
         steps = [
-            draft.model_copy(update={"tokens": self.ledger.of_step(number)})
+            draft.model_copy(update={"tokens": self.sequence.token_record(number)})
             for number, draft in enumerate(self.drafts, start=1)
         ]
         trace = seal_trace(
@@ -298,15 +311,15 @@ class Episode:
             origin=f"policy:{name}",
             created_at=created_at,
             steps=steps,
-            answer=self.said.answer if answered and self.said else None,
-            answer_thought=self.said.thought if answered and self.said else "",
-            answer_confidence=self.answer_probability() if answered else None,
-            answer_tokens=self.ledger.of_step(self.step) if answered else None,
+            answer=self.turn.answer if has_answer and self.turn else None,
+            answer_thought=self.turn.thought if has_answer and self.turn else "",
+            answer_confidence=self.answer_probability() if has_answer else None,
+            answer_tokens=self.sequence.token_record(self.step) if has_answer else None,
             pixelis=__version__,
         )
-        return Rollout(self.query.id, self.sample, self.ledger, trace, ended, self.slips, self.blobs)
+        return Rollout(self.query.id, self.sample, self.sequence, trace, end_reason, self.parse_error_count, self.blobs)
 
     def answer_probability(self) -> float:
         """Probability of the answer's tokens, its tags among them. What the tools were worth comes on top later."""
-        kept = zip(self.ledger.kinds, self.ledger.logprobs, strict=True)
-        return math.exp(sum(p for kind, p in kept if kind == "answer" and p is not None))
+        entries = zip(self.sequence.kinds, self.sequence.logprobs, strict=True)
+        return math.exp(sum(p for kind, p in entries if kind == "answer" and p is not None))

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from pixelis.errors import ConfigError
-from pixelis.policy.chat_server import PREFIX
+from pixelis.core.errors import ConfigError
 from pixelis.rollout.episode import Limits, Query, Rollout
-from pixelis.rollout.remote import open_remote
-from pixelis.trace.running import OffersTools
+from pixelis.rollout.remote.chat_client import SERVER_PREFIX
+from pixelis.rollout.remote.remote_model import open_remote
+from pixelis.trace.plan import ToolProvider
 
 if TYPE_CHECKING:
     from pixelis.policy.model import Policy
 
 
-FEW = 8
+SINGLE_THREAD_SEQUENCES = 8
 """So few sequences of a small policy are decoded on one thread."""
 
 
@@ -25,7 +25,7 @@ class Model(Protocol):
 
     def rollout(
         self,
-        toolbox: OffersTools,
+        toolbox: ToolProvider,
         queries: Sequence[Query],
         *,
         n: int,
@@ -48,7 +48,7 @@ class LocalModel:
 
     def rollout(
         self,
-        toolbox: OffersTools,
+        toolbox: ToolProvider,
         queries: Sequence[Query],
         *,
         n: int,
@@ -56,13 +56,13 @@ class LocalModel:
         temperature: float = 1.0,
         limits: Limits | None = None,
     ) -> list[list[Rollout]]:
-        from pixelis.rollout.batch import rollout
-        from pixelis.rollout.decoding import on_one_thread, serves
-        from pixelis.rollout.grammar import CallGrammar
+        from pixelis.nano.fast_decode import single_thread, supports_fast_decode
+        from pixelis.rollout.constrained import CallGrammar
+        from pixelis.rollout.engine import rollout
 
-        grammar = CallGrammar(self.policy.tokens, toolbox.schemas()) if self.strict_calls else None
-        few = n * len(queries) <= FEW and serves(self.policy)
-        with on_one_thread() if few else nullcontext():
+        grammar = CallGrammar(self.policy.tokenizer, toolbox.schemas()) if self.strict_calls else None
+        is_small = n * len(queries) <= SINGLE_THREAD_SEQUENCES and supports_fast_decode(self.policy)
+        with single_thread() if is_small else nullcontext():
             return rollout(
                 self.policy, toolbox, queries, n=n, seed=seed, temperature=temperature, limits=limits, grammar=grammar,
                 name=self.name,
@@ -77,7 +77,7 @@ def open_model(name: str, *, strict_calls: bool = False) -> Model:
 
     Weights go to a GPU where there is one, in the precision in which they were saved; on the CPU in float32.
     """
-    if name.startswith(PREFIX):
+    if name.startswith(SERVER_PREFIX):
         if strict_calls:
             raise ConfigError(f"{name}: a server decides itself how calls are decoded; strict calls need weights here")
         return open_remote(name)

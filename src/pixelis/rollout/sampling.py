@@ -10,17 +10,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pixelis.rollout.grammar import Constrains
+from pixelis.rollout.constrained import TokenConstraint
 
-BLOCK = 64
+BLOCK_SIZE = 64
 """Tokens whose chances are added up before they are looked at one by one."""
-KEPT_BYTES = 2**26
+MASK_CACHE_BYTES = 2**26
 """What masks as numbers may come to; beyond it they are made anew."""
-LEAST = 1e-20
+MIN_ALLOWED_MASS = 1e-20
 """Of all chances: where a grammar leaves less, single precision may have lost some of it."""
 
 
-class Drawn(NamedTuple):
+class SampledTokens(NamedTuple):
     """What was sampled."""
 
     tokens: Tensor
@@ -29,94 +29,102 @@ class Drawn(NamedTuple):
     """(B,) of these tokens under the policy itself, at temperature 1 and without a grammar."""
 
 
-def drawn(logits: Tensor, uniform: NDArray[np.float64], temperature: float, allowed: Tensor | None = None) -> Drawn:
+def sample_tokens(
+    logits: Tensor, uniform: NDArray[np.float64], temperature: float, allowed: Tensor | None = None
+) -> SampledTokens:
     """One token a row of (B, V), by the inverse of its distribution at `uniform` (B,); the likeliest at temperature 0,
     and in rows whose number is NaN.
 
     `allowed`, (B, V) or (1, V) of ones and zeros, holds for the choice alone.
     """
-    chances = logits.softmax(-1)  # (B, V)
-    total = logits.amax(-1) - chances.amax(-1).log()  # (B,) logarithm of the sum of which the likeliest is a share
-    surely = np.isnan(uniform) | (temperature == 0.0)  # (B,)
+    probs = logits.softmax(-1)  # (B, V)
+    log_normaliser = (
+        logits.amax(-1) - probs.amax(-1).log()
+    )  # (B,) logarithm of the sum of which the likeliest is a share
+    greedy = np.isnan(uniform) | (temperature == 0.0)  # (B,)
     tokens = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
-    if not surely.all():
+    if not greedy.all():
         if temperature != 1.0:
-            chances = (logits / temperature).softmax(-1)
+            probs = (logits / temperature).softmax(-1)
         if allowed is not None:
-            left = chances * allowed
-            if float(left.sum(-1).min()) < LEAST:  # what is allowed is too unlikely to be told apart
-                left = (logits / temperature + allowed.log()).softmax(-1)
-            chances = left
-        tokens = torch.from_numpy(inverted(chances, np.where(surely, 0.0, uniform))).to(logits.device)
-    if surely.any():
-        likeliest = (logits if allowed is None else logits + allowed.log()).argmax(-1)
-        tokens = torch.where(torch.from_numpy(surely).to(logits.device), likeliest, tokens)
-    return Drawn(tokens, logits.gather(-1, tokens[:, None])[:, 0] - total)
+            allowed_probs = probs * allowed
+            if (
+                float(allowed_probs.sum(-1).min()) < MIN_ALLOWED_MASS
+            ):  # what is allowed is too unlikely to be told apart
+                allowed_probs = (logits / temperature + allowed.log()).softmax(-1)
+            probs = allowed_probs
+        tokens = torch.from_numpy(inverse_cdf(probs, np.where(greedy, 0.0, uniform))).to(logits.device)
+    if greedy.any():
+        greedy_tokens = (logits if allowed is None else logits + allowed.log()).argmax(-1)
+        tokens = torch.where(torch.from_numpy(greedy).to(logits.device), greedy_tokens, tokens)
+    return SampledTokens(tokens, logits.gather(-1, tokens[:, None])[:, 0] - log_normaliser)
 
 
-def inverted(chances: Tensor, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+def inverse_cdf(probs: Tensor, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
     """(B,) where the running sum of chances (B, V) passes `uniform` (B,) of the whole; never at a chance of zero.
 
     The sum runs over blocks first, and then over the tokens of one block: a running sum is slow, a sum is not.
     """
-    size = chances.shape[1]
-    whole = size // BLOCK * BLOCK
-    parts = [chances[:, :whole].unflatten(1, (-1, BLOCK)).sum(-1)] if whole else []
-    if whole < size:
-        parts.append(chances[:, whole:].sum(-1, keepdim=True))
+    size = probs.shape[1]
+    full = size // BLOCK_SIZE * BLOCK_SIZE
+    parts = [probs[:, :full].unflatten(1, (-1, BLOCK_SIZE)).sum(-1)] if full else []
+    if full < size:
+        parts.append(probs[:, full:].sum(-1, keepdim=True))
     sums = torch.cat(parts, dim=1).cpu().numpy().astype(np.float64)  # (B, blocks)
-    block, beyond = passed(sums, uniform * sums.sum(-1))
-    at = block[:, None] * BLOCK + np.arange(BLOCK)  # (B, BLOCK)
-    inside = chances.gather(1, torch.from_numpy(np.minimum(at, size - 1)).to(chances.device)).cpu().numpy()
-    if whole < size:
+    block, offset = locate_in_cumsum(sums, uniform * sums.sum(-1))
+    at = block[:, None] * BLOCK_SIZE + np.arange(BLOCK_SIZE)  # (B, BLOCK)
+    inside = probs.gather(1, torch.from_numpy(np.minimum(at, size - 1)).to(probs.device)).cpu().numpy()
+    if full < size:
         inside[at >= size] = 0.0
-    return block * BLOCK + passed(inside, beyond)[0]
+    return block * BLOCK_SIZE + locate_in_cumsum(inside, offset)[0]
 
 
-def passed(parts: NDArray[np.floating], wanted: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def locate_in_cumsum(
+    parts: NDArray[np.floating], targets: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """(B,) the part of (B, n) at which their running sum passes `wanted` (B,), and how far into it."""
-    running = parts.cumsum(-1, dtype=np.float64)
+    cumulative = parts.cumsum(-1, dtype=np.float64)
     # under the last sum, also after rounding, and also where the parts of a block come to less than was thought
-    wanted = np.minimum(wanted, running[:, -1] * (1.0 - 1e-15))
-    found = (running > wanted[:, None]).argmax(-1)
-    rows = np.arange(len(found))
-    return found, np.maximum(wanted - running[rows, found] + parts[rows, found], 0.0)
+    targets = np.minimum(targets, cumulative[:, -1] * (1.0 - 1e-15))
+    index = (cumulative > targets[:, None]).argmax(-1)
+    rows = np.arange(len(index))
+    return index, np.maximum(targets - cumulative[rows, index] + parts[rows, index], 0.0)
 
 
-class Allowed:
+class AllowedMask:
     """What a grammar allows, as ones and zeros; each of its masks is turned into numbers once."""
 
-    def __init__(self, grammar: Constrains, vocabulary: int, device: torch.device) -> None:
+    def __init__(self, grammar: TokenConstraint, vocabulary: int, device: torch.device) -> None:
         self.grammar, self.vocabulary, self.device = grammar, vocabulary, device
-        self._all = torch.ones(vocabulary, device=device)
-        self._known: dict[int, tuple[Tensor, Tensor]] = {}
+        self._all_allowed = torch.ones(vocabulary, device=device)
+        self._cache: dict[int, tuple[Tensor, Tensor]] = {}
         """By the identity of a mask, which is held so that nothing else takes it."""
 
-    def __call__(self, states: Sequence[Any], left: Sequence[int]) -> Tensor | None:
+    def __call__(self, states: Sequence[Any], remaining: Sequence[int]) -> Tensor | None:
         """(B, V) for rows in these states with so many tokens left, (1, V) where all have the same mask, or None where
         every row is free: rows outside a call are."""
-        wanted: list[Tensor] = []
-        which: dict[int, int] = {}
+        masks: list[Tensor] = []
+        slots: dict[int, int] = {}
         order: list[int] = []
-        for state, room in zip(states, left, strict=True):
-            numbers = self._numbers(self.grammar.allowed(state, room))
-            place = which.setdefault(id(numbers), len(wanted))
-            if place == len(wanted):
-                wanted.append(numbers)
-            order.append(place)
-        if len(wanted) == 1:
-            return None if wanted[0] is self._all else wanted[0][None]
-        return torch.stack(wanted)[torch.tensor(order, device=self.device)]
+        for state, budget in zip(states, remaining, strict=True):
+            weights = self._mask_weights(self.grammar.allowed_tokens(state, budget))
+            slot = slots.setdefault(id(weights), len(masks))
+            if slot == len(masks):
+                masks.append(weights)
+            order.append(slot)
+        if len(masks) == 1:
+            return None if masks[0] is self._all_allowed else masks[0][None]
+        return torch.stack(masks)[torch.tensor(order, device=self.device)]
 
-    def _numbers(self, mask: Tensor | None) -> Tensor:
+    def _mask_weights(self, mask: Tensor | None) -> Tensor:
         """(V,) 1 for what may come, 0 for all else, rows of the embedding that no token has among them."""
         if mask is None:
-            return self._all
-        known = self._known.get(id(mask))
-        if known is None:
-            if len(self._known) * self.vocabulary * 4 > KEPT_BYTES:
-                self._known.clear()
-            numbers = torch.zeros(self.vocabulary, device=self.device)
-            numbers[: len(mask)] = mask.to(self.device)
-            known = self._known[id(mask)] = mask, numbers
-        return known[1]
+            return self._all_allowed
+        cached = self._cache.get(id(mask))
+        if cached is None:
+            if len(self._cache) * self.vocabulary * 4 > MASK_CACHE_BYTES:
+                self._cache.clear()
+            weights = torch.zeros(self.vocabulary, device=self.device)
+            weights[: len(mask)] = mask.to(self.device)
+            cached = self._cache[id(mask)] = mask, weights
+        return cached[1]

@@ -11,8 +11,20 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from pixelis.errors import ToolError
-from pixelis.geometry import DECIMALS, Box, Footprint, Mask, Span, TextSpan, Track, UnitBox, Value, rounded, to_pixels
+from pixelis.core.errors import ToolError
+from pixelis.core.geometry import (
+    DECIMALS,
+    Box,
+    Footprint,
+    Mask,
+    Span,
+    TextSpan,
+    Track,
+    UnitBox,
+    Value,
+    round_unit,
+    to_pixels,
+)
 from pixelis.media import Medium, ViewRecipe
 from pixelis.media.medium import Frame
 from pixelis.media.query import to_source
@@ -125,7 +137,7 @@ class Scene:
         """The frame as the query gave it: for a view, the whole of what it was cut from."""
         return self.source.frame(self.recipe.frame) if self.source and self.recipe else self.medium.frame(index)
 
-    def to_source_free(self, box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+    def to_source_unclipped(self, box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
         """A box of the medium in the coordinates of its source, not cut to the frame."""
         if self.recipe is None:
             return box
@@ -137,25 +149,25 @@ class Scene:
         if self.medium.kind != "clip":
             raise ToolError(f"{tool} needs a clip; {self.medium.describe()} is a still picture")
 
-    def place(self, footprint: Any) -> Any:
+    def to_source_footprint(self, footprint: Any) -> Any:
         """A footprint in the coordinates and under the name of the medium that the query was given."""
         if self.recipe is None:
             return footprint.model_copy(update={"media": self.name})
-        moved: dict[str, Any] = {"media": self.recipe.media}
+        updates: dict[str, Any] = {"media": self.recipe.media}
         if isinstance(footprint, Box):
             x0, y0, x1, y1 = to_source(footprint.box_unit, self.recipe)
-            (x0, x1), (y0, y1) = apart(x0, x1), apart(y0, y1)
-            moved |= {"x0": x0, "y0": y0, "x1": x1, "y1": y1}
+            (x0, x1), (y0, y1) = separate_edges(x0, x1), separate_edges(y0, y1)
+            updates |= {"x0": x0, "y0": y0, "x1": x1, "y1": y1}
         if isinstance(footprint, TextSpan):
             corners = [to_source((x, y, x, y), self.recipe)[:2] for x, y in footprint.quad]
-            moved["quad"] = tuple(corners)
+            updates["quad"] = tuple(corners)
         if isinstance(footprint, Box | TextSpan | Mask):
-            moved["frame"] = self.recipe.frame
+            updates["frame"] = self.recipe.frame
         if isinstance(footprint, Mask):
-            return self._mask_on_source(footprint).model_copy(update=moved)
+            return self._mask_on_source(footprint).model_copy(update=updates)
         if isinstance(footprint, Track | Span):
             raise ToolError("a view is a still picture: it has no tracks or spans")
-        return footprint.model_copy(update=moved)
+        return footprint.model_copy(update=updates)
 
     def _mask_on_source(self, mask: Mask) -> Mask:
         """The mask on a grid over the whole source frame, at the view's resolution."""
@@ -169,9 +181,9 @@ class Scene:
         width, height = max(round(width * shrink), 1), max(round(height * shrink), 1)
         left, top = round(x0 * width), round(y0 * height)
         right, bottom = max(round(x1 * width), left + 1), max(round(y1 * height), top + 1)
-        part = cv2.resize(mask.array.astype(np.uint8), (right - left, bottom - top), interpolation=cv2.INTER_NEAREST)
+        resized = cv2.resize(mask.array.astype(np.uint8), (right - left, bottom - top), interpolation=cv2.INTER_NEAREST)
         grid = np.zeros((height, width), dtype=bool)
-        grid[top:bottom, left:right] = part[: height - top, : width - left].astype(bool)
+        grid[top:bottom, left:right] = resized[: height - top, : width - left].astype(bool)
         return Mask.from_array(grid, label=mask.label, score=mask.score)
 
 
@@ -182,7 +194,7 @@ class Observation:
     text: str
     output: Value
     footprints: tuple[Footprint, ...] = ()
-    placed: bool = False
+    in_source_coordinates: bool = False
     """The footprints are in the coordinates and under the name of the source already."""
     confidence: float | None = None
     blobs: tuple[Blob, ...] = ()
@@ -227,10 +239,14 @@ class Tool(ABC, Generic[A]):
         }
 
 
-def apart(low: float, high: float) -> tuple[float, float]:
+def separate_edges(low: float, high: float) -> tuple[float, float]:
     """Two edges that rounding may have made one: a box on a view of a few pixels still has area on its source."""
-    least = 10.0**-DECIMALS
-    return (low, high) if low < high else (rounded(min(low, 1.0 - least)), rounded(min(low, 1.0 - least) + least))
+    minimum = 10.0**-DECIMALS
+    return (
+        (low, high)
+        if low < high
+        else (round_unit(min(low, 1.0 - minimum)), round_unit(min(low, 1.0 - minimum) + minimum))
+    )
 
 
 def coordinates(box: UnitBox) -> str:
@@ -240,16 +256,21 @@ def coordinates(box: UnitBox) -> str:
 
 def crop(frame: Frame, box_unit: UnitBox) -> tuple[Frame, UnitBox]:
     """The whole pixels under a unit box, and the unit box that they really cover."""
-    from pixelis.geometry import PixelBox, Size
+    from pixelis.core.geometry import PixelBox, Size
 
     size = Size(frame.shape[1], frame.shape[0])
-    left, top, right, bottom = to_pixels(box_unit, size).whole(size)
+    left, top, right, bottom = to_pixels(box_unit, size).pixel_bounds(size)
     return frame[top:bottom, left:right], PixelBox(left, top, right, bottom).to_unit(size)
 
 
-def inside(box_unit: UnitBox, part: UnitBox) -> UnitBox:
+def to_frame_coordinates(box_unit: UnitBox, region: UnitBox) -> UnitBox:
     """A box given within `part` of a frame, in the coordinates of the frame."""
-    x0, y0, x1, y1 = part
+    x0, y0, x1, y1 = region
     width, height = x1 - x0, y1 - y0
     a, b, c, d = box_unit
-    return rounded(x0 + a * width), rounded(y0 + b * height), rounded(x0 + c * width), rounded(y0 + d * height)
+    return (
+        round_unit(x0 + a * width),
+        round_unit(y0 + b * height),
+        round_unit(x0 + c * width),
+        round_unit(y0 + d * height),
+    )

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from pixelis.errors import ConfigError
+from pixelis.core.errors import ConfigError
 from pixelis.weights import cache_dir
 
 DEFAULT_LIMIT_BYTES = 4 * 2**30
-TOUCH_EVERY_S = 600.0  # a hit is a read: its time of use is written at most this often
-PATIENCE_S = 20.0  # how long another process may hold a file that is shared
+TOUCH_INTERVAL_S = 600.0  # a hit is a read: its time of use is written at most this often
+BUSY_TIMEOUT_S = 20.0  # how long another process may hold a file that is shared
 
 
 class CacheInfo(NamedTuple):
@@ -37,15 +37,15 @@ def default_cache_path() -> Path:
     return cache_dir() / "results.sqlite"
 
 
-def key_of(*parts: str) -> str:
+def cache_key(*parts: str) -> str:
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
 
 def open_database(path: Path) -> sqlite3.Connection:
     """A SQLite file that processes share, in write-ahead mode: readers do not wait for the writer."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    db = sqlite3.connect(path, timeout=PATIENCE_S, check_same_thread=False, isolation_level=None)
-    given_up_at = time.monotonic() + PATIENCE_S
+    db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False, isolation_level=None)
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
             db.execute("PRAGMA journal_mode=WAL")
@@ -54,7 +54,7 @@ def open_database(path: Path) -> sqlite3.Connection:
         except sqlite3.Error as error:
             # SQLite does not wait here for another process that is making the same new file
             busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or time.monotonic() > given_up_at:
+            if not busy or time.monotonic() > deadline:
                 db.close()
                 raise
             time.sleep(0.01)
@@ -70,7 +70,7 @@ class ResultCache:
         self._lock = threading.Lock()
         self._broken = False
         self._db: sqlite3.Connection | None = None
-        self._unweighed = limit_bytes  # bytes written since the total was last looked at: at first, look
+        self._bytes_since_check = limit_bytes  # bytes written since the total was last looked at: at first, look
 
     def _connect(self) -> sqlite3.Connection:
         if self._db is None:
@@ -106,7 +106,7 @@ class ResultCache:
                 self.misses += 1
                 return None
             self.hits += 1
-            if time.time() - row[1] > TOUCH_EVERY_S:
+            if time.time() - row[1] > TOUCH_INTERVAL_S:
                 db.execute("UPDATE entries SET used = ? WHERE key = ?", (time.time(), key))
             return bytes(row[0])
 
@@ -120,9 +120,9 @@ class ResultCache:
             db.execute("BEGIN IMMEDIATE")
             try:
                 db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", (key, value, len(value), time.time()))
-                self._unweighed += len(value)
-                if self._unweighed > self.limit_bytes // 64:  # summing is a scan: not at every write
-                    self._unweighed = 0
+                self._bytes_since_check += len(value)
+                if self._bytes_since_check > self.limit_bytes // 64:  # summing is a scan: not at every write
+                    self._bytes_since_check = 0
                     self._evict(db)
             except BaseException:
                 db.execute("ROLLBACK")
@@ -181,23 +181,23 @@ class ResultCache:
 class PerceptionCache:
     """What was seen on a frame (an embedding, detections, text), in memory first and in the result cache below."""
 
-    def __init__(self, below: ResultCache | None, *, memory_bytes: int = 256 * 2**20) -> None:
-        self._below = below
+    def __init__(self, result_cache: ResultCache | None, *, memory_bytes: int = 256 * 2**20) -> None:
+        self._result_cache = result_cache
         self._memory: OrderedDict[str, bytes] = OrderedDict()
         self._bytes = 0
         self._limit = memory_bytes
 
     def __call__(self, key: str, compute: Callable[[], bytes]) -> bytes:
-        hashed = key_of("perception", key)
-        if hashed in self._memory:
-            self._memory.move_to_end(hashed)
-            return self._memory[hashed]
-        value = self._below.get(hashed) if self._below else None
+        hashed_key = cache_key("perception", key)
+        if hashed_key in self._memory:
+            self._memory.move_to_end(hashed_key)
+            return self._memory[hashed_key]
+        value = self._result_cache.get(hashed_key) if self._result_cache else None
         if value is None:
             value = compute()
-            if self._below:
-                self._below.put(hashed, value)
-        self._memory[hashed] = value
+            if self._result_cache:
+                self._result_cache.put(hashed_key, value)
+        self._memory[hashed_key] = value
         self._bytes += len(value)
         while self._bytes > self._limit and len(self._memory) > 1:
             self._bytes -= len(self._memory.popitem(last=False)[1])

@@ -8,14 +8,14 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from pixelis.geometry import Size, TextSpan, UnitBox, Value, rounded, to_pixels
+from pixelis.core.geometry import Size, TextSpan, UnitBox, Value, round_unit, to_pixels
 from pixelis.media.medium import Frame
 from pixelis.media.query import resample
-from pixelis.tools.backends.ppocr import Line, PpOcr
+from pixelis.tools.backends.ppocr import OcrLine, PpOcr
 from pixelis.tools.base import FrameArgs, Observation, Scene, Tool, coordinates, require_area
 from pixelis.tools.results import ToolIdentity
 
-WHOLE: UnitBox = (0.0, 0.0, 1.0, 1.0)
+FULL_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
 MARGIN = 0.25
 """A region is read with this share of its height around it: glyphs that touch an edge are misread."""
 
@@ -58,39 +58,39 @@ class Ocr(Tool[OcrArgs]):
 
     def look(self, args: OcrArgs, scene: Scene) -> Observation:
         index = scene.index(args)
-        part = with_margin(args.box, scene.medium.size) if args.box else WHOLE
+        region = add_margin(args.box, scene.medium.size) if args.box else FULL_FRAME
         side = scene.limits.ocr_side
-        key = f"ocr {Ocr.version}/{self._reader.fingerprint}/{scene.medium.sha256}/{index}/{part}/{side}"
-        kept = json.loads(scene.perceive(key, lambda: self._read(scene.frame(index), part, side)))
-        spans = [TextSpan(frame=index, **span) for span in kept["spans"]]
+        key = f"ocr {Ocr.version}/{self._reader.fingerprint}/{scene.medium.sha256}/{index}/{region}/{side}"
+        cached = json.loads(scene.perceive(key, lambda: self._read_region(scene.frame(index), region, side)))
+        spans = [TextSpan(frame=index, **span) for span in cached["spans"]]
         if args.box:
-            spans = [span for span in spans if centre_inside(span.box_unit, args.box)]
-        return observed(spans, kept["turned"], scene.limits.regions)
+            spans = [span for span in spans if contains_centre(span.box_unit, args.box)]
+        return build_observation(spans, cached["turned"], scene.limits.regions)
 
-    def _read(self, frame: Frame, part: UnitBox, side: int) -> bytes:
-        left, top, right, bottom = to_pixels(part, _size(frame)).whole(_size(frame))
+    def _read_region(self, frame: Frame, region: UnitBox, side: int) -> bytes:
+        left, top, right, bottom = to_pixels(region, _frame_size(frame)).pixel_bounds(_frame_size(frame))
         shrink = min(1.0, side / max(right - left, bottom - top))
         size = Size(max(round((right - left) * shrink), 1), max(round((bottom - top) * shrink), 1))
-        lines, turned = self._reader.read_page(resample(frame, part, size))
+        lines, rotation = self._reader.read_page(resample(frame, region, size))
         origin = np.array([left / frame.shape[1], top / frame.shape[0]])
         scale = np.array([(right - left) / frame.shape[1], (bottom - top) / frame.shape[0]]) / np.array(size)
-        return json.dumps({"turned": turned, "spans": [_span(line, origin, scale) for line in lines]}).encode()
+        return json.dumps({"turned": rotation, "spans": [_span_fields(line, origin, scale) for line in lines]}).encode()
 
 
-def _size(frame: Frame) -> Size:
+def _frame_size(frame: Frame) -> Size:
     return Size(frame.shape[1], frame.shape[0])
 
 
-def _span(line: Line, origin: np.ndarray, scale: np.ndarray) -> dict[str, object]:
+def _span_fields(line: OcrLine, origin: np.ndarray, scale: np.ndarray) -> dict[str, object]:
     corners = np.clip(origin + line.quad_px * scale, 0.0, 1.0)
     return {
         "text": line.text,
-        "score": rounded(min(line.confidence, 1.0)),
-        "quad": [[rounded(x), rounded(y)] for x, y in corners],
+        "score": round_unit(min(line.confidence, 1.0)),
+        "quad": [[round_unit(x), round_unit(y)] for x, y in corners],
     }
 
 
-def with_margin(box: UnitBox, size: Size) -> UnitBox:
+def add_margin(box: UnitBox, size: Size) -> UnitBox:
     """The region with some ground around it, within the frame."""
     x0, y0, x1, y1 = box
     dy = MARGIN * (y1 - y0)
@@ -98,21 +98,21 @@ def with_margin(box: UnitBox, size: Size) -> UnitBox:
     return max(x0 - dx, 0.0), max(y0 - dy, 0.0), min(x1 + dx, 1.0), min(y1 + dy, 1.0)
 
 
-def centre_inside(inner: UnitBox, outer: UnitBox) -> bool:
+def contains_centre(inner: UnitBox, outer: UnitBox) -> bool:
     x, y = (inner[0] + inner[2]) / 2, (inner[1] + inner[3]) / 2
     return outer[0] <= x <= outer[2] and outer[1] <= y <= outer[3]
 
 
-def observed(spans: list[TextSpan], turned: int, most: int) -> Observation:
+def build_observation(spans: list[TextSpan], rotation: int, max_lines: int) -> Observation:
     """Lines as a policy reads them: each quoted, with its box."""
     text = "\n".join(span.text for span in spans)
     letters = [max(len(span.text), 1) for span in spans]
     confidence = float(np.average([span.score for span in spans], weights=letters)) if spans else 0.0
-    shown = "; ".join(f'"{span.text}" at {coordinates(span.box_unit)}' for span in spans[:most])
-    more = f" … and {len(spans) - most} more lines" if len(spans) > most else ""
+    listing = "; ".join(f'"{span.text}" at {coordinates(span.box_unit)}' for span in spans[:max_lines])
+    remainder = f" … and {len(spans) - max_lines} more lines" if len(spans) > max_lines else ""
     return Observation(
-        text=f"{len(spans)} lines: {shown}{more}" if len(spans) > 1 else (shown or "no text"),
-        output=OcrOutput(text=text, lines=len(spans), turned_degrees=turned),
+        text=f"{len(spans)} lines: {listing}{remainder}" if len(spans) > 1 else (listing or "no text"),
+        output=OcrOutput(text=text, lines=len(spans), turned_degrees=rotation),
         footprints=tuple(spans),
         confidence=confidence,
     )

@@ -14,27 +14,35 @@ import cv2
 import numpy as np
 from pydantic import Field
 
-from pixelis.errors import ToolError
-from pixelis.geometry import Box, Footprint, Score, Value, rounded
-from pixelis.tools.backends import regions
-from pixelis.tools.backends.signals import (
+from pixelis.core.errors import ToolError
+from pixelis.core.geometry import Box, Footprint, Score, Value, round_unit
+from pixelis.tools.backends.temporal_signals import (
     DETECTION_FLOOR,
-    LEAST_SPEED,
+    MIN_SPEED,
     box_motion,
     certainty,
     detections,
     track_motion,
 )
 from pixelis.tools.base import Observation, Scene, Tool, crop
-from pixelis.tools.colours import dominant, membership
-from pixelis.tools.grounding import Phrase, things, understand
-from pixelis.tools.prop_region import Attribute, PropArgs, Region, region_of, thing_of
 from pixelis.tools.results import ToolIdentity
-from pixelis.tools.shapes import orientation_deg, shape_of, texture_of
-from pixelis.weights import available, fingerprint
+from pixelis.tools.vision import regions
+from pixelis.tools.vision.colours import colour_mask, dominant_colours
+from pixelis.tools.vision.grounding import Phrase, match_detections, parse_phrase
+from pixelis.tools.vision.region_properties import Attribute, PropArgs, PropRegion, locate_target, resolve_region
+from pixelis.tools.vision.shapes import classify_shape, classify_texture, orientation_deg
+from pixelis.weights import fingerprint, is_available
 
-OF_A_FRAME: tuple[Attribute, ...] = ("colour", "texture", "brightness")
-OF_A_REGION: tuple[Attribute, ...] = ("colour", "size", "position", "shape", "orientation", "texture", "brightness")
+FRAME_ATTRIBUTES: tuple[Attribute, ...] = ("colour", "texture", "brightness")
+REGION_ATTRIBUTES: tuple[Attribute, ...] = (
+    "colour",
+    "size",
+    "position",
+    "shape",
+    "orientation",
+    "texture",
+    "brightness",
+)
 COMPASS = ("right", "up right", "up", "up left", "left", "down left", "down", "down right")
 
 
@@ -69,51 +77,51 @@ class Prop(Tool[PropArgs]):
     version = "3"
 
     def identity(self) -> ToolIdentity:
-        weights = fingerprint("nanodet") if available("nanodet") else ""
+        weights = fingerprint("nanodet") if is_available("nanodet") else ""
         backend = "opencv+nanodet" if weights else "opencv"
         return ToolIdentity(tool=self.name, version=self.version, backend=backend, weights=weights)
 
     def look(self, args: PropArgs, scene: Scene) -> Observation:
-        region = region_of(args, scene)
-        wanted = args.attributes or applying(args)
-        found = measured([name for name in wanted if name == "count"], region, args, scene)
-        if len(found) < len(set(wanted)):
-            region = thing_of(args, region, scene) if args.of and region.kind in ("frame", "box") else region
-            found |= measured([name for name in wanted if name != "count"], region, args, scene)
-            found = {name: found[name] for name in wanted}  # in the order of the question
+        region = resolve_region(args, scene)
+        attributes = args.attributes or default_attributes(args)
+        properties = measure_properties([name for name in attributes if name == "count"], region, args, scene)
+        if len(properties) < len(set(attributes)):
+            region = locate_target(args, region, scene) if args.of and region.kind in ("frame", "box") else region
+            properties |= measure_properties([name for name in attributes if name != "count"], region, args, scene)
+            properties = {name: properties[name] for name in attributes}  # in the order of the question
         return Observation(
-            text="; ".join(said(name, value) for name, value in found.items()),
-            output=PropOutput(region=region.kind, frame=region.index, properties=found),
-            footprints=(footprint(args, region),),
-            confidence=float(np.mean([value.confidence for value in found.values()])),
+            text="; ".join(format_property(name, value) for name, value in properties.items()),
+            output=PropOutput(region=region.kind, frame=region.index, properties=properties),
+            footprints=(region_footprint(args, region),),
+            confidence=float(np.mean([value.confidence for value in properties.values()])),
         )
 
 
-def applying(args: PropArgs) -> tuple[Attribute, ...]:
-    whole = args.box is None and args.mask is None and args.track is None
-    chosen: tuple[Attribute, ...] = OF_A_FRAME if whole else OF_A_REGION
+def default_attributes(args: PropArgs) -> tuple[Attribute, ...]:
+    is_whole_frame = args.box is None and args.mask is None and args.track is None
+    attributes: tuple[Attribute, ...] = FRAME_ATTRIBUTES if is_whole_frame else REGION_ATTRIBUTES
     if args.track is not None and len(args.track.frames) > 1:
-        chosen = (*chosen, "speed", "direction")
-    return ("count",) if args.of and whole else (*chosen, "count") if args.of else chosen
+        attributes = (*attributes, "speed", "direction")
+    return ("count",) if args.of and is_whole_frame else (*attributes, "count") if args.of else attributes
 
 
-def said(name: str, found: Property) -> str:
+def format_property(name: str, prop: Property) -> str:
     """One attribute as a policy reads it."""
-    measures = found.measures
+    measures = prop.measures
     if name == "size":
-        return f"size: {found.value} ({measures['area_share']:.3g} of the frame)"
+        return f"size: {prop.value} ({measures['area_share']:.3g} of the frame)"
     if name == "position":
-        return f"position: {found.value} ({measures['x']:.2f}, {measures['y']:.2f})"
+        return f"position: {prop.value} ({measures['x']:.2f}, {measures['y']:.2f})"
     if name == "orientation" and "degrees" in measures:
-        return f"orientation: {found.value}, {measures['degrees']:.0f}° ({found.confidence:.2f})"
+        return f"orientation: {prop.value}, {measures['degrees']:.0f}° ({prop.confidence:.2f})"
     if name == "speed":
         return (
-            f"speed: {measures['widths_per_s']:.2f} widths/s, {measures['px_per_s']:.0f} px/s ({found.confidence:.2f})"
+            f"speed: {measures['widths_per_s']:.2f} widths/s, {measures['px_per_s']:.0f} px/s ({prop.confidence:.2f})"
         )
-    return f"{name}: {found}"
+    return f"{name}: {prop}"
 
 
-def footprint(args: PropArgs, region: Region) -> Footprint:
+def region_footprint(args: PropArgs, region: PropRegion) -> Footprint:
     """The region that was looked at, as it was given."""
     if args.mask is not None:
         return args.mask.mask.model_copy(update={"frame": region.index})
@@ -123,39 +131,43 @@ def footprint(args: PropArgs, region: Region) -> Footprint:
     return Box(frame=region.index, x0=x0, y0=y0, x1=x1, y1=y1)
 
 
-def measured(wanted: Sequence[Attribute], region: Region, args: PropArgs, scene: Scene) -> dict[str, Property]:
-    found: dict[str, Property] = {}
-    for name in wanted:
-        if name in found:
+def measure_properties(
+    attributes: Sequence[Attribute], region: PropRegion, args: PropArgs, scene: Scene
+) -> dict[str, Property]:
+    properties: dict[str, Property] = {}
+    for name in attributes:
+        if name in properties:
             continue
         if name in ("speed", "direction"):
-            found |= {k: v for k, v in motion(region, args, scene).items() if k in wanted}
+            properties |= {k: v for k, v in motion(region, args, scene).items() if k in attributes}
         else:
-            found[name] = count(region, args.of, scene) if name == "count" else MEASURES[name](region)
-    return found
+            properties[name] = count(region, args.of, scene) if name == "count" else MEASURES[name](region)
+    return properties
 
 
-def colour(region: Region) -> Property:
-    shares = dominant(np.asarray(region.crop)[region.figure])
+def colour(region: PropRegion) -> Property:
+    shares = dominant_colours(np.asarray(region.crop)[region.figure])
     (name, share), *others = shares
-    also = [other for other, part in others[:2] if part > 0.25]
+    secondary = [other for other, other_share in others[:2] if other_share > 0.25]
     return Property(
-        value=" and ".join([name, *also]),
-        confidence=rounded(min(share + sum(part for other, part in others if other in also), 1.0)),
-        measures={other: part for other, part in shares[:4] if part >= 0.02},
+        value=" and ".join([name, *secondary]),
+        confidence=round_unit(
+            min(share + sum(other_share for other, other_share in others if other in secondary), 1.0)
+        ),
+        measures={other: other_share for other, other_share in shares[:4] if other_share >= 0.02},
     )
 
 
-def size(region: Region) -> Property:
+def size(region: PropRegion) -> Property:
     x0, y0, x1, y1 = region.box_unit
     share = region.area_unit
-    word = next(w for w, most in (("tiny", 0.004), ("small", 0.05), ("medium", 0.25), ("large", 2.0)) if share < most)
+    word = next(w for w, upper in (("tiny", 0.004), ("small", 0.05), ("medium", 0.25), ("large", 2.0)) if share < upper)
     sides = {"width_px": round((x1 - x0) * region.size.width), "height_px": round((y1 - y0) * region.size.height)}
-    measures = {"area_share": rounded(share), "area_px": round(share * region.size.pixels), **sides}
+    measures = {"area_share": round_unit(share), "area_px": round(share * region.size.pixels), **sides}
     return Property(value=word, confidence=1.0, measures=measures)
 
 
-def position(region: Region) -> Property:
+def position(region: PropRegion) -> Property:
     """One of nine fields; less sure near a border between two of them."""
     x, y = region.centre
     across = ("left", "", "right")[min(int(x * 3), 2)]
@@ -163,43 +175,45 @@ def position(region: Region) -> Property:
     margin = min(abs(v - line) for v in (x, y) for line in (1 / 3, 2 / 3))
     return Property(
         value=f"{down} {across}".strip() or "centre",
-        confidence=rounded(min(0.5 + 10.0 * margin, 1.0)),
-        measures={"x": rounded(x), "y": rounded(y)},
+        confidence=round_unit(min(0.5 + 10.0 * margin, 1.0)),
+        measures={"x": round_unit(x), "y": round_unit(y)},
     )
 
 
-def shape(region: Region) -> Property:
-    found = shape_of(region.figure)
-    sure = found.score if found.name == "irregular" else (found.score - 0.7) / 0.28
+def shape(region: PropRegion) -> Property:
+    match_found = classify_shape(region.figure)
+    confidence = match_found.score if match_found.name == "irregular" else (match_found.score - 0.7) / 0.28
     return Property(
-        value=found.name,
-        confidence=rounded(min(max(sure, 0.0), 1.0) * (1.0 if region.apart else 0.3)),
-        measures={"overlap": found.score},
+        value=match_found.name,
+        confidence=round_unit(min(max(confidence, 0.0), 1.0) * (1.0 if region.is_segmented else 0.3)),
+        measures={"overlap": match_found.score},
     )
 
 
-def orientation(region: Region) -> Property:
+def orientation(region: PropRegion) -> Property:
     degrees = orientation_deg(region.figure)
-    sure, turned = 0.8 if region.apart else 0.3, abs(degrees or 0.0)
+    confidence, tilt = 0.8 if region.is_segmented else 0.3, abs(degrees or 0.0)
     if degrees is None:
-        return Property(value="none", confidence=sure)
-    word = "horizontal" if turned < 22.5 else "vertical" if turned > 67.5 else "rising" if degrees > 0 else "falling"
-    return Property(value=word, confidence=sure, measures={"degrees": degrees})
+        return Property(value="none", confidence=confidence)
+    word = "horizontal" if tilt < 22.5 else "vertical" if tilt > 67.5 else "rising" if degrees > 0 else "falling"
+    return Property(value=word, confidence=confidence, measures={"degrees": degrees})
 
 
-def brightness(region: Region) -> Property:
+def brightness(region: PropRegion) -> Property:
     lightness = cv2.cvtColor(region.crop, cv2.COLOR_RGB2LAB)[:, :, 0][region.figure]
     mean = float(lightness.mean()) / 255.0
     word = "dark" if mean < 0.33 else "bright" if mean > 0.67 else "medium"
     margin = min(abs(mean - line) for line in (0.33, 0.67))
-    return Property(value=word, confidence=rounded(min(0.5 + 5.0 * margin, 1.0)), measures={"lightness": rounded(mean)})
+    return Property(
+        value=word, confidence=round_unit(min(0.5 + 5.0 * margin, 1.0)), measures={"lightness": round_unit(mean)}
+    )
 
 
-def texture(region: Region) -> Property:
+def texture(region: PropRegion) -> Property:
     grey = np.asarray(cv2.cvtColor(region.crop, cv2.COLOR_RGB2GRAY), dtype=np.uint8)
-    found = texture_of(grey, region.figure)
-    measures = {"contrast": found.contrast, "regularity": found.regularity}
-    return Property(value=found.name, confidence=rounded(found.confidence), measures=measures)
+    texture_match = classify_texture(grey, region.figure)
+    measures = {"contrast": texture_match.contrast, "regularity": texture_match.regularity}
+    return Property(value=texture_match.name, confidence=round_unit(texture_match.confidence), measures=measures)
 
 
 MEASURES = {
@@ -213,65 +227,67 @@ MEASURES = {
 }
 
 
-def motion(region: Region, args: PropArgs, scene: Scene) -> dict[str, Property]:
+def motion(region: PropRegion, args: PropArgs, scene: Scene) -> dict[str, Property]:
     """Speed and direction, in frame widths a second: along the track, or of the pixels in the box."""
     scene.require_clip("PROP, for speed and direction,")
     if args.track is not None and len(args.track.frames) > 1:
-        asked = args.frame is not None or args.time_s is not None
-        moved = track_motion(scene, args.track.track, region.index if asked else None)
+        frame_specified = args.frame is not None or args.time_s is not None
+        motion_estimate = track_motion(scene, args.track.track, region.index if frame_specified else None)
     else:
-        moved = box_motion(scene, region.index, region.box_unit)
-    (across, down), speed = moved.velocity, moved.speed
+        motion_estimate = box_motion(scene, region.index, region.box_unit)
+    (across, down), speed = motion_estimate.velocity, motion_estimate.speed
     pace = next(
-        w for w, most in (("still", LEAST_SPEED), ("slow", 0.15), ("medium", 0.4), ("fast", inf)) if speed < most
+        w for w, upper in (("still", MIN_SPEED), ("slow", 0.15), ("medium", 0.4), ("fast", inf)) if speed < upper
     )
     degrees = float(np.rad2deg(np.arctan2(-down, across))) % 360.0
     heading = COMPASS[round(degrees / 45.0) % 8]
-    if np.hypot(across, down) < max(LEAST_SPEED, 0.2 * speed):
-        heading = "still" if speed < LEAST_SPEED else "to and fro"
-    sure = rounded(moved.confidence)
+    if np.hypot(across, down) < max(MIN_SPEED, 0.2 * speed):
+        heading = "still" if speed < MIN_SPEED else "to and fro"
+    confidence = round_unit(motion_estimate.confidence)
     return {
         "speed": Property(
             value=pace,
-            confidence=sure,
-            measures={"widths_per_s": rounded(speed), "px_per_s": round(speed * region.size.width, 2)},
+            confidence=confidence,
+            measures={"widths_per_s": round_unit(speed), "px_per_s": round(speed * region.size.width, 2)},
         ),
         "direction": Property(
             value=heading,
-            confidence=sure,
-            measures={"x_per_s": rounded(across), "y_per_s": rounded(down), "degrees": round(degrees, 1)},
+            confidence=confidence,
+            measures={"x_per_s": round_unit(across), "y_per_s": round_unit(down), "degrees": round(degrees, 1)},
         ),
     }
 
 
-def count(region: Region, of: str | None, scene: Scene) -> Property:
+def count(region: PropRegion, of: str | None, scene: Scene) -> Property:
     """How many distinct things there are: of a colour, shape or COCO class, or whatever stands out from the ground."""
-    phrase = understand(of or "")
-    most = scene.limits.regions
+    phrase = parse_phrase(of or "")
+    max_regions = scene.limits.regions
     if of and phrase.is_empty:
         raise ToolError(f"PROP cannot count {of!r}: name a colour, a shape or a COCO class")
-    if phrase.classes and available("nanodet"):
-        return counted(phrase, region, scene)
+    if phrase.classes and is_available("nanodet"):
+        return count_detections(phrase, region, scene)
     if phrase.classes and not (phrase.colours or phrase.shape):
         raise ToolError(f"PROP counts {of!r} with the detector; run `pixelis models pull nanodet`")
     if phrase.colours:
-        found = regions.by_colour(region.crop, phrase.colours, phrase.shape, most)
+        matches = regions.find_by_colour(region.crop, phrase.colours, phrase.shape, max_regions)
     else:
-        found = regions.by_contrast(region.crop, phrase.shape, most)
-    sure = float(np.mean([r.score for r in found])) if found else 0.5
-    return Property(value=str(len(found)), confidence=rounded(min(sure, 1.0)), measures={"count": len(found)})
+        matches = regions.find_by_contrast(region.crop, phrase.shape, max_regions)
+    confidence = float(np.mean([r.score for r in matches])) if matches else 0.5
+    return Property(
+        value=str(len(matches)), confidence=round_unit(min(confidence, 1.0)), measures={"count": len(matches)}
+    )
 
 
-def counted(phrase: Phrase, region: Region, scene: Scene) -> Property:
+def count_detections(phrase: Phrase, region: PropRegion, scene: Scene) -> Property:
     """Detections of a class (and colour) whose centre lies in the region; two boxes on one thing count once."""
-    frame, kept = scene.frame(region.index), list[float]()
+    frame, scores = scene.frame(region.index), list[float]()
     x0, y0, x1, y1 = region.box_unit
-    for detection in things(detections(scene, region.index, threshold=DETECTION_FLOOR), phrase):
+    for detection in match_detections(detections(scene, region.index, threshold=DETECTION_FLOOR), phrase):
         box = detection.box_px.to_unit(region.size)
         pixels = crop(frame, box)[0]
-        inside = x0 <= (box[0] + box[2]) / 2 <= x1 and y0 <= (box[1] + box[3]) / 2 <= y1
-        coloured = not phrase.colours or max(float(membership(pixels, c).mean()) for c in phrase.colours) >= 0.15
-        if inside and coloured:
-            kept.append(detection.score)
-    sure = float(np.mean([certainty(score) for score in kept])) if kept else 0.6
-    return Property(value=str(len(kept)), confidence=rounded(sure), measures={"count": len(kept)})
+        is_inside = x0 <= (box[0] + box[2]) / 2 <= x1 and y0 <= (box[1] + box[3]) / 2 <= y1
+        has_colour = not phrase.colours or max(float(colour_mask(pixels, c).mean()) for c in phrase.colours) >= 0.15
+        if is_inside and has_colour:
+            scores.append(detection.score)
+    confidence = float(np.mean([certainty(score) for score in scores])) if scores else 0.6
+    return Property(value=str(len(scores)), confidence=round_unit(confidence), measures={"count": len(scores)})

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from pixelis.geometry import Footprint, Score, Value
+from pixelis.core.geometry import Footprint, Score, Value
 from pixelis.media.query import ViewRecipe
 
 Status = Literal["ok", "failed", "invalid", "disabled", "timeout", "crashed"]
@@ -110,11 +110,11 @@ def unpack(packed: bytes) -> Execution:
     """Raises ValueError on bytes that `pack` did not write."""
     length = int.from_bytes(packed[:8], "big")
     result = ToolResult.model_validate_json(packed[8 : 8 + length])
-    blobs, at = {}, 8 + length
+    blobs, offset = {}, 8 + length
     for artifact in result.artifacts:
-        content = packed[at : at + artifact.size_bytes]
+        content = packed[offset : offset + artifact.size_bytes]
         if hashlib.sha256(content).hexdigest() != artifact.sha256:
             raise ValueError(f"artifact {artifact.name} does not have the hash that its record says")
         blobs[artifact.sha256] = content
-        at += artifact.size_bytes
+        offset += artifact.size_bytes
     return Execution(result, blobs)

@@ -15,30 +15,30 @@ import cv2
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from pixelis.errors import ToolError
-from pixelis.geometry import Mask, PixelBox, Point, Size, UnitBox, Value, rounded, to_pixels
+from pixelis.core.errors import ToolError
+from pixelis.core.geometry import Mask, PixelBox, Point, Size, UnitBox, Value, round_unit, to_pixels
 from pixelis.media.medium import Frame
-from pixelis.tools.backends import regions
-from pixelis.tools.backends.regions import Region
-from pixelis.tools.backends.signals import DETECTION_FLOOR, Models, detections
+from pixelis.tools.backends.temporal_signals import DETECTION_FLOOR, PerceptionModels, detections
 from pixelis.tools.base import FrameArgs, Observation, Scene, Tool, coordinates, require_area
-from pixelis.tools.colours import dominant
-from pixelis.tools.grounding import Phrase, things, understand
 from pixelis.tools.results import ToolIdentity
-from pixelis.weights import CATALOGUE, Hub, available, fingerprint, path_of
-from pixelis.weights.store import hash_of
+from pixelis.tools.vision import regions
+from pixelis.tools.vision.colours import dominant_colours
+from pixelis.tools.vision.grounding import Phrase, match_detections, parse_phrase
+from pixelis.tools.vision.regions import RegionMask
+from pixelis.weights import CATALOGUE, Hub, fingerprint, is_available, weight_path
+from pixelis.weights.store import hash_path
 
 GRID_SIDE = 1024
 """Masks are made and kept on a grid of at most this many cells along the longer side."""
 SAM2_WEIGHTS = ("sam2-tiny-encoder", "sam2-tiny-decoder")
-COLOUR_SHARE = 0.16
+MIN_COLOUR_SHARE = 0.16
 """A detected thing has a colour if at least this share of it shows it (see `colour_share`)."""
-LEAST_LIT = 0.1
-BESIDE_MAIN = 0.4
+MIN_LIT_SHARE = 0.1
+MIN_SHARE_OF_MAIN = 0.4
 """… and this share of its main colour: white in shade is a little blue, and not blue."""
 
 Backend = Literal["auto", "classical", "sam2", "sam2-transformers"]
-Grounded = Literal["detector", "regions", "point", "box"]
+GroundingMethod = Literal["detector", "regions", "point", "box"]
 
 
 class SegArgs(FrameArgs):
@@ -63,16 +63,16 @@ class SegOutput(Value):
     """What was cut out."""
 
     regions: tuple[SegRegion, ...]
-    grounded_by: Grounded
+    grounded_by: GroundingMethod
     backend: str
     ignored: tuple[str, ...] = ()
     """Words of the phrase that nothing here knows."""
 
 
-class Found(NamedTuple):
+class LabelledRegion(NamedTuple):
     """A region with its name."""
 
-    region: Region
+    region: RegionMask
     label: str
 
 
@@ -88,17 +88,17 @@ class Seg(Tool[SegArgs]):
 
     def __init__(self, backend: Backend = "auto", sam2_model: str = "") -> None:
         if backend == "auto":
-            backend = "sam2" if all(available(name) for name in SAM2_WEIGHTS) else "classical"
+            backend = "sam2" if all(is_available(name) for name in SAM2_WEIGHTS) else "classical"
         self.backend = backend
         self._sam2_model = sam2_model
-        self._models = Models()
+        self._models = PerceptionModels()
 
     @cached_property
-    def _checkpoint(self) -> Checkpoint:
-        return find_checkpoint(self._sam2_model)
+    def _checkpoint(self) -> Sam2Checkpoint:
+        return resolve_checkpoint(self._sam2_model)
 
     def identity(self) -> ToolIdentity:
-        weights = [fingerprint("nanodet")] if available("nanodet") else []
+        weights = [fingerprint("nanodet")] if is_available("nanodet") else []
         if self.backend == "sam2":
             weights += [fingerprint(name) for name in SAM2_WEIGHTS]
         elif self.backend == "sam2-transformers" and self._checkpoint.sha256:
@@ -121,20 +121,22 @@ class Seg(Tool[SegArgs]):
     def look(self, args: SegArgs, scene: Scene) -> Observation:
         index = scene.index(args)
         frame = scene.frame(index)
-        image = on_grid(frame)
+        image = resize_to_grid(frame)
         if isinstance(args.target, str):
-            grounded, found = self._phrase(args.target, scene, index, image)
+            grounding, matches = self._segment_phrase(args.target, scene, index, image)
         elif len(args.target) == 2:
-            grounded, found = "point", self._point(args.target, scene, index, image)
+            grounding, matches = "point", self._segment_point(args.target, scene, index, image)
         else:
-            grounded, found = "box", self._box(args.target, scene, index, image, "")
-        if not found:
-            raise ToolError(nothing_found(args.target))
-        ignored = understand(args.target).ignored if isinstance(args.target, str) else ()
-        return self._observed(found[: args.limit], grounded, index, ignored)
+            grounding, matches = "box", self._segment_box(args.target, scene, index, image, "")
+        if not matches:
+            raise ToolError(not_found_message(args.target))
+        ignored = parse_phrase(args.target).ignored if isinstance(args.target, str) else ()
+        return self._to_observation(matches[: args.limit], grounding, index, ignored)
 
-    def _phrase(self, text: str, scene: Scene, index: int, image: Frame) -> tuple[Grounded, list[Found]]:
-        phrase = understand(text)
+    def _segment_phrase(
+        self, text: str, scene: Scene, index: int, image: Frame
+    ) -> tuple[GroundingMethod, list[LabelledRegion]]:
+        phrase = parse_phrase(text)
         if phrase.is_empty:
             raise ToolError(
                 f"{text!r} names no colour, shape or COCO class that SEG can find; give a point [x, y] or a box instead"
@@ -144,117 +146,126 @@ class Seg(Tool[SegArgs]):
                 if not phrase.colours and not phrase.shape:
                     raise ToolError(f"{text!r} needs the detector; run `pixelis models pull nanodet`, or give a point")
             else:
-                return "detector", chosen(self._detected(phrase, scene, index, image), phrase)
+                return "detector", select_by_choice(self._segment_detections(phrase, scene, index, image), phrase)
         if not (phrase.colours or phrase.shape):
             return "detector", []
         if phrase.colours:
-            cut = regions.by_colour(image, phrase.colours, phrase.shape, scene.limits.regions)
+            candidates = regions.find_by_colour(image, phrase.colours, phrase.shape, scene.limits.regions)
         else:
-            cut = regions.by_contrast(image, phrase.shape, scene.limits.regions)
+            candidates = regions.find_by_contrast(image, phrase.shape, scene.limits.regions)
         label = " ".join([*phrase.colours, *([phrase.shape] if phrase.shape else [])])
-        return "regions", chosen([Found(region, label) for region in cut], phrase)
+        return "regions", select_by_choice([LabelledRegion(region, label) for region in candidates], phrase)
 
-    def _detected(self, phrase: Phrase, scene: Scene, index: int, image: Frame) -> list[Found]:
+    def _segment_detections(self, phrase: Phrase, scene: Scene, index: int, image: Frame) -> list[LabelledRegion]:
         """Things of the class, of the colour where one is named, best first, each cut out of its box."""
-        faint = detections(scene, index, self._models.detector, threshold=DETECTION_FLOOR)
-        seen = things(faint, phrase)[: scene.limits.regions]
-        found: list[tuple[float, Found]] = []
-        for detection in seen:
-            cut = self._box(detection.box_px.to_unit(scene.medium.size), scene, index, image, detection.label)
-            if not cut:
+        all_detections = detections(scene, index, self._models.detector, threshold=DETECTION_FLOOR)
+        matches = match_detections(all_detections, phrase)[: scene.limits.regions]
+        ranked: list[tuple[float, LabelledRegion]] = []
+        for detection in matches:
+            candidates = self._segment_box(
+                detection.box_px.to_unit(scene.medium.size), scene, index, image, detection.label
+            )
+            if not candidates:
                 continue
-            region = cut[0].region._replace(score=detection.score)
+            region = candidates[0].region._replace(score=detection.score)
             share = colour_share(image, region.mask, phrase.colours)
-            if not phrase.colours or share >= COLOUR_SHARE:
-                found.append((share if phrase.colours else detection.score, Found(region, detection.label)))
-        return [item for _, item in sorted(found, key=lambda pair: -pair[0])]
+            if not phrase.colours or share >= MIN_COLOUR_SHARE:
+                ranked.append((share if phrase.colours else detection.score, LabelledRegion(region, detection.label)))
+        return [item for _, item in sorted(ranked, key=lambda pair: -pair[0])]
 
     def _embedding(self, scene: Scene, index: int) -> Any:
         key = f"{self.identity().backend} {self.version}/{self.identity().weights}/{scene.medium.sha256}/{index}"
         content = scene.perceive(key, lambda: self._sam2.embed(scene.frame(index)).to_bytes())
         return self._sam2.restore(content)
 
-    def _prompted(self, scene: Scene, index: int, image: Frame, **prompt: Any) -> list[Region]:
+    def _segment_with_prompt(self, scene: Scene, index: int, image: Frame, **prompt: Any) -> list[RegionMask]:
         size = Size(image.shape[1], image.shape[0])
         return [
-            Region(mask, score) for mask, score in self._sam2.segment(self._embedding(scene, index), size, **prompt)
+            RegionMask(mask, score) for mask, score in self._sam2.segment(self._embedding(scene, index), size, **prompt)
         ]
 
-    def _point(self, point: Point, scene: Scene, index: int, image: Frame) -> list[Found]:
+    def _segment_point(self, point: Point, scene: Scene, index: int, image: Frame) -> list[LabelledRegion]:
         height, width = image.shape[:2]
         x, y = min(int(point[0] * width), width - 1), min(int(point[1] * height), height - 1)
         if self.backend == "classical":
-            region = regions.at_point(image, x, y)
-            return [Found(region, "")] if region else []
-        cut = self._prompted(scene, index, image, points=np.array([[x + 0.5, y + 0.5]]), labels=np.array([1]))
-        return [Found(region, "") for region in cut if region.mask.any()][:1]
+            region = regions.segment_at_point(image, x, y)
+            return [LabelledRegion(region, "")] if region else []
+        candidates = self._segment_with_prompt(
+            scene, index, image, points=np.array([[x + 0.5, y + 0.5]]), labels=np.array([1])
+        )
+        return [LabelledRegion(region, "") for region in candidates if region.mask.any()][:1]
 
-    def _box(self, box: UnitBox, scene: Scene, index: int, image: Frame, label: str) -> list[Found]:
+    def _segment_box(self, box: UnitBox, scene: Scene, index: int, image: Frame, label: str) -> list[LabelledRegion]:
         box_px = to_pixels(box, Size(image.shape[1], image.shape[0]))
         if self.backend == "classical":
-            region = regions.in_box(image, box_px) or whole_box(image, box_px)
-            return [Found(region, label)]
-        cut = self._prompted(scene, index, image, box_px=box_px)
-        return [Found(region, label) for region in cut if region.mask.any()][:1]
+            region = regions.segment_in_box(image, box_px) or fill_box(image, box_px)
+            return [LabelledRegion(region, label)]
+        candidates = self._segment_with_prompt(scene, index, image, box_px=box_px)
+        return [LabelledRegion(region, label) for region in candidates if region.mask.any()][:1]
 
-    def _observed(self, found: list[Found], grounded: Grounded, index: int, ignored: tuple[str, ...]) -> Observation:
+    def _to_observation(
+        self, matches: list[LabelledRegion], grounding: GroundingMethod, index: int, ignored: tuple[str, ...]
+    ) -> Observation:
         masks = [
-            Mask.from_array(item.region.mask, frame=index, label=item.label, score=rounded(item.region.score))
-            for item in found
+            Mask.from_array(item.region.mask, frame=index, label=item.label, score=round_unit(item.region.score))
+            for item in matches
         ]
-        short = tuple(
+        summaries = tuple(
             SegRegion(
-                label=mask.label, box=mask.box_unit or (0.0, 0.0, 1.0, 1.0), area=rounded(mask.area), score=mask.score
+                label=mask.label,
+                box=mask.box_unit or (0.0, 0.0, 1.0, 1.0),
+                area=round_unit(mask.area),
+                score=mask.score,
             )
             for mask in masks
         )
-        listed = "; ".join(
+        listing = "; ".join(
             f"{region.label or 'region'} {coordinates(region.box)} area {region.area:.2f} score {region.score:.2f}"
-            for region in short
+            for region in summaries
         )
-        passed_over = f"; nothing here knows {', '.join(map(repr, ignored))}" if ignored else ""
+        ignored_note = f"; nothing here knows {', '.join(map(repr, ignored))}" if ignored else ""
         return Observation(
-            text=(f"{len(short)} regions: {listed}" if len(short) > 1 else listed) + passed_over,
-            output=SegOutput(regions=short, grounded_by=grounded, backend=self.backend, ignored=ignored),
+            text=(f"{len(summaries)} regions: {listing}" if len(summaries) > 1 else listing) + ignored_note,
+            output=SegOutput(regions=summaries, grounded_by=grounding, backend=self.backend, ignored=ignored),
             footprints=tuple(masks),
             confidence=float(np.mean([mask.score for mask in masks])),
         )
 
 
-class Checkpoint(NamedTuple):
+class Sam2Checkpoint(NamedTuple):
     """A `Sam2Model`: a folder, or what a hub calls it; and the hash of the folder, as far as it can be known here."""
 
     model: str
     sha256: str
 
 
-def find_checkpoint(model: str) -> Checkpoint:
+def resolve_checkpoint(model: str) -> Sam2Checkpoint:
     """The folder of this name, or what `pixelis models pull` brought of this hub id; else the id itself."""
     if Path(model).is_dir():
-        return Checkpoint(model, hash_of(Path(model)))
+        return Sam2Checkpoint(model, hash_path(Path(model)))
     for weight in CATALOGUE:
-        if isinstance(weight.source, Hub) and weight.source.repository == model and available(weight.name):
-            return Checkpoint(str(path_of(weight.name)), fingerprint(weight.name))
-    return Checkpoint(model, "")
+        if isinstance(weight.source, Hub) and weight.source.repository == model and is_available(weight.name):
+            return Sam2Checkpoint(str(weight_path(weight.name)), fingerprint(weight.name))
+    return Sam2Checkpoint(model, "")
 
 
-def on_grid(frame: Frame) -> Frame:
+def resize_to_grid(frame: Frame) -> Frame:
     """The frame on the grid that masks are kept on."""
     height, width = frame.shape[:2]
     shrink = GRID_SIDE / max(height, width)
     if shrink >= 1.0:
         return frame
     size = (max(round(width * shrink), 1), max(round(height * shrink), 1))
-    way = cv2.INTER_AREA if shrink < 0.5 else cv2.INTER_LINEAR  # near its own size a frame needs no averaging
-    return np.asarray(cv2.resize(frame, size, interpolation=way), dtype=np.uint8)
+    interpolation = cv2.INTER_AREA if shrink < 0.5 else cv2.INTER_LINEAR  # near its own size a frame needs no averaging
+    return np.asarray(cv2.resize(frame, size, interpolation=interpolation), dtype=np.uint8)
 
 
-def whole_box(image: Frame, box_px: PixelBox) -> Region:
+def fill_box(image: Frame, box_px: PixelBox) -> RegionMask:
     """The box itself, for one too small to tell figure from ground."""
     mask = np.zeros(image.shape[:2], dtype=bool)
-    left, top, right, bottom = box_px.whole(Size(image.shape[1], image.shape[0]))
+    left, top, right, bottom = box_px.pixel_bounds(Size(image.shape[1], image.shape[0]))
     mask[top:bottom, left:right] = True
-    return Region(mask, 0.3)
+    return RegionMask(mask, 0.3)
 
 
 def colour_share(image: Frame, mask: np.ndarray, colours: tuple[str, ...]) -> float:
@@ -262,24 +273,24 @@ def colour_share(image: Frame, mask: np.ndarray, colours: tuple[str, ...]) -> fl
     pixels = image[mask]
     if not colours or not len(pixels):
         return 0.0
-    shares = dict(dominant(pixels))
+    shares = dict(dominant_colours(pixels))
     lit = 1.0 - shares.get("black", 0.0)  # tyres, windows and shadow are black on a thing of any colour
     main = max((share for name, share in shares.items() if name != "black"), default=0.0)
-    found = [shares.get(colour, 0.0) / (1.0 if colour == "black" else max(lit, LEAST_LIT)) for colour in colours]
-    leads = [colour == "black" or shares.get(colour, 0.0) >= BESIDE_MAIN * main for colour in colours]
-    return max(share if leading else 0.0 for share, leading in zip(found, leads, strict=True))
+    scores = [shares.get(colour, 0.0) / (1.0 if colour == "black" else max(lit, MIN_LIT_SHARE)) for colour in colours]
+    leads = [colour == "black" or shares.get(colour, 0.0) >= MIN_SHARE_OF_MAIN * main for colour in colours]
+    return max(share if leading else 0.0 for share, leading in zip(scores, leads, strict=True))
 
 
-def chosen(found: list[Found], phrase: Phrase) -> list[Found]:
+def select_by_choice(matches: list[LabelledRegion], phrase: Phrase) -> list[LabelledRegion]:
     """All of them, or the one that the phrase picks out by place or size."""
-    if phrase.choice is None or not found:
-        return found
+    if phrase.choice is None or not matches:
+        return matches
 
-    def centre(item: Found) -> tuple[float, float]:
+    def centre(item: LabelledRegion) -> tuple[float, float]:
         ys, xs = np.nonzero(item.region.mask)
         return float(xs.mean()), float(ys.mean())
 
-    height, width = found[0].region.mask.shape
+    height, width = matches[0].region.mask.shape
     rank = {
         "leftmost": lambda item: centre(item)[0],
         "rightmost": lambda item: -centre(item)[0],
@@ -289,10 +300,10 @@ def chosen(found: list[Found], phrase: Phrase) -> list[Found]:
         "smallest": lambda item: float(item.region.mask.sum()),
         "central": lambda item: float(np.hypot(centre(item)[0] - width / 2, centre(item)[1] - height / 2)),
     }[phrase.choice]
-    return [min(found, key=rank)]
+    return [min(matches, key=rank)]
 
 
-def nothing_found(target: str | tuple[float, ...]) -> str:
+def not_found_message(target: str | tuple[float, ...]) -> str:
     if isinstance(target, str):
         return f"SEG found nothing that fits {target!r}"
     return f"SEG found no region at ({', '.join(f'{v:.2f}' for v in target)})"

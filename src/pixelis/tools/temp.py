@@ -16,28 +16,36 @@ import numpy as np
 from PIL import Image as Pil
 from pydantic import Field, model_validator
 
-from pixelis.errors import MediaError, ToolError
-from pixelis.geometry import Mask, Score, Size, Span, UnitBox, Value, rounded
+from pixelis.core.errors import MediaError, ToolError
+from pixelis.core.geometry import Mask, Score, Size, Span, UnitBox, Value, round_unit
 from pixelis.media import ViewRecipe
 from pixelis.media.medium import Frame
 from pixelis.media.query import resample
-from pixelis.tools.backends import regions, signals, windows
+from pixelis.tools.backends import temporal_signals, temporal_windows
 from pixelis.tools.backends.nanodet import COCO_NAMES, Detection
-from pixelis.tools.backends.signals import DETECTION_FLOOR, LEAST_SPEED, Models, certainty, detections, same_thing
-from pixelis.tools.backends.windows import Curve, Sights, Wish
+from pixelis.tools.backends.temporal_signals import (
+    DETECTION_FLOOR,
+    MIN_SPEED,
+    PerceptionModels,
+    certainty,
+    detections,
+    is_same_object,
+)
+from pixelis.tools.backends.temporal_windows import Curve, ParsedQuery, Sightings
 from pixelis.tools.base import Observation, Scene, Tool, ToolArgs
 from pixelis.tools.results import Blob, ToolIdentity
+from pixelis.tools.vision import regions
 
 FINE_FPS = 8.0
 """Small pictures are looked at with at most this rate."""
 COARSE_FPS = 2.0
 """Detector, reader and ImageNet look with about this rate, and between two looks that differ."""
-READ_FRAMES = 8
+MAX_OCR_FRAMES = 8
 """Frames that are read at most: reading a frame costs as much as ten detections."""
-ALIKE = 0.6
+MIN_WORD_SIMILARITY = 0.6
 """A word means a class of the detector from this cosine on."""
 VIEW_SIDE = 768
-WHOLE: UnitBox = (0.0, 0.0, 1.0, 1.0)
+FULL_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
 
 
 class TempArgs(ToolArgs):
@@ -63,7 +71,7 @@ class TempArgs(ToolArgs):
         return self
 
 
-class Segment(Value):
+class TimeSegment(Value):
     """A stretch of the clip."""
 
     start_s: float
@@ -81,7 +89,7 @@ class SignalUsed(Value):
 class TempOutput(Value):
     """Segments with what they rest on, or the frames that were selected."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[TimeSegment, ...]
     signals: tuple[SignalUsed, ...] = ()
     missing: tuple[str, ...] = ()
     """Evidence that the query calls for and this machine cannot give, or words that nothing here understands."""
@@ -102,11 +110,13 @@ class Temp(Tool[TempArgs]):
     decisive_confidence = 0.4
 
     def __init__(self) -> None:
-        self._models = Models()
+        self._models = PerceptionModels()
 
     def identity(self) -> ToolIdentity:
-        backend = "+".join(["opencv", *Models.present()])
-        return ToolIdentity(tool=self.name, version=self.version, backend=backend, weights=Models.fingerprints())
+        backend = "+".join(["opencv", *PerceptionModels.available_weights()])
+        return ToolIdentity(
+            tool=self.name, version=self.version, backend=backend, weights=PerceptionModels.fingerprints()
+        )
 
     def look(self, args: TempArgs, scene: Scene) -> Observation:
         scene.require_clip("TEMP")
@@ -114,12 +124,12 @@ class Temp(Tool[TempArgs]):
         if args.start_s >= end_s:
             raise MediaError(f"{args.start_s:g} s lies beyond the end of {scene.medium.describe()}")
         if args.query is None:
-            return selected(args, scene, end_s)
-        search = Search(args.query, scene, self._models, args.start_s, end_s)
+            return select_frames(args, scene, end_s)
+        search = TemporalSearch(args.query, scene, self._models, args.start_s, end_s)
         return search.observation(args.top_k)
 
 
-def selected(args: TempArgs, scene: Scene, end_s: float) -> Observation:
+def select_frames(args: TempArgs, scene: Scene, end_s: float) -> Observation:
     """Frames by time: one at a moment, or several evenly over the window, each in the middle of its share."""
     if args.select_s is not None:
         indices = [scene.medium.index_at(args.select_s)]
@@ -132,26 +142,27 @@ def selected(args: TempArgs, scene: Scene, end_s: float) -> Observation:
     blobs, spans = [], []
     for index in indices:
         out = io.BytesIO()
-        Pil.fromarray(resample(scene.frame(index), WHOLE, size)).save(out, format="PNG")
+        Pil.fromarray(resample(scene.frame(index), FULL_FRAME, size)).save(out, format="PNG")
         blobs.append(Blob(f"frame_{index}.png", "image/png", out.getvalue()))
-        time_s = rounded(scene.medium.time_of(index))
+        time_s = round_unit(scene.medium.time_of(index))
         spans.append(Span(start_s=time_s, end_s=time_s, label=f"frame {index}"))
-    one = len(indices) == 1
-    view = ViewRecipe(media=scene.name, frame=indices[0], box=WHOLE, width=size.width, height=size.height)
+    is_single = len(indices) == 1
+    view = ViewRecipe(media=scene.name, frame=indices[0], box=FULL_FRAME, width=size.width, height=size.height)
     return Observation(
         text="; ".join(f"frame {i} at {span.start_s:.2f} s" for i, span in zip(indices, spans, strict=True)),
         output=TempOutput(
-            segments=tuple(Segment(start_s=s.start_s, end_s=s.end_s, score=1.0) for s in spans), frames=tuple(indices)
+            segments=tuple(TimeSegment(start_s=s.start_s, end_s=s.end_s, score=1.0) for s in spans),
+            frames=tuple(indices),
         ),
         footprints=tuple(spans),
         confidence=1.0,
         blobs=tuple(blobs),
-        view=view if one else None,
+        view=view if is_single else None,
     )
 
 
 @dataclass
-class Evidence:
+class SignalCurve:
     """A signal over time."""
 
     name: str
@@ -159,239 +170,281 @@ class Evidence:
     curve: Curve
 
 
-class Search:
+class TemporalSearch:
     """One query over one stretch of a clip. Frames are visited once, in order: decoding forward is cheap."""
 
-    def __init__(self, query: str, scene: Scene, models: Models, start_s: float, end_s: float) -> None:
+    def __init__(self, query: str, scene: Scene, models: PerceptionModels, start_s: float, end_s: float) -> None:
         self.query, self.scene, self.models = query, scene, models
         self.start_s, self.end_s = start_s, end_s
-        self.wish: Wish = windows.understand_wish(query)
+        self.parsed_query: ParsedQuery = temporal_windows.parse_query(query)
         self.missing: list[str] = []
         medium, span_s = scene.medium, end_s - start_s
-        wanted = min(max(round(span_s * FINE_FPS), 1), scene.limits.temp_frames)
-        moments = start_s + (np.arange(wanted) + 0.5) * span_s / wanted
+        sample_count = min(max(round(span_s * FINE_FPS), 1), scene.limits.temp_frames)
+        moments = start_s + (np.arange(sample_count) + 0.5) * span_s / sample_count
         self.indices = sorted({medium.index_at(float(t)) for t in moments})
         self.times_s: Curve = np.array([medium.time_of(i) for i in self.indices])
         self.fps = len(self.indices) / span_s
-        every = max(round(self.fps / COARSE_FPS / (2 if self.wish.jump else 1)), 1)  # a jump is over in half a second
-        self.coarse = sorted({*range(0, len(self.indices), every), len(self.indices) - 1})
-        self.classes = self._classes()
-        self.sights: dict[str, Sights] = {name: {} for name in self.classes or self._drawn()}
-        self.detected: dict[int, list[Detection]] = {}
+        stride = max(
+            round(self.fps / COARSE_FPS / (2 if self.parsed_query.is_jump else 1)), 1
+        )  # a jump is over in half a second
+        self.coarse_frames = sorted({*range(0, len(self.indices), stride), len(self.indices) - 1})
+        self.classes = self._named_classes()
+        self.sightings: dict[str, Sightings] = {name: {} for name in self.classes or self._drawn_target()}
+        self.frame_detections: dict[int, list[Detection]] = {}
         self.thumbs: list[Frame] = []
-        self.read: dict[int, str] = {}
-        self.last_read: int | None = None
-        self.words: dict[int, float] = {}
-        self._visit()
+        self.frame_texts: dict[int, str] = {}
+        self.last_ocr_frame: int | None = None
+        self.word_scores: dict[int, float] = {}
+        self._visit_frames()
 
-    def _classes(self) -> tuple[str, ...]:
+    def _named_classes(self) -> tuple[str, ...]:
         """The detector's classes that the query names, or that a word of it is near to in MiniLM's space."""
-        named = self.wish.phrase.classes
+        named = self.parsed_query.phrase.classes
         if self.models.detector is None:
             if named:
                 self.missing.append(f"the detector, for {' and '.join(named)} (pixelis models pull nanodet)")
             return ()
-        if named or self.wish.phrase.shape or self.wish.quoted or self.models.text is None:
+        if named or self.parsed_query.phrase.shape or self.parsed_query.quotes or self.models.text is None:
             return named
-        near = [max((self.models.likeness(word, name), name) for name in COCO_NAMES) for word in self.wish.rest[:6]]
-        return tuple(dict.fromkeys(name for likeness, name in near if likeness >= ALIKE))
+        nearest = [
+            max((self.models.text_similarity(word, name), name) for name in COCO_NAMES)
+            for word in self.parsed_query.unexplained_words[:6]
+        ]
+        return tuple(dict.fromkeys(name for similarity, name in nearest if similarity >= MIN_WORD_SIMILARITY))
 
-    def _drawn(self) -> tuple[str, ...]:
+    def _drawn_target(self) -> tuple[str, ...]:
         """A drawn thing by its colour and shape."""
-        phrase = self.wish.phrase
+        phrase = self.parsed_query.phrase
         return (" ".join([*phrase.colours, phrase.shape]),) if phrase.shape else ()
 
-    def _visit(self) -> None:
+    def _visit_frames(self) -> None:
         """Small pictures of all sampled frames; what the query names is looked for on every few of them."""
-        before: int | None = None
-        reads = self.wish.reads and self.models.reader is not None
-        compares = bool(self.wish.rest) and self.models.visual is not None and self.models.text is not None
+        previous: int | None = None
+        uses_reader = self.parsed_query.needs_text and self.models.reader is not None
+        uses_word_scores = (
+            bool(self.parsed_query.unexplained_words)
+            and self.models.visual is not None
+            and self.models.text is not None
+        )
         for k, index in enumerate(self.indices):
-            self.thumbs.append(signals.thumbnail(self.scene, index))
-            if k not in self.coarse:
+            self.thumbs.append(temporal_signals.thumbnail(self.scene, index))
+            if k not in self.coarse_frames:
                 continue
-            for name in self.sights:
-                self._see(name, k)
-                if before is not None:
-                    self._between(name, before, k)
-            before = k
-            if reads:
-                self._read(k)
-            if compares:
-                self.words[k] = self._likeness(index)
+            for name in self.sightings:
+                self._certainty_at(name, k)
+                if previous is not None:
+                    self._refine_between(name, previous, k)
+            previous = k
+            if uses_reader:
+                self._read_text(k)
+            if uses_word_scores:
+                self.word_scores[k] = self._word_score(index)
 
-    def _see(self, name: str, k: int) -> float:
+    def _certainty_at(self, name: str, k: int) -> float:
         """Certainty that the thing (as many of it as asked for) is on sampled frame `k`."""
-        if k not in self.sights[name]:
-            self.sights[name][k] = self._detected_on(name, k) if self.classes else self._drawn_on(k)
-        seen = self.sights[name][k]
-        least = self.wish.least if name == next(iter(self.sights)) else 1
-        return seen[least - 1][0] if len(seen) >= least else 0.0
+        if k not in self.sightings[name]:
+            self.sightings[name][k] = self._detect_on(name, k) if self.classes else self._find_drawn_on(k)
+        candidates = self.sightings[name][k]
+        required = self.parsed_query.min_count if name == next(iter(self.sightings)) else 1
+        return candidates[required - 1][0] if len(candidates) >= required else 0.0
 
-    def _between(self, name: str, before: int, after: int) -> None:
+    def _refine_between(self, name: str, before: int, after: int) -> None:
         """Where two looks differ, the time between is halved until neighbours are known; its frames are still kept."""
-        while after - before > 1 and abs(self._see(name, before) - self._see(name, after)) > 0.4:
+        while after - before > 1 and abs(self._certainty_at(name, before) - self._certainty_at(name, after)) > 0.4:
             middle = (before + after) // 2
-            first, second = (abs(self._see(name, middle) - self._see(name, k)) for k in (before, after))
+            first, second = (
+                abs(self._certainty_at(name, middle) - self._certainty_at(name, k)) for k in (before, after)
+            )
             before, after = (before, middle) if first >= second else (middle, after)
 
-    def _detected_on(self, name: str, k: int) -> list[tuple[float, UnitBox]]:
-        seen: list[tuple[float, UnitBox]] = []
-        if k not in self.detected:
-            eye = self.models.detector
-            self.detected[k] = detections(self.scene, self.indices[k], eye, threshold=DETECTION_FLOOR)
-        for detection in (d for d in self.detected[k] if d.label == name):
+    def _detect_on(self, name: str, k: int) -> list[tuple[float, UnitBox]]:
+        candidates: list[tuple[float, UnitBox]] = []
+        if k not in self.frame_detections:
+            detector = self.models.detector
+            self.frame_detections[k] = detections(self.scene, self.indices[k], detector, threshold=DETECTION_FLOOR)
+        for detection in (d for d in self.frame_detections[k] if d.label == name):
             box = detection.box_px.to_unit(self.scene.medium.size)
-            if any(same_thing(box, other) for _, other in seen):
+            if any(is_same_object(box, other) for _, other in candidates):
                 continue
-            sure = certainty(detection.score)
-            if self.wish.phrase.colours and name == self.classes[0]:
-                share = max(signals.colour_share(self.thumbs[k], colour, [box]) for colour in self.wish.phrase.colours)
-                sure *= min(share / 0.2, 1.0)
-            seen.append((sure, box))
-        return sorted(seen, reverse=True)
+            confidence = certainty(detection.score)
+            if self.parsed_query.phrase.colours and name == self.classes[0]:
+                share = max(
+                    temporal_signals.colour_share(self.thumbs[k], colour, [box])
+                    for colour in self.parsed_query.phrase.colours
+                )
+                confidence *= min(share / 0.2, 1.0)
+            candidates.append((confidence, box))
+        return sorted(candidates, reverse=True)
 
-    def _drawn_on(self, k: int) -> list[tuple[float, UnitBox]]:
-        phrase, frame = self.wish.phrase, self.scene.frame(self.indices[k])
+    def _find_drawn_on(self, k: int) -> list[tuple[float, UnitBox]]:
+        phrase, frame = self.parsed_query.phrase, self.scene.frame(self.indices[k])
         shrink = min(1.0, 480 / max(frame.shape[:2]))
         size = Size(max(round(frame.shape[1] * shrink), 1), max(round(frame.shape[0] * shrink), 1))
-        small = resample(frame, WHOLE, size)
+        small = resample(frame, FULL_FRAME, size)
         if phrase.colours:
-            found = regions.by_colour(small, phrase.colours, phrase.shape, 8)
+            matches = regions.find_by_colour(small, phrase.colours, phrase.shape, 8)
         else:
-            found = regions.by_contrast(small, phrase.shape, 8)
-        return [(region.score, box) for region in found if (box := Mask.from_array(region.mask).box_unit)]
+            matches = regions.find_by_contrast(small, phrase.shape, 8)
+        return [(region.score, box) for region in matches if (box := Mask.from_array(region.mask).box_unit)]
 
-    def _read(self, k: int) -> None:
+    def _read_text(self, k: int) -> None:
         """Text on a frame; a frame that looks like the one read last is not read again."""
-        last = max(self.read, default=None)
-        if last is not None and np.abs(self.thumbs[k].astype(np.int16) - self.thumbs[last]).mean() < 1.5:
-            self.read[k] = self.read[last]
+        last_position = max(self.frame_texts, default=None)
+        if (
+            last_position is not None
+            and np.abs(self.thumbs[k].astype(np.int16) - self.thumbs[last_position]).mean() < 1.5
+        ):
+            self.frame_texts[k] = self.frame_texts[last_position]
             return
-        if self.last_read is not None and (k - self.last_read) * READ_FRAMES < len(self.indices):
+        if self.last_ocr_frame is not None and (k - self.last_ocr_frame) * MAX_OCR_FRAMES < len(self.indices):
             return
-        self.last_read = k
+        self.last_ocr_frame = k
         from pixelis.tools.ocr import OcrArgs
 
         assert self.models.reader is not None  # noqa: S101 - `_visit` has looked
-        seen = self.models.reader.look(OcrArgs(frame=self.indices[k]), self.scene).output
-        self.read[k] = str(getattr(seen, "text", ""))
+        output = self.models.reader.look(OcrArgs(frame=self.indices[k]), self.scene).output
+        self.frame_texts[k] = str(getattr(output, "text", ""))
 
-    def _likeness(self, index: int) -> float:
+    def _word_score(self, index: int) -> float:
         """How near ImageNet's words for a frame are to the words that nothing else accounts for."""
         assert self.models.visual is not None  # noqa: S101 - `_visit` has looked
-        text = " ".join(self.wish.rest)
-        found = signals.labels(self.scene, index, self.models.visual)
-        return sum(p * max(self.models.likeness(text, name) - 0.2, 0.0) / 0.6 for name, p in found)
+        text = " ".join(self.parsed_query.unexplained_words)
+        class_scores = temporal_signals.imagenet_labels(self.scene, index, self.models.visual)
+        return sum(p * max(self.models.text_similarity(text, name) - 0.2, 0.0) / 0.6 for name, p in class_scores)
 
-    def evidence(self) -> list[Evidence]:
+    def collect_signals(self) -> list[SignalCurve]:
         """The signals that the query's words call for, as far as they can be had."""
-        wish, count, found = self.wish, len(self.indices), list[Evidence]()
+        parsed_query, count, curves = self.parsed_query, len(self.indices), list[SignalCurve]()
         kind = "detector" if self.classes else "regions"
-        for name, seen in self.sights.items():
-            curve = windows.over_time({k: self._see(name, k) for k in seen}, count)
-            found.append(Evidence(f"{kind}: {name}", 0.5, windows.without_dips(curve, round(windows.DIP_S * self.fps))))
-        if wish.phrase.colours and not self.sights:
-            names = wish.phrase.colours
-            shares = np.array([max(signals.colour_share(t, name, []) for name in names) for t in self.thumbs])
-            found.append(Evidence(f"colour: {' or '.join(names)}", 0.4, windows.scaled(shares, 0.02)))
-        if wish.light:
-            light = np.array([signals.brightness(t) for t in self.thumbs])
-            depth = 0.45 - light if wish.light == "dark" else light - 0.55
-            found.append(Evidence(f"light: {wish.light}", 0.5, np.clip(depth / 0.25, 0.0, 1.0)))
-        if self.read:
-            said = {k: signals.says(text, wish.quoted) for k, text in self.read.items()}
-            found.append(Evidence("text on screen", 0.7, windows.over_time(said, count)))
-        elif wish.reads:
+        for name, candidates in self.sightings.items():
+            curve = temporal_windows.interpolate_curve({k: self._certainty_at(name, k) for k in candidates}, count)
+            curves.append(
+                SignalCurve(
+                    f"{kind}: {name}", 0.5, temporal_windows.fill_dips(curve, round(temporal_windows.DIP_S * self.fps))
+                )
+            )
+        if parsed_query.phrase.colours and not self.sightings:
+            names = parsed_query.phrase.colours
+            shares = np.array([max(temporal_signals.colour_share(t, name, []) for name in names) for t in self.thumbs])
+            curves.append(
+                SignalCurve(f"colour: {' or '.join(names)}", 0.4, temporal_windows.normalise_curve(shares, 0.02))
+            )
+        if parsed_query.light:
+            light = np.array([temporal_signals.brightness(t) for t in self.thumbs])
+            depth = 0.45 - light if parsed_query.light == "dark" else light - 0.55
+            curves.append(SignalCurve(f"light: {parsed_query.light}", 0.5, np.clip(depth / 0.25, 0.0, 1.0)))
+        if self.frame_texts:
+            text_scores = {
+                k: temporal_signals.text_match_score(text, parsed_query.quotes) for k, text in self.frame_texts.items()
+            }
+            curves.append(SignalCurve("text on screen", 0.7, temporal_windows.interpolate_curve(text_scores, count)))
+        elif parsed_query.needs_text:
             self.missing.append("the reader, for text on screen")
-        if self.words and max(self.words.values()) > 0.1:
-            found.append(Evidence("ImageNet's words", 0.3, windows.scaled(windows.over_time(self.words, count), 0.3)))
-        elif wish.rest and not self.classes:
-            self.missing.append(f"anything that knows {' '.join(wish.rest)!r}")
-        return found
+        if self.word_scores and max(self.word_scores.values()) > 0.1:
+            curves.append(
+                SignalCurve(
+                    "ImageNet's words",
+                    0.3,
+                    temporal_windows.normalise_curve(temporal_windows.interpolate_curve(self.word_scores, count), 0.3),
+                )
+            )
+        elif parsed_query.unexplained_words and not self.classes:
+            self.missing.append(f"anything that knows {' '.join(parsed_query.unexplained_words)!r}")
+        return curves
 
-    def motion(self) -> Evidence:
+    def motion_signal(self) -> SignalCurve:
         """How fast the first thing that is named moves (or whatever moves most), in the asked direction if any."""
-        subject = next(iter(self.sights.values()), None)
+        subject = next(iter(self.sightings.values()), None)
         velocity = np.zeros((len(self.thumbs), 2))
         for k, (before, after) in enumerate(pairwise(self.thumbs)):
-            boxes = windows.boxes_near(subject, k, self.wish.least) if subject is not None else []
+            boxes = temporal_windows.boxes_near(subject, k, self.parsed_query.min_count) if subject is not None else []
             if boxes or subject is None:
                 seconds = max(self.times_s[k + 1] - self.times_s[k], 1e-3)
-                velocity[k] = signals.moving(signals.flow(before, after), boxes) / seconds
+                velocity[k] = (
+                    temporal_signals.subject_motion(temporal_signals.relative_flow(before, after), boxes) / seconds
+                )
         if len(velocity) > 1:
             velocity[-1] = velocity[-2]
-        sign = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}.get(self.wish.heading or "")
+        sign = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}.get(self.parsed_query.heading or "")
         speed = np.maximum(velocity @ sign, 0.0) if sign else np.linalg.norm(velocity, axis=1)
-        speed = windows.scaled(windows.steady(speed), 3.0 * LEAST_SPEED)
-        if self.wish.jump and subject is not None:
-            speed = windows.together([(0.7, windows.lift(subject, len(self.indices))), (0.3, speed)])
-        return Evidence(f"motion {self.wish.heading or ''}".strip(), 0.5, speed)
+        speed = temporal_windows.normalise_curve(temporal_windows.median_filter(speed), 3.0 * MIN_SPEED)
+        if self.parsed_query.is_jump and subject is not None:
+            speed = temporal_windows.combine_curves(
+                [(0.7, temporal_windows.elevation_curve(subject, len(self.indices))), (0.3, speed)]
+            )
+        return SignalCurve(f"motion {self.parsed_query.heading or ''}".strip(), 0.5, speed)
 
-    def saliency(self) -> tuple[Curve, list[Evidence]]:
+    def saliency(self) -> tuple[Curve, list[SignalCurve]]:
         """How well each sampled frame answers the query, and the signals behind it."""
-        wish = self.wish
-        if wish.event == "cut":
-            jumps = [0.0, *(signals.change(a, b) for a, b in pairwise(self.thumbs))]
+        parsed_query = self.parsed_query
+        if parsed_query.event == "cut":
+            jumps = [0.0, *(temporal_signals.histogram_change(a, b) for a, b in pairwise(self.thumbs))]
             cuts = np.clip((np.array(jumps) - 0.15) / 0.35, 0.0, 1.0)
-            return np.maximum(cuts, np.roll(cuts, -1)), [Evidence("cuts", 1.0, cuts)]
-        used = self.evidence()
-        if wish.moving or wish.event in ("motion", "stillness"):
-            moved = self.motion()
-            if wish.event == "stillness":
-                moved = Evidence("stillness", 0.5, 1.0 - moved.curve)
-            if wish.event in ("motion", "stillness") or wish.heading or not used:
-                used.append(moved)
-        if not used:
+            return np.maximum(cuts, np.roll(cuts, -1)), [SignalCurve("cuts", 1.0, cuts)]
+        signal_curves = self.collect_signals()
+        if parsed_query.involves_motion or parsed_query.event in ("motion", "stillness"):
+            motion_curve = self.motion_signal()
+            if parsed_query.event == "stillness":
+                motion_curve = SignalCurve("stillness", 0.5, 1.0 - motion_curve.curve)
+            if parsed_query.event in ("motion", "stillness") or parsed_query.heading or not signal_curves:
+                signal_curves.append(motion_curve)
+        if not signal_curves:
             raise ToolError(f"TEMP cannot look for {self.query!r}: it lacks {'; '.join(self.missing) or 'any signal'}")
-        curve = windows.together([(e.weight, e.curve) for e in used])
-        if wish.event == "absence":
+        curve = temporal_windows.combine_curves([(e.weight, e.curve) for e in signal_curves])
+        if parsed_query.event == "absence":
             curve = 1.0 - curve
-        elif wish.event in ("onset", "offset"):
-            curve = windows.edges(curve, self.times_s, rising=wish.event == "onset")
-        return curve, used
+        elif parsed_query.event in ("onset", "offset"):
+            curve = temporal_windows.edge_curve(curve, self.times_s, rising=parsed_query.event == "onset")
+        return curve, signal_curves
 
     def observation(self, top_k: int) -> Observation:
-        curve, used = self.saliency()
-        found = windows.best_windows(curve, self.fps, most=top_k)
-        total = sum(e.weight for e in used)
-        weighed = tuple(SignalUsed(name=e.name, weight=rounded(e.weight / total)) for e in used)
-        looked = f"looked at {len(self.indices)} frames ({self.fps:.1f}/s) with "
-        looked += ", ".join(f"{signal.name} ({signal.weight:.2f})" for signal in weighed)
+        curve, signal_curves = self.saliency()
+        best = temporal_windows.best_windows(curve, self.fps, max_count=top_k)
+        total = sum(e.weight for e in signal_curves)
+        signal_shares = tuple(SignalUsed(name=e.name, weight=round_unit(e.weight / total)) for e in signal_curves)
+        search_summary = f"looked at {len(self.indices)} frames ({self.fps:.1f}/s) with "
+        search_summary += ", ".join(f"{signal.name} ({signal.weight:.2f})" for signal in signal_shares)
         if self.missing:
-            looked += f"; without {'; '.join(self.missing)}"
-        if not found:
-            raise ToolError(f"TEMP saw nothing like {self.query!r} in {self.start_s:.2f}-{self.end_s:.2f} s; {looked}")
-        shown = self.times_s + 0.5 * self.scene.medium.duration_s / self.scene.medium.frame_count
-        borders = [self.start_s, *((shown[1:] + shown[:-1]) / 2.0), self.end_s]  # half-way between sampled frames
+            search_summary += f"; without {'; '.join(self.missing)}"
+        if not best:
+            raise ToolError(
+                f"TEMP saw nothing like {self.query!r} in {self.start_s:.2f}-{self.end_s:.2f} s; {search_summary}"
+            )
+        display_times_s = self.times_s + 0.5 * self.scene.medium.duration_s / self.scene.medium.frame_count
+        borders = [
+            self.start_s,
+            *((display_times_s[1:] + display_times_s[:-1]) / 2.0),
+            self.end_s,
+        ]  # half-way between sampled frames
         segments = tuple(
-            Segment(start_s=rounded(borders[w.first]), end_s=rounded(borders[w.last + 1]), score=w.score) for w in found
+            TimeSegment(start_s=round_unit(borders[w.first]), end_s=round_unit(borders[w.last + 1]), score=w.score)
+            for w in best
         )
         lines = "; ".join(f"{i}. {s.start_s:.2f}-{s.end_s:.2f} s ({s.score:.2f})" for i, s in enumerate(segments, 1))
         return Observation(
-            text=f"{lines}; {looked}",
+            text=f"{lines}; {search_summary}",
             output=TempOutput(
                 segments=segments,
-                signals=weighed,
+                signals=signal_shares,
                 missing=tuple(self.missing),
                 frames_looked_at=len(self.indices),
-                sampled_fps=rounded(self.fps),
+                sampled_fps=round_unit(self.fps),
             ),
             footprints=tuple(
                 Span(start_s=s.start_s, end_s=s.end_s, score=s.score, label=self.query[:80]) for s in segments
             ),
-            confidence=found[0].score * self._understood(),
+            confidence=best[0].score * self._understood_share(),
         )
 
-    def _understood(self) -> float:
+    def _understood_share(self) -> float:
         """Share of the query's words that a signal stands behind, from 0.4 for none to 1 for all."""
-        wish = self.wish
-        known = (
-            len(self.sights)
-            + len(wish.phrase.colours)
-            + len(wish.quoted)
-            + (wish.event != "presence")
-            + bool(wish.light)
+        parsed_query = self.parsed_query
+        understood = (
+            len(self.sightings)
+            + len(parsed_query.phrase.colours)
+            + len(parsed_query.quotes)
+            + (parsed_query.event != "presence")
+            + bool(parsed_query.light)
         )
-        open_words = 0 if self.classes and not wish.phrase.classes else len(wish.rest)
-        return 0.4 + 0.6 * known / max(known + open_words, 1)
+        unexplained = 0 if self.classes and not parsed_query.phrase.classes else len(parsed_query.unexplained_words)
+        return 0.4 + 0.6 * understood / max(understood + unexplained, 1)

@@ -12,14 +12,14 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from pixelis.errors import ConfigError, MediaError, ToolError
-from pixelis.geometry import Value
+from pixelis.core.errors import ConfigError, MediaError, ToolError
+from pixelis.core.geometry import Value
 from pixelis.media import MediaSet
 from pixelis.tools.base import Tool, ToolArgs, WorkLimits, canonical_name
-from pixelis.tools.cache import PerceptionCache, ResultCache, key_of
-from pixelis.tools.executing import execute, parse_args, renamed, root_name
+from pixelis.tools.cache import PerceptionCache, ResultCache, cache_key
+from pixelis.tools.execute import execute, parse_args, rename_media, source_name
 from pixelis.tools.results import Execution, Status, ToolCall, ToolIdentity, ToolResult, pack, unpack
-from pixelis.tools.worker import Spool, Worker, WorkerDied
+from pixelis.tools.worker import Spool, Worker, WorkerDiedError
 
 
 class ToolboxConfig(Value):
@@ -87,14 +87,14 @@ class Toolbox:
             ResultCache(self.config.cache_path, limit_bytes=self.config.cache_bytes) if self.config.cache else None
         )
         self._perceive = PerceptionCache(self.cache)
-        self._here = threading.Lock()
+        self._in_process_lock = threading.Lock()
         self._spool = Spool()
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         self._workers: list[Worker] = []
         if self.config.isolate:
-            sent = self.config.model_dump(mode="json")
+            worker_config = self.config.model_dump(mode="json")
             for _ in range(self.config.workers):
-                worker = Worker(sent, memory_bytes=self.config.memory_bytes)
+                worker = Worker(worker_config, memory_bytes=self.config.memory_bytes)
                 self._workers.append(worker)
                 self._idle.put(worker)
 
@@ -111,13 +111,13 @@ class Toolbox:
         if self.cache:
             self.cache.close()
 
-    def forget(self) -> None:
+    def reset_perception(self) -> None:
         """Let go of what was perceived on frames in this process, so that the next call is as dear as the first."""
         self._perceive = PerceptionCache(self.cache)
 
-    def let_go(self, media: MediaSet) -> None:
+    def release(self, media: MediaSet) -> None:
         """Take pixels that were put on disk for workers away again: these media will not be asked about any more."""
-        self._spool.forget(media.given)
+        self._spool.release(media.sources)
 
     def schemas(self) -> list[dict[str, Any]]:
         """Every tool in the OpenAI function format."""
@@ -129,33 +129,35 @@ class Toolbox:
         name = canonical_name(call.tool)
         tool = self.tools.get(name)
         if tool is None:
-            return _refused(name, f"there is no tool {call.tool!r}: the tools are {', '.join(self.tools)}", "invalid")
+            return _failed_execution(
+                name, f"there is no tool {call.tool!r}: the tools are {', '.join(self.tools)}", "invalid"
+            )
         if name in self._disabled:
             return Execution(ToolResult(tool=name, status="disabled", text=f"{name}: no output"), {})
         try:
             args = parse_args(tool, call.args)
-            medium = media.canonical(args.media)
+            medium = media.canonical_name(args.media)
         except (ToolError, MediaError) as error:
-            return _refused(name, str(error), "invalid")
-        key = self._key(tool, args, media, medium)
-        kept = self._kept(key, root_name(media, medium))
-        if kept is not None:
+            return _failed_execution(name, str(error), "invalid")
+        key = self._cache_key(tool, args, media, medium)
+        cached = self._cached_result(key, source_name(media, medium))
+        if cached is not None:
             seconds = round(time.perf_counter() - start, 6)
-            return kept._replace(result=kept.result.model_copy(update={"seconds": seconds}))
-        execution = self._fresh(tool, args, media)
+            return cached._replace(result=cached.result.model_copy(update={"seconds": seconds}))
+        execution = self._execute(tool, args, media)
         if self.cache and execution.repeatable:
             self.cache.put(key, pack(execution))
         return execution
 
-    def _key(self, tool: Tool[Any], args: ToolArgs, media: MediaSet, name: str) -> str:
+    def _cache_key(self, tool: Tool[Any], args: ToolArgs, media: MediaSet, name: str) -> str:
         recipe = media.recipe(name)
-        source = media.source(root_name(media, name))
+        source = media.source(source_name(media, name))
         canonical = args.model_copy(update={"media": None}).model_dump_json()
-        cut = recipe.model_copy(update={"media": ""}).model_dump_json() if recipe else ""
+        view_key = recipe.model_copy(update={"media": ""}).model_dump_json() if recipe else ""
         limits = self.config.limits.model_dump_json()
-        return key_of("result", source.sha256, cut, tool.identity().model_dump_json(), limits, canonical)
+        return cache_key("result", source.sha256, view_key, tool.identity().model_dump_json(), limits, canonical)
 
-    def _kept(self, key: str, name: str) -> Execution | None:
+    def _cached_result(self, key: str, name: str) -> Execution | None:
         packed = self.cache.get(key) if self.cache else None
         if packed is None:
             return None
@@ -163,16 +165,16 @@ class Toolbox:
             execution = unpack(packed)
         except ValueError:
             return None  # a damaged entry is no entry
-        return Execution(renamed(execution.result, name), execution.blobs, cached=True)
+        return Execution(rename_media(execution.result, name), execution.blobs, cached=True)
 
-    def _fresh(self, tool: Tool[Any], args: ToolArgs, media: MediaSet) -> Execution:
+    def _execute(self, tool: Tool[Any], args: ToolArgs, media: MediaSet) -> Execution:
         if not self.config.isolate:
-            with self._here:
+            with self._in_process_lock:
                 return execute(tool, args, media, self.config.limits, self._perceive)
         worker = self._idle.get()
         deadline_s = self.config.deadline_s or tool.deadline_s
         try:
-            with self._spool.references(media.given) as references:
+            with self._spool.references(media.sources) as references:
                 request = {
                     "tool": tool.name,
                     "args": json.loads(args.model_dump_json()),
@@ -180,16 +182,16 @@ class Toolbox:
                     "views": [json.loads(v.model_dump_json()) for v in media.views],
                 }
                 return worker.run(request, deadline_s)
-        except WorkerDied as died:
-            return _refused(tool.name, str(died), died.status, tool.identity())
+        except WorkerDiedError as worker_error:
+            return _failed_execution(tool.name, str(worker_error), worker_error.status, tool.identity())
         except MediaError as error:
-            return _refused(tool.name, str(error), "failed", tool.identity())
+            return _failed_execution(tool.name, str(error), "failed", tool.identity())
         except OSError as error:
             sentence = f"the medium cannot be handed to a worker ({error.strerror})"
-            return _refused(tool.name, sentence, "failed", tool.identity())
+            return _failed_execution(tool.name, sentence, "failed", tool.identity())
         finally:
             self._idle.put(worker)
 
 
-def _refused(tool: str, error: str, status: Status, identity: ToolIdentity | None = None) -> Execution:
+def _failed_execution(tool: str, error: str, status: Status, identity: ToolIdentity | None = None) -> Execution:
     return Execution(ToolResult.failed(tool, error, status, identity=identity), {}, repeatable=False)

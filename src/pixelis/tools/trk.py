@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from pixelis.errors import ToolError
-from pixelis.geometry import PixelBox, Score, Size, Track, UnitBox, Value, rounded, to_pixels
+from pixelis.core.errors import ToolError
+from pixelis.core.geometry import PixelBox, Score, Size, Track, UnitBox, Value, round_unit, to_pixels
 from pixelis.tools.base import MaskArg, Observation, Scene, Tool, ToolArgs, coordinates, require_area
-from pixelis.tools.grounding import coco_class
 from pixelis.tools.results import ToolIdentity
-from pixelis.weights import available, fingerprint
+from pixelis.tools.vision.grounding import coco_class
+from pixelis.weights import fingerprint, is_available
 
 if TYPE_CHECKING:
-    from pixelis.tools.backends.botsort import Row
+    from pixelis.tools.backends.botsort import TrackRow
 
 FEW_FRAMES = 48
-FAINT = 0.2
+MIN_HOLD_SCORE = 0.2
 """Detections from this score on may hold a track; only surer ones start one."""
-SPARSER = 1.6
+BOTSORT_STRIDE_FACTOR = 1.6
 """BoT-SORT looks at so many times fewer frames than motion needs: the detector is the dear part."""
 
 Method = Literal["detector", "flow", "both"]
@@ -107,7 +107,7 @@ class Trk(Tool[TrkArgs]):
     version = "3"
 
     def identity(self) -> ToolIdentity:
-        if not available("nanodet"):
+        if not is_available("nanodet"):
             return ToolIdentity(tool=self.name, version=self.version, backend="flow")
         weights = fingerprint("nanodet")
         return ToolIdentity(tool=self.name, version=self.version, backend="botsort+flow+nanodet", weights=weights)
@@ -115,24 +115,26 @@ class Trk(Tool[TrkArgs]):
     def look(self, args: TrkArgs, scene: Scene) -> Observation:
         scene.require_clip(self.name)
         first = first_box(args)
-        frames, stride, cut = sampled(args, scene, 1.0 if first is not None else SPARSER)
-        tracks = one_thing(first, frames, scene) if first is not None else all_things(args.label, frames, scene)
-        found = [(scene.place(track), summary(track, method, scene)) for track, method in tracks]
-        kept = found[: scene.limits.regions]
+        frames, stride, is_cut = sample_frames(args, scene, 1.0 if first is not None else BOTSORT_STRIDE_FACTOR)
+        tracks = track_one(first, frames, scene) if first is not None else track_all(args.label, frames, scene)
+        results = [
+            (scene.to_source_footprint(track), summarise_track(track, method, scene)) for track, method in tracks
+        ]
+        listed_tracks = results[: scene.limits.regions]
         output = TrkOutput(
-            tracks=tuple(line for _, line in kept),
+            tracks=tuple(line for _, line in listed_tracks),
             frames_looked_at=len(frames),
             stride=stride,
             start_frame=frames[0],
             end_frame=frames[-1],
-            cut_at_horizon=cut,
-            tracks_left_out=len(found) - len(kept),
+            cut_at_horizon=is_cut,
+            tracks_left_out=len(results) - len(listed_tracks),
         )
-        confidence = rounded(float(np.mean([line.score for line in output.tracks]))) if kept else None
+        confidence = round_unit(float(np.mean([line.score for line in output.tracks]))) if listed_tracks else None
         return Observation(
-            text=wording(output, args.label),
+            text=format_tracks(output, args.label),
             output=output,
-            footprints=tuple(track for track, _ in kept),
+            footprints=tuple(track for track, _ in listed_tracks),
             confidence=confidence,
         )
 
@@ -142,7 +144,7 @@ def first_box(args: TrkArgs) -> UnitBox | None:
     return args.box if args.mask is None else args.mask.mask.box_unit
 
 
-def sampled(args: TrkArgs, scene: Scene, sparser: float) -> tuple[list[int], int, bool]:
+def sample_frames(args: TrkArgs, scene: Scene, stride_factor: float) -> tuple[list[int], int, bool]:
     """The frames to look at, their stride, and whether the horizon cut them off."""
     clip = scene.medium
     start = clip.index_at(args.start_s) if args.start_s is not None else args.start_frame or 0
@@ -152,7 +154,7 @@ def sampled(args: TrkArgs, scene: Scene, sparser: float) -> tuple[list[int], int
     clip.check_index(end)
     if end < start:
         raise ToolError(f"the range ends at frame {end}, before it starts at frame {start}")
-    stride = max(round(sparser * clip.frame_count / clip.duration_s / scene.limits.track_fps), 1)
+    stride = max(round(stride_factor * clip.frame_count / clip.duration_s / scene.limits.track_fps), 1)
     if end - start < FEW_FRAMES:
         stride = 1  # a handful of frames, often of a folder whose rate is a guess: look at all of them
     frames = list(range(start, end + 1, stride))
@@ -161,73 +163,75 @@ def sampled(args: TrkArgs, scene: Scene, sparser: float) -> tuple[list[int], int
     return frames[: scene.limits.track_frames], stride, len(frames) > scene.limits.track_frames
 
 
-def one_thing(box: UnitBox, frames: list[int], scene: Scene) -> list[tuple[Track, Method]]:
+def track_one(box: UnitBox, frames: list[int], scene: Scene) -> list[tuple[Track, Method]]:
     """The thing in the first box."""
-    from pixelis.tools.backends.follow import follow
-    from pixelis.tools.backends.signals import detections
+    from pixelis.tools.backends.box_tracking import track_box
+    from pixelis.tools.backends.temporal_signals import detections
 
     size = scene.medium.size
-    detect = (lambda frame: detections(scene, frame, threshold=FAINT)) if available("nanodet") else None
+    detect = (lambda frame: detections(scene, frame, threshold=MIN_HOLD_SCORE)) if is_available("nanodet") else None
     start = to_pixels(box, size)
     if min(start.right - start.left, start.bottom - start.top) < 1.0:
-        start = PixelBox(*start.whole(size))
-    seen, label = follow(frames, scene.frame, start, detect)
-    methods = {s.method for s in seen}
+        start = PixelBox(*start.pixel_bounds(size))
+    points, label = track_box(frames, scene.frame, start, detect)
+    methods = {s.method for s in points}
     track = Track(
         track_id=1,
         label=label,
-        score=rounded(float(np.mean([s.score for s in seen]))),
-        frames=tuple(s.frame for s in seen),
-        boxes=tuple(s.box_px.to_unit(size) for s in seen),
+        score=round_unit(float(np.mean([s.score for s in points]))),
+        frames=tuple(s.frame for s in points),
+        boxes=tuple(s.box_px.to_unit(size) for s in points),
     )
     return [(track, "both" if len(methods) == 2 else methods.pop())]
 
 
-def all_things(label: str | None, frames: list[int], scene: Scene) -> list[tuple[Track, Method]]:
+def track_all(label: str | None, frames: list[int], scene: Scene) -> list[tuple[Track, Method]]:
     """Everything that the detector sees, or everything of one class; the longest and surest tracks first."""
-    if not available("nanodet"):
+    if not is_available("nanodet"):
         raise ToolError("without a box TRK needs the detector; run `pixelis models pull nanodet`, or give a box")
-    from pixelis.tools.backends.botsort import Association, Sighting, associate, distinct
-    from pixelis.tools.backends.signals import detections
+    from pixelis.tools.backends.botsort import AssociationSettings, FrameDetections, associate, class_agnostic_nms
+    from pixelis.tools.backends.temporal_signals import detections
 
-    wanted = None if label is None else coco_class(label)
-    if label is not None and wanted is None:
+    target_class = None if label is None else coco_class(label)
+    if label is not None and target_class is None:
         raise ToolError(
             f"{label!r} is not one of the detector's eighty COCO classes; give a box to follow anything else"
         )
 
-    def sightings() -> Iterator[Sighting]:
+    def iter_detections() -> Iterator[FrameDetections]:
         for frame in frames:
-            found = [d for d in detections(scene, frame, threshold=FAINT) if wanted in (None, d.label)]
-            boxes = np.array([d.box_px for d in found], dtype=np.float64).reshape(-1, 4)
-            scores = np.array([d.score for d in found], dtype=np.float64)
-            keep = distinct(boxes, scores)
-            yield Sighting(frame, boxes[keep], scores[keep], tuple(found[i].label for i in keep))
+            matching = [
+                d for d in detections(scene, frame, threshold=MIN_HOLD_SCORE) if target_class in (None, d.label)
+            ]
+            boxes = np.array([d.box_px for d in matching], dtype=np.float64).reshape(-1, 4)
+            scores = np.array([d.score for d in matching], dtype=np.float64)
+            indices = class_agnostic_nms(boxes, scores)
+            yield FrameDetections(frame, boxes[indices], scores[indices], tuple(matching[i].label for i in indices))
 
     rate = (len(frames) - 1) / max(scene.medium.time_of(frames[-1]) - scene.medium.time_of(frames[0]), 1e-6)
-    settings = Association(
+    settings = AssociationSettings(
         start_score=0.45,
         high_score=0.35,
         first_similarity=0.2,
         newborn_similarity=0.15,
-        reach=0.5,
+        box_buffer=0.5,
         patience=max(round(2.0 * rate), 2),
         fill_gap=max(round(1.0 * rate), 2),
     )
-    tracks = tracks_of(associate(sightings(), settings, scene.frame), scene.medium.size)
+    tracks = to_tracks(associate(iter_detections(), settings, scene.frame), scene.medium.size)
     return [(track, "detector") for track in sorted(tracks, key=lambda t: -len(t.frames) * t.score)]
 
 
-def tracks_of(rows: list[Row], size: Size) -> list[Track]:
+def to_tracks(rows: list[TrackRow], size: Size) -> list[Track]:
     """One footprint for each identity."""
-    by_id: dict[int, list[Row]] = {}
+    by_id: dict[int, list[TrackRow]] = {}
     for row in rows:
         by_id.setdefault(row.track_id, []).append(row)
     return [
         Track(
             track_id=track_id,
             label=members[0].label,
-            score=rounded(float(np.mean([m.score for m in members]))),
+            score=round_unit(float(np.mean([m.score for m in members]))),
             frames=tuple(m.frame for m in members),
             boxes=tuple(PixelBox(*m.box_px).to_unit(size) for m in members),
         )
@@ -235,7 +239,7 @@ def tracks_of(rows: list[Row], size: Size) -> list[Track]:
     ]
 
 
-def summary(track: Track, method: Method, scene: Scene) -> TrackSummary:
+def summarise_track(track: Track, method: Method, scene: Scene) -> TrackSummary:
     return TrackSummary(
         track_id=track.track_id,
         label=track.label,
@@ -249,11 +253,11 @@ def summary(track: Track, method: Method, scene: Scene) -> TrackSummary:
         first_box=track.boxes[0],
         last_box=track.boxes[-1],
         direction=direction(track.boxes[0], track.boxes[-1]),
-        way=rounded(hypot(*went(track.boxes[0], track.boxes[-1]))),
+        way=round_unit(hypot(*centre_displacement(track.boxes[0], track.boxes[-1]))),
     )
 
 
-def went(first: UnitBox, last: UnitBox) -> tuple[float, float]:
+def centre_displacement(first: UnitBox, last: UnitBox) -> tuple[float, float]:
     """How far the centre came, across and down."""
     across, down = ((last[i] + last[i + 2] - first[i] - first[i + 2]) / 2 for i in (0, 1))
     return across, down
@@ -261,7 +265,7 @@ def went(first: UnitBox, last: UnitBox) -> tuple[float, float]:
 
 def direction(first: UnitBox, last: UnitBox) -> str:
     """Where the centre went, in words; less than a twentieth of the frame is still."""
-    across, down = went(first, last)
+    across, down = centre_displacement(first, last)
     words = []
     if abs(down) >= 0.05 and abs(down) > 0.4 * abs(across):
         words.append("down" if down > 0 else "up")
@@ -270,12 +274,12 @@ def direction(first: UnitBox, last: UnitBox) -> str:
     return "-".join(words) or "still"
 
 
-def wording(output: TrkOutput, label: str | None) -> str:
+def format_tracks(output: TrkOutput, label: str | None) -> str:
     """What the policy reads."""
-    looked = f"{output.frames_looked_at} frames looked at, every {output.stride}"
-    looked += f" from {output.start_frame} to {output.end_frame}" + (" (horizon)" if output.cut_at_horizon else "")
+    coverage = f"{output.frames_looked_at} frames looked at, every {output.stride}"
+    coverage += f" from {output.start_frame} to {output.end_frame}" + (" (horizon)" if output.cut_at_horizon else "")
     if not output.tracks:
-        return f"no {label or 'known thing'} seen; {looked}"
+        return f"no {label or 'known thing'} seen; {coverage}"
     lines = [
         f"#{t.track_id} {t.label or 'thing'} {t.first_s:.2f}-{t.last_s:.2f}s {coordinates(t.first_box)} -> "
         f"{coordinates(t.last_box)} {t.direction} {t.way:.2f}, seen {t.seen}, {t.method}, {t.score:.2f}"
@@ -283,4 +287,4 @@ def wording(output: TrkOutput, label: str | None) -> str:
     ]
     if output.tracks_left_out:
         lines.append(f"{output.tracks_left_out} shorter tracks left out")
-    return "\n".join([f"{len(output.tracks)} tracked; {looked}", *lines])
+    return "\n".join([f"{len(output.tracks)} tracked; {coverage}", *lines])

@@ -20,26 +20,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from pixelis.errors import MediaError, PixelisError
+from pixelis.core.errors import MediaError, PixelisError
 from pixelis.media import MediaSet, Medium, ViewRecipe, open_media
-from pixelis.media.clip import KEPT_FRAMES
+from pixelis.media.clip import MAX_CACHED_FRAMES
 from pixelis.tools.results import Execution, pack, unpack
 
 MAX_MESSAGE_BYTES = 2**31
-START_S = 60.0
+START_TIMEOUT_S = 60.0
 """For a process to start and import what it needs, before the deadline of its first call begins."""
 REPEATABLE, ONCE = b"+", b"-"
 """How a reply begins: see `Execution.repeatable`."""
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+SINGLE_THREAD_ENV = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Sums in another order round differently: results must not depend on how many cores there are."""
-KEPT_MEDIA = 8
-KEPT_BYTES = 1 * 2**30
+MAX_OPEN_MEDIA = 8
+MAX_OPEN_BYTES = 1 * 2**30
 """Open media kept in a worker, in number and in bytes of pixels, so that a chain over one clip indexes it once."""
 SPOOL_BYTES = 2 * 2**30
 """Pixels of media that have no file, on disk for the workers; the least recently used leave first."""
 
 
-class WorkerDied(Exception):  # noqa: N818 - it is news, not a mistake of the caller
+class WorkerDiedError(Exception):
     """The process ended or was killed; the message is a sentence for the failed result."""
 
     def __init__(self, status: Literal["timeout", "crashed"], sentence: str) -> None:
@@ -54,51 +54,51 @@ class Worker:
         self._config = config
         self._memory_bytes = memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
-        self._complaints: BinaryIO | None = None
+        self._stderr: BinaryIO | None = None
 
     def run(self, request: dict[str, Any], deadline_s: float) -> Execution:
         """The result of one call; WorkerDied where the process did not live to say it."""
-        limit_s = START_S
+        limit_s = START_TIMEOUT_S
         try:
-            process = self._started()
+            process = self._ensure_started()
             limit_s = deadline_s
             _send(process.stdin, json.dumps(request).encode())
             reply = _receive_before(process.stdout, time.monotonic() + limit_s)
             return unpack(reply[1:])._replace(repeatable=reply[:1] == REPEATABLE)
         except TimeoutError:
             self.stop()
-            raise WorkerDied("timeout", f"it did not finish within {limit_s:g} s and was stopped") from None
+            raise WorkerDiedError("timeout", f"it did not finish within {limit_s:g} s and was stopped") from None
         except (OSError, EOFError, ValueError) as error:
-            sentence = self._last_words(error)
+            sentence = self._describe_death(error)
             self.stop()
-            raise WorkerDied("crashed", sentence) from None
+            raise WorkerDiedError("crashed", sentence) from None
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _ensure_started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.stop()
-            self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
             self._process = subprocess.Popen(
                 # -P: a module that lies in the folder where somebody works, among strangers' media, is not imported
                 [sys.executable, "-P", "-m", "pixelis.tools.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._complaints,
-                env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                stderr=self._stderr,
+                env={**os.environ, **SINGLE_THREAD_ENV, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
             )
-            hello = {"config": self._config, "memory_bytes": self._memory_bytes, "path": sys.path}
-            _send(self._process.stdin, json.dumps(hello).encode())
-            _receive_before(self._process.stdout, time.monotonic() + START_S)
+            handshake = {"config": self._config, "memory_bytes": self._memory_bytes, "path": sys.path}
+            _send(self._process.stdin, json.dumps(handshake).encode())
+            _receive_before(self._process.stdout, time.monotonic() + START_TIMEOUT_S)
         return self._process
 
-    def _last_words(self, error: Exception) -> str:
+    def _describe_death(self, error: Exception) -> str:
         code = self._process.wait(timeout=5) if self._process and isinstance(error, EOFError) else None
-        words = ""
-        if self._complaints is not None:
-            self._complaints.seek(0)
-            lines = self._complaints.read()[-4000:].decode(errors="replace").strip().splitlines()
-            words = f": {lines[-1].strip()[:200]}" if lines else ""
-        how = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}" if code else str(error)
-        return f"its process died ({how}){words}"
+        last_line = ""
+        if self._stderr is not None:
+            self._stderr.seek(0)
+            lines = self._stderr.read()[-4000:].decode(errors="replace").strip().splitlines()
+            last_line = f": {lines[-1].strip()[:200]}" if lines else ""
+        cause = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}" if code else str(error)
+        return f"its process died ({cause}){last_line}"
 
     def stop(self) -> None:
         if self._process is not None:
@@ -108,9 +108,9 @@ class Worker:
                 if pipe:
                     pipe.close()
             self._process = None
-        if self._complaints is not None:
-            self._complaints.close()
-            self._complaints = None
+        if self._stderr is not None:
+            self._stderr.close()
+            self._stderr = None
 
 
 def _send(pipe: Any, message: bytes) -> None:
@@ -123,17 +123,17 @@ def _receive_before(pipe: Any, deadline: float) -> bytes:
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         received = bytearray()
-        wanted = 8
-        while len(received) < wanted:
+        expected_bytes = 8
+        while len(received) < expected_bytes:
             if not selector.select(max(deadline - time.monotonic(), 0.0)):
                 raise TimeoutError
-            part = os.read(pipe.fileno(), min(wanted - len(received), 2**20))
-            if not part:
+            chunk = os.read(pipe.fileno(), min(expected_bytes - len(received), 2**20))
+            if not chunk:
                 raise EOFError("the pipe closed")
-            received += part
-            if wanted == 8 and len(received) == 8:
-                wanted = 8 + int.from_bytes(received, "big")
-                if wanted > MAX_MESSAGE_BYTES:
+            received += chunk
+            if expected_bytes == 8 and len(received) == 8:
+                expected_bytes = 8 + int.from_bytes(received, "big")
+                if expected_bytes > MAX_MESSAGE_BYTES:
                     raise ValueError("its answer is too large")
         return bytes(received[8:])
 
@@ -145,29 +145,29 @@ class Spool:
         self._limit = limit_bytes
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._sizes: OrderedDict[str, int] = OrderedDict()
-        self._held: Counter[str] = Counter()
+        self._use_counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     @contextmanager
     def references(self, media: tuple[Medium, ...]) -> Iterator[list[dict[str, Any]]]:
         """How another process opens these media; their files stay at least as long as the body runs."""
         with self._lock:
-            found = [self._reference(medium) for medium in media]
-            held = [r["pixels"] for r in found if "pixels" in r]
-            self._held.update(held)
+            media_references = [self._reference(medium) for medium in media]
+            files_in_use = [r["pixels"] for r in media_references if "pixels" in r]
+            self._use_counts.update(files_in_use)
         try:
-            yield found
+            yield media_references
         finally:
             with self._lock:
-                self._held.subtract(held)
+                self._use_counts.subtract(files_in_use)
                 self._shrink()
 
-    def forget(self, media: tuple[Medium, ...]) -> None:
+    def release(self, media: tuple[Medium, ...]) -> None:
         """Take away the files of media that will not be asked for again; one that is in use stays."""
         with self._lock:
             for medium in media:
                 file = self._file(medium)
-                if file in self._sizes and not self._held[file]:
+                if file in self._sizes and not self._use_counts[file]:
                     del self._sizes[file]
                     Path(file).unlink(missing_ok=True)
 
@@ -175,7 +175,7 @@ class Spool:
         return str(Path(self._folder.name) / f"{medium.sha256}.npy") if self._folder else ""
 
     def _shrink(self) -> None:
-        for file in [f for f in self._sizes if not self._held[f]]:
+        for file in [f for f in self._sizes if not self._use_counts[f]]:
             if sum(self._sizes.values()) <= self._limit:
                 return
             del self._sizes[file]
@@ -207,30 +207,30 @@ class Spool:
             self._sizes.clear()
 
 
-class MediaShelf:
+class OpenMediaCache:
     """Open media by content, in the worker."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[str, Medium] = OrderedDict()
+        self._media: OrderedDict[str, Medium] = OrderedDict()
 
-    def take(self, reference: dict[str, Any]) -> Medium:
+    def get(self, reference: dict[str, Any]) -> Medium:
         sha256 = reference["sha256"]
-        if sha256 not in self._open:
-            self._open[sha256] = self._opened(reference)
-            while len(self._open) > KEPT_MEDIA or (len(self._open) > 1 and self._bytes() > KEPT_BYTES):
-                self._open.popitem(last=False)
-        self._open.move_to_end(sha256)
-        return self._open[sha256]
+        if sha256 not in self._media:
+            self._media[sha256] = self._open_reference(reference)
+            while len(self._media) > MAX_OPEN_MEDIA or (len(self._media) > 1 and self._bytes() > MAX_OPEN_BYTES):
+                self._media.popitem(last=False)
+        self._media.move_to_end(sha256)
+        return self._media[sha256]
 
     def _bytes(self) -> int:
         """Of decoded pixels, at most: a clip with a file keeps some of its frames, one without has them all."""
         return sum(
-            3 * m.size.pixels * (m.frame_count if m.path is None else min(m.frame_count, KEPT_FRAMES))
-            for m in self._open.values()
+            3 * m.size.pixels * (m.frame_count if m.path is None else min(m.frame_count, MAX_CACHED_FRAMES))
+            for m in self._media.values()
         )
 
     @staticmethod
-    def _opened(reference: dict[str, Any]) -> Medium:
+    def _open_reference(reference: dict[str, Any]) -> Medium:
         if "pixels" in reference:
             import numpy as np
 
@@ -251,7 +251,7 @@ class MediaShelf:
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:
     """The life of a worker: a greeting, then one call after another until the pipe closes."""
     from pixelis.tools.cache import PerceptionCache, ResultCache
-    from pixelis.tools.executing import execute, parse_args
+    from pixelis.tools.execute import execute, parse_args
     from pixelis.tools.results import ToolResult
     from pixelis.tools.toolbox import ToolboxConfig, build_tools
 
@@ -259,32 +259,32 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
         head = requests.read(8)
         return json.loads(requests.read(int.from_bytes(head, "big"))) if len(head) == 8 else None
 
-    hello = receive()
-    if hello is None:
+    handshake = receive()
+    if handshake is None:
         return
-    _confine(hello["memory_bytes"])
-    sys.path[:] = hello["path"]
-    config = ToolboxConfig.model_validate(hello["config"])
+    _limit_resources(handshake["memory_bytes"])
+    sys.path[:] = handshake["path"]
+    config = ToolboxConfig.model_validate(handshake["config"])
     tools = build_tools(config)
-    below = ResultCache(config.cache_path, limit_bytes=config.cache_bytes) if config.cache else None
-    perceive = PerceptionCache(below)
-    shelf = MediaShelf()
+    result_cache = ResultCache(config.cache_path, limit_bytes=config.cache_bytes) if config.cache else None
+    perceive = PerceptionCache(result_cache)
+    media_cache = OpenMediaCache()
     _send(replies, b"ready")
     while (request := receive()) is not None:
         tool = tools[request["tool"]]
         try:
             media = MediaSet(
-                tuple(shelf.take(r) for r in request["media"]),
+                tuple(media_cache.get(r) for r in request["media"]),
                 tuple(ViewRecipe.model_validate(v) for v in request["views"]),
             )
             execution = execute(tool, parse_args(tool, request["args"]), media, config.limits, perceive)
         except PixelisError as error:
-            failed = ToolResult.failed(tool.name, str(error), identity=tool.identity())
-            execution = Execution(failed, {}, repeatable=False)
+            result = ToolResult.failed(tool.name, str(error), identity=tool.identity())
+            execution = Execution(result, {}, repeatable=False)
         _send(replies, (REPEATABLE if execution.repeatable else ONCE) + pack(execution))
 
 
-def _confine(memory_bytes: int) -> None:
+def _limit_resources(memory_bytes: int) -> None:
     """The memory ceiling, one thread a library, and an end when the parent is gone."""
     import resource
 
@@ -295,15 +295,15 @@ def _confine(memory_bytes: int) -> None:
     cv2.setNumThreads(1)
     parent = os.getppid()
 
-    def leave_with_parent() -> None:
+    def exit_with_parent() -> None:
         while os.getppid() == parent:
             time.sleep(1.0)
         os._exit(1)
 
-    threading.Thread(target=leave_with_parent, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
 if __name__ == "__main__":
-    own_stdout = os.fdopen(os.dup(1), "wb")
+    reply_pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not fall among the replies
-    serve(sys.stdin.buffer, own_stdout)
+    serve(sys.stdin.buffer, reply_pipe)

@@ -8,8 +8,8 @@ from typing import Annotated, Self
 from PIL import Image as Pil
 from pydantic import AfterValidator, Field, model_validator
 
-from pixelis.errors import ToolError
-from pixelis.geometry import Box, Point, Size, UnitBox, Value, rounded, to_pixels
+from pixelis.core.errors import ToolError
+from pixelis.core.geometry import Box, Point, Size, UnitBox, Value, round_unit, to_pixels
 from pixelis.media.medium import Frame
 from pixelis.media.query import ViewRecipe, resample
 from pixelis.tools.base import FrameArgs, Observation, Scene, Tool, coordinates, require_area
@@ -65,14 +65,14 @@ class Zoom(Tool[ZoomArgs]):
 
     def look(self, args: ZoomArgs, scene: Scene) -> Observation:
         index = scene.index(args)
-        on_source, frame = wanted_box(args, scene), scene.source_frame(index)
-        whole = Size(frame.shape[1], frame.shape[0])
-        left, top, right, bottom = to_pixels(on_source, whole).whole(whole)
+        source_box, frame = view_box(args, scene), scene.source_frame(index)
+        frame_size = Size(frame.shape[1], frame.shape[0])
+        left, top, right, bottom = to_pixels(source_box, frame_size).pixel_bounds(frame_size)
         exact: UnitBox = (
-            rounded(left / whole.width), rounded(top / whole.height),
-            rounded(right / whole.width), rounded(bottom / whole.height),
+            round_unit(left / frame_size.width), round_unit(top / frame_size.height),
+            round_unit(right / frame_size.width), round_unit(bottom / frame_size.height),
         )  # fmt: skip
-        require_some(exact)
+        require_nonempty(exact)
         size, magnification = view_size(Size(right - left, bottom - top))
         view = ViewRecipe(
             media=scene.name,
@@ -86,25 +86,25 @@ class Zoom(Tool[ZoomArgs]):
             text=f"view of {coordinates(exact)}, {size.width}x{size.height} pixels, {magnification:.2f}x",
             output=ZoomOutput(box=exact, width=size.width, height=size.height, magnification=magnification),
             footprints=(Box(media=scene.name, frame=view.frame, x0=x0, y0=y0, x1=x1, y1=y1),),
-            placed=True,
+            in_source_coordinates=True,
             confidence=1.0,
-            blobs=(Blob("view.png", "image/png", png(resample(frame, exact, size))),),
+            blobs=(Blob("view.png", "image/png", encode_png(resample(frame, exact, size))),),
             view=view,
         )
 
 
-def require_some(box: UnitBox) -> None:
+def require_nonempty(box: UnitBox) -> None:
     if not (box[0] < box[2] and box[1] < box[3]):
         raise ToolError(f"nothing is left of {coordinates(box)} inside the frame")
 
 
-def wanted_box(args: ZoomArgs, scene: Scene) -> UnitBox:
+def view_box(args: ZoomArgs, scene: Scene) -> UnitBox:
     """What to show, in the coordinates of the source, cut to its frame."""
     box = args.box or (0.0, 0.0, 1.0, 1.0)
-    x0, y0, x1, y1 = scene.to_source_free(box)
+    x0, y0, x1, y1 = scene.to_source_unclipped(box)
     cx, cy = (x0 + x1) / 2, (y0 + y1) / 2
     if args.center is not None:
-        cx, cy, _, _ = scene.to_source_free((*args.center, *args.center))
+        cx, cy, _, _ = scene.to_source_unclipped((*args.center, *args.center))
     half_w, half_h = (x1 - x0) / 2 / (args.scale or 1.0), (y1 - y0) / 2 / (args.scale or 1.0)
     return max(cx - half_w, 0.0), max(cy - half_h, 0.0), min(cx + half_w, 1.0), min(cy + half_h, 1.0)
 
@@ -117,7 +117,7 @@ def view_size(crop: Size) -> tuple[Size, float]:
     return size, round(factor, 4)
 
 
-def png(frame: Frame) -> bytes:
+def encode_png(frame: Frame) -> bytes:
     buffer = io.BytesIO()
     Pil.fromarray(frame).save(buffer, format="PNG", compress_level=3)
     return buffer.getvalue()

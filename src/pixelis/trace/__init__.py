@@ -1,5 +1,5 @@
 """Trajectories as typed, sealed records: written beside their artifacts, read back, verified and executed again."""
 
-from pixelis.trace.schema import MediaRecord, Step, TokenLedger, Trace
+from pixelis.trace.schema import MediaRecord, Step, TokenRecord, Trace
 
-__all__ = ["MediaRecord", "Step", "TokenLedger", "Trace"]
+__all__ = ["MediaRecord", "Step", "TokenRecord", "Trace"]

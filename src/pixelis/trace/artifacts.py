@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pixelis.errors import TraceError
-from pixelis.rundir import write_whole
+from pixelis.core.errors import TraceError
+from pixelis.core.provenance import write_atomic
 from pixelis.tools.results import Artifact
 from pixelis.trace.schema import Trace
 
@@ -42,10 +42,10 @@ def artifact_path(trace_path: Path, artifact: Artifact) -> Path:
 def read_artifact(trace_path: Path, artifact: Artifact) -> bytes | None:
     """The artifact's bytes; None where they are missing or not the ones that were recorded."""
     file = artifact_path(trace_path, artifact)
-    return None if problem_with(artifact, file) else file.read_bytes()
+    return None if describe_artifact_problem(artifact, file) else file.read_bytes()
 
 
-def problem_with(artifact: Artifact, file: Path) -> str | None:
+def describe_artifact_problem(artifact: Artifact, file: Path) -> str | None:
     """What is wrong with an artifact's file, as the end of a sentence."""
     try:
         status = file.stat()
@@ -63,13 +63,13 @@ def problem_with(artifact: Artifact, file: Path) -> str | None:
 
 
 @contextmanager
-def new_artifacts(trace: Trace, trace_path: Path, blobs: Mapping[str, bytes]) -> Iterator[None]:
+def write_artifacts(trace: Trace, trace_path: Path, blobs: Mapping[str, bytes]) -> Iterator[None]:
     """Write what is not there yet; take it away again where the body fails, so that nothing is left half-done."""
     written: list[Path] = []
     try:
         for number, artifact in trace.artifacts:
             file = artifact_path(trace_path, artifact)
-            if problem_with(artifact, file) is None:
+            if describe_artifact_problem(artifact, file) is None:
                 continue
             content = blobs.get(artifact.sha256)
             if content is None:
@@ -77,7 +77,7 @@ def new_artifacts(trace: Trace, trace_path: Path, blobs: Mapping[str, bytes]) ->
             if hashlib.sha256(content).hexdigest() != artifact.sha256 or len(content) != artifact.size_bytes:
                 raise TraceError(f"step {number}: the bytes of artifact {artifact.name} are not the recorded ones")
             written.append(file)
-            write_whole(file, content)
+            write_atomic(file, content)
         yield
     except BaseException:
         for file in written:
@@ -85,18 +85,18 @@ def new_artifacts(trace: Trace, trace_path: Path, blobs: Mapping[str, bytes]) ->
         raise
 
 
-def add_member(archive: zipfile.ZipFile, name: str, content: bytes, how: int) -> None:
+def add_member(archive: zipfile.ZipFile, name: str, content: bytes, compression: int) -> None:
     """A member that knows neither the time nor the machine, so that equal content gives equal archives."""
     info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-    info.create_system, info.external_attr, info.compress_type = 3, 0o644 << 16, how
-    archive.writestr(info, content, compresslevel=6 if how == zipfile.ZIP_DEFLATED else None)
+    info.create_system, info.external_attr, info.compress_type = 3, 0o644 << 16, compression
+    archive.writestr(info, content, compresslevel=6 if compression == zipfile.ZIP_DEFLATED else None)
 
 
-def read_member(archive: zipfile.ZipFile, name: str, *, most: int) -> bytes:
+def read_member(archive: zipfile.ZipFile, name: str, *, max_bytes: int) -> bytes:
     """A member's bytes; ValueError, and nothing read, where it says it has over `most` of them."""
     info = archive.getinfo(name)
-    if info.file_size > most:
-        raise ValueError(f"{name} says it has {info.file_size} bytes; at most {most}")
+    if info.file_size > max_bytes:
+        raise ValueError(f"{name} says it has {info.file_size} bytes; at most {max_bytes}")
     with archive.open(info) as stream:
         content = stream.read(info.file_size + 1)
     if len(content) != info.file_size:

@@ -17,13 +17,13 @@ from typing import Any, BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
-from pixelis.errors import TraceError
-from pixelis.rundir import replacing
+from pixelis.core.errors import TraceError
+from pixelis.core.provenance import atomic_write
 from pixelis.tools.results import Artifact
-from pixelis.trace.artifacts import artifact_path, new_artifacts, problem_with
+from pixelis.trace.artifacts import artifact_path, describe_artifact_problem, write_artifacts
 from pixelis.trace.schema import VERSION, Trace, canonical_json, verify, verify_record
 
-LINE_BYTES = 64 * 2**20
+MAX_LINE_BYTES = 64 * 2**20
 """A longer line is refused, unread and unwritten: a trace keeps hashes of large things, not the things."""
 FIRST_BYTES = b'{"answer"'
 """How every trace file begins: keys are sorted."""
@@ -46,10 +46,10 @@ def append(trace: Trace, path: Path | str, blobs: Mapping[str, bytes]) -> None:
     line = encode(trace)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(path) as (descriptor, created):
+        with lock_file(path) as (descriptor, created):
             try:
-                repair(descriptor, path)
-                with new_artifacts(trace, path, blobs):
+                repair_tail(descriptor, path)
+                with write_artifacts(trace, path, blobs):
                     write_at_end(descriptor, line)
             except BaseException:
                 if created:
@@ -66,13 +66,13 @@ def write(traces: Iterable[Trace], path: Path | str, blobs: Mapping[str, bytes])
         path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             if path.exists():
-                descriptor, _ = stack.enter_context(locked(path))
+                descriptor, _ = stack.enter_context(lock_file(path))
                 require_trace_file(descriptor, path)
             lines = []
             for trace in traces:
-                stack.enter_context(new_artifacts(trace, path, blobs))
+                stack.enter_context(write_artifacts(trace, path, blobs))
                 lines.append(encode(trace))
-            with replacing(path) as file:
+            with atomic_write(path) as file:
                 file.writelines(lines)
     except OSError as error:
         raise TraceError(f"{path}: the traces could not be written ({error.strerror}); nothing was changed") from error
@@ -97,11 +97,11 @@ def read(path: Path | str, *, check_artifacts: bool = True) -> Iterator[Trace]:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            length = length_now(file)
+            length = locked_length(file)
             number = 0
             while file.tell() < length:
                 number += 1
-                line = file.readline(min(LINE_BYTES + 1, length - file.tell()))
+                line = file.readline(min(MAX_LINE_BYTES + 1, length - file.tell()))
                 if not line.strip():
                     continue
                 try:
@@ -119,15 +119,15 @@ def encode(trace: Trace) -> bytes:
     """The line of a trace, which is checked once more before it leaves."""
     verify(trace)
     line = canonical_json(trace.model_dump(mode="json")) + b"\n"
-    if len(line) > LINE_BYTES:
-        raise TraceError(f"trace {trace.id} takes {len(line)} bytes; a line holds at most {LINE_BYTES}")
+    if len(line) > MAX_LINE_BYTES:
+        raise TraceError(f"trace {trace.id} takes {len(line)} bytes; a line holds at most {MAX_LINE_BYTES}")
     return line
 
 
 def decode(line: bytes) -> Trace:
     """A trace from its line, chain and seal checked over the bytes themselves before any model reads them."""
-    if len(line) > LINE_BYTES:
-        raise TraceError(f"the line has over {LINE_BYTES} bytes: no trace is that long")
+    if len(line) > MAX_LINE_BYTES:
+        raise TraceError(f"the line has over {MAX_LINE_BYTES} bytes: no trace is that long")
     record = parse(line)
     version = record.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -141,14 +141,16 @@ def decode(line: bytes) -> Trace:
         return Trace.model_validate(record)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise TraceError(f"no trace: {where}: {first['msg']}") from error
+        location = ".".join(str(part) for part in first["loc"])
+        raise TraceError(f"no trace: {location}: {first['msg']}") from error
 
 
 def parse(line: bytes) -> dict[str, Any]:
     cut_off = "" if line.endswith(b"\n") else "; the line is cut off, and the next append takes it away"
     try:
-        record = json.loads(line.decode("utf-8"), object_pairs_hook=without_doubles, parse_constant=refuse)
+        record = json.loads(
+            line.decode("utf-8"), object_pairs_hook=reject_duplicate_keys, parse_constant=reject_constant
+        )
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise TraceError(f"not JSON ({reason}){cut_off}") from error
@@ -157,20 +159,20 @@ def parse(line: bytes) -> dict[str, Any]:
     return record
 
 
-def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
         raise ValueError("a key stands twice")
     return record
 
 
-def refuse(constant: str) -> None:
+def reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not a number")
 
 
 def artifact_problems(trace: Trace, path: Path | str) -> list[ArtifactProblem]:
     """Every artifact that is missing or changed, with its step."""
-    checked = ((k, a, problem_with(a, artifact_path(Path(path), a))) for k, a in trace.artifacts)
+    checked = ((k, a, describe_artifact_problem(a, artifact_path(Path(path), a))) for k, a in trace.artifacts)
     return [ArtifactProblem(k, a, reason) for k, a, reason in checked if reason is not None]
 
 
@@ -181,7 +183,7 @@ def require_artifacts(trace: Trace, path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[tuple[int, bool]]:
+def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
     """The file, open for appending and locked, and whether it is new."""
     while True:
         created = not path.exists()
@@ -200,20 +202,20 @@ def locked(path: Path) -> Iterator[tuple[int, bool]]:
 
 def write_at_end(descriptor: int, line: bytes) -> None:
     """All of the line or none of it."""
-    before = os.fstat(descriptor).st_size
+    old_size = os.fstat(descriptor).st_size
     try:
         written = os.write(descriptor, line)
         if written != len(line):
             os.write(descriptor, line[written:])  # says why: a full disk takes a part, then raises
-            if os.fstat(descriptor).st_size != before + len(line):
+            if os.fstat(descriptor).st_size != old_size + len(line):
                 raise OSError(0, "the disk took only a part of it")
         os.fsync(descriptor)
     except BaseException:
-        os.ftruncate(descriptor, before)
+        os.ftruncate(descriptor, old_size)
         raise
 
 
-def repair(descriptor: int, path: Path) -> None:
+def repair_tail(descriptor: int, path: Path) -> None:
     """Make the file end with a newline: a whole trace without one keeps its line, a part of one goes."""
     require_trace_file(descriptor, path)
     size = os.fstat(descriptor).st_size
@@ -221,7 +223,7 @@ def repair(descriptor: int, path: Path) -> None:
         return
     start = last_line_start(descriptor, size)
     try:
-        decode(os.pread(descriptor, min(size - start, LINE_BYTES + 1), start))
+        decode(os.pread(descriptor, min(size - start, MAX_LINE_BYTES + 1), start))
     except TraceError:
         os.ftruncate(descriptor, start)
     else:
@@ -240,14 +242,14 @@ def last_line_start(descriptor: int, size: int, block: int = 1 << 16) -> int:
     end = size
     while end > 0:
         start = max(end - block, 0)
-        found = os.pread(descriptor, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
         end = start
     return 0
 
 
-def length_now(file: BinaryIO) -> int:
+def locked_length(file: BinaryIO) -> int:
     """Bytes in the file while nobody is writing: a reader never meets half of a line that is being added."""
     with suppress(OSError):  # some file systems know no locks
         fcntl.flock(file, fcntl.LOCK_SH)

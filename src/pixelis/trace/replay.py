@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Literal, NamedTuple
 
-from pixelis.errors import TraceError
+from pixelis.core.errors import TraceError
 from pixelis.media import MediaSet
 from pixelis.tools.results import Execution, ToolResult
-from pixelis.trace.references import DeadReferenceError, has_references, resolve
-from pixelis.trace.running import RunsCalls
+from pixelis.trace.plan import ToolRunner
+from pixelis.trace.plan_references import DeadReferenceError, has_references, resolve
 from pixelis.trace.schema import Trace, canonical_json
 
 Outcome = Literal["identical", "different", "timeout"]
@@ -61,96 +61,102 @@ class ReplayReport(NamedTuple):
         return f"identical: {len(self.steps)} of {len(self.steps)} steps"
 
 
-def replay(trace: Trace, toolbox: RunsCalls, media: MediaSet) -> ReplayReport:
+def replay(trace: Trace, toolbox: ToolRunner, media: MediaSet) -> ReplayReport:
     """Execute every call again, on media that `reopening.reopen` found by their hashes.
 
     Give it a toolbox without a result cache: a kept result proves nothing, and is reported as kept.
     """
     recorded_hashes = [record.sha256 for record in trace.media]
-    if [medium.sha256 for medium in media.given] != recorded_hashes:
+    if [medium.sha256 for medium in media.sources] != recorded_hashes:
         raise TraceError("the media are not the ones that the trace was made on")
     steps = []
     for number, step in enumerate(trace.steps, start=1):
-        before = [earlier.result for earlier in trace.steps[: number - 1]]
-        execution = refused(trace, number, before, media) or toolbox.run(step.call, media)
-        outcome = compare(step.result, execution)
+        earlier_results = [earlier.result for earlier in trace.steps[: number - 1]]
+        execution = replay_refusal(trace, number, earlier_results, media) or toolbox.run(step.call, media)
+        outcome = compare_execution(step.result, execution)
         steps.append(outcome._replace(step=number, tool=step.call.tool, cached=execution.cached))
         if step.result.view is not None:
             media = media.with_view(step.result.view)
     return ReplayReport(trace.id, tuple(steps))
 
 
-def refused(trace: Trace, number: int, before: list[ToolResult], media: MediaSet) -> Execution | None:
+def replay_refusal(trace: Trace, number: int, earlier_results: list[ToolResult], media: MediaSet) -> Execution | None:
     """A plan's call whose reference led nowhere was refused before any tool saw it, and is refused again."""
     call = trace.steps[number - 1].call
     if trace.origin != "plan" or not has_references(call.args):
         return None
     try:
-        resolve(call.args, before, media)
+        resolve(call.args, earlier_results, media)
     except DeadReferenceError as error:
         return Execution(ToolResult.failed(call.tool, str(error), "invalid"), {})
     return None
 
 
-def compare(recorded: ToolResult, execution: Execution) -> StepReplay:
+def compare_execution(recorded: ToolResult, execution: Execution) -> StepReplay:
     """One result against the recorded one: everything but the seconds must be the same, artifacts to the byte."""
-    now = execution.result
+    current = execution.result
     if recorded.status == "timeout":
-        detail = f"timed out when it was recorded (now: {now.status})"
+        detail = f"timed out when it was recorded (now: {current.status})"
         return StepReplay(0, "", "timeout", detail, recorded_timeout=True)
-    if now.status == "timeout":
+    if current.status == "timeout":
         return StepReplay(0, "", "timeout", f"timed out now; it was {recorded.status} when it was recorded")
-    differs = difference(recorded, now) or artifact_difference(execution)
+    differs = describe_difference(recorded, current) or find_artifact_difference(execution)
     return StepReplay(0, "", "different" if differs else "identical", differs or "")
 
 
-def difference(recorded: ToolResult, now: ToolResult) -> str | None:
+def describe_difference(recorded: ToolResult, current: ToolResult) -> str | None:
     """How two results differ, the most telling field first; other code or weights are said with it."""
-    before, after = (r.model_dump(mode="json", exclude={"seconds"}) for r in (recorded, now))
+    before, after = (r.model_dump(mode="json", exclude={"seconds"}) for r in (recorded, current))
     if canonical_json(before) == canonical_json(after):
         return None
-    told = sorted(before, key=lambda field: FIELDS.index(field) if field in FIELDS else len(FIELDS))
-    changes = [found for field in told if (found := first_change(field, before[field], after[field]))]
+    ordered_fields = sorted(
+        before, key=lambda field: FIELD_ORDER.index(field) if field in FIELD_ORDER else len(FIELD_ORDER)
+    )
+    changes = [
+        found_change
+        for field in ordered_fields
+        if (found_change := find_first_change(field, before[field], after[field]))
+    ]
     if before["identity"] == after["identity"]:
         return changes[0]
-    identity = first_change("identity", before["identity"], after["identity"])
+    identity = find_first_change("identity", before["identity"], after["identity"])
     results = [change for change in changes if change != identity]
-    same = "the result is the same" if not results else results[0]
-    return f"another tool answered ({identity}); {same}"
+    result_note = "the result is the same" if not results else results[0]
+    return f"another tool answered ({identity}); {result_note}"
 
 
-FIELDS = ("status", "error", "text", "output", "footprints", "confidence", "view", "artifacts", "identity", "tool")
+FIELD_ORDER = ("status", "error", "text", "output", "footprints", "confidence", "view", "artifacts", "identity", "tool")
 """In this order a difference is told: what a person reads before what follows from it."""
 
 
 ABSENT = object()
 
 
-def first_change(path: str, before: Any, after: Any) -> str | None:
+def find_first_change(path: str, before: Any, after: Any) -> str | None:
     """Where two JSON values first part, and what became of what."""
     if before is after or (ABSENT not in (before, after) and canonical_json(before) == canonical_json(after)):
         return None
     if isinstance(before, dict) and isinstance(after, dict):
         for key in [*before, *(k for k in after if k not in before)]:
-            change = first_change(f"{path}.{key}", before.get(key, ABSENT), after.get(key, ABSENT))
+            change = find_first_change(f"{path}.{key}", before.get(key, ABSENT), after.get(key, ABSENT))
             if change:
                 return change
     if isinstance(before, list) and isinstance(after, list):
         for index, (old, new) in enumerate(zip(before, after, strict=False)):
-            change = first_change(f"{path}[{index}]", old, new)
+            change = find_first_change(f"{path}[{index}]", old, new)
             if change:
                 return change
         if len(before) != len(after):
             return f"{path}: {len(before)} entries became {len(after)}"
-    return f"{path} {shown(before)} became {shown(after)}"
+    return f"{path} {format_value(before)} became {format_value(after)}"
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     text = repr(value) if value is not ABSENT else "(absent)"
     return text if len(text) <= 160 else text[:157] + "…"
 
 
-def artifact_difference(execution: Execution) -> str | None:
+def find_artifact_difference(execution: Execution) -> str | None:
     """Whether the bytes that came with a result are those that it names."""
     for artifact in execution.result.artifacts:
         content = execution.blobs.get(artifact.sha256)

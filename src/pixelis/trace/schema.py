@@ -15,12 +15,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, Field, StringConstraints, model_validator
 
-from pixelis.errors import TraceError
-from pixelis.geometry import Score, Size, Value
+from pixelis.core.errors import TraceError
+from pixelis.core.geometry import Score, Size, Value
 from pixelis.tools.results import Artifact, ToolCall, ToolResult
 
 VERSION: Literal[1] = 1
-DEEPEST = 64
+MAX_DEPTH = 64
 """Levels of lists and objects in arguments and outputs."""
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Origin = Annotated[str, StringConstraints(pattern=r"^(plan|(policy|teacher|imported):\S.*)$")]
@@ -48,7 +48,7 @@ class MediaRecord(Value):
         return Size(self.width, self.height)
 
 
-class TokenLedger(Value):
+class TokenRecord(Value):
     """The tokens behind one step or one answer: what was sampled, how likely it was, and what each token belongs to."""
 
     ids: tuple[Annotated[int, Field(ge=0)], ...]
@@ -63,9 +63,9 @@ class TokenLedger(Value):
                 f"{len(self.ids)} token ids, {len(self.logprobs)} log-probabilities, {len(self.kinds)} kinds: "
                 "want one of each for every token"
             )
-        for place, (logprob, kind) in enumerate(zip(self.logprobs, self.kinds, strict=True)):
+        for index, (logprob, kind) in enumerate(zip(self.logprobs, self.kinds, strict=True)):
             if (logprob is None) != (kind == "observation"):
-                raise ValueError(f"token {place} ({kind}): exactly the observation tokens have no log-probability")
+                raise ValueError(f"token {index} ({kind}): exactly the observation tokens have no log-probability")
         return self
 
 
@@ -75,7 +75,7 @@ class Step(Value):
     thought: str = ""
     call: ToolCall
     result: ToolResult
-    tokens: TokenLedger | None = None
+    tokens: TokenRecord | None = None
     chain: Sha256
     """SHA-256 over the link before and everything else in this step."""
 
@@ -97,7 +97,7 @@ class Trace(Value):
     answer_thought: str = ""
     """How the answer follows from what was seen, said before it."""
     answer_confidence: Score | None = None
-    answer_tokens: TokenLedger | None = None
+    answer_tokens: TokenRecord | None = None
     seal: Sha256
     """SHA-256 over the last link and the answer."""
 
@@ -106,8 +106,8 @@ class Trace(Value):
         """For each step the name of the view that it made, if it made one: View_0, View_1 … by position."""
         names: list[str | None] = []
         for step in self.steps:
-            made = sum(name is not None for name in names)
-            names.append(f"View_{made}" if step.result.view is not None else None)
+            view_count = sum(name is not None for name in names)
+            names.append(f"View_{view_count}" if step.result.view is not None else None)
         return tuple(names)
 
     @property
@@ -120,13 +120,13 @@ class Trace(Value):
         return sum(step.result.seconds for step in self.steps)
 
 
-class Draft(Value):
+class StepDraft(Value):
     """A step before it is sealed."""
 
     thought: str = ""
     call: ToolCall
     result: ToolResult
-    tokens: TokenLedger | None = None
+    tokens: TokenRecord | None = None
 
 
 def seal_trace(
@@ -135,11 +135,11 @@ def seal_trace(
     media: Sequence[MediaRecord],
     origin: str,
     created_at: datetime,
-    steps: Sequence[Draft],
+    steps: Sequence[StepDraft],
     answer: str | None = None,
     answer_thought: str = "",
     answer_confidence: float | None = None,
-    answer_tokens: TokenLedger | None = None,
+    answer_tokens: TokenRecord | None = None,
     pixelis: str,
     id: str | None = None,
 ) -> Trace:
@@ -162,7 +162,7 @@ def seal_trace(
     record["steps"] = [draft.model_dump(mode="json") for draft in steps]
     record |= {"answer": answer, "answer_thought": answer_thought, "answer_confidence": answer_confidence}
     record["answer_tokens"] = answer_tokens.model_dump(mode="json") if answer_tokens else None
-    chains, seal = links(record)
+    chains, seal = compute_chain(record)
     for step, chain in zip(record["steps"], chains, strict=True):
         step["chain"] = chain
     return Trace.model_validate(record | {"seal": seal})
@@ -179,26 +179,26 @@ def canonical_json(value: Any) -> bytes:
 def require_shallow(value: Any) -> None:
     """TraceError for lists and objects nested deeper than any call's: what reads them calls itself for each level."""
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         inner = [v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)]
         level = [part for parts in inner for part in parts]
         if not level:
             return
-    raise TraceError(f"arguments or outputs are nested over {DEEPEST} levels deep")
+    raise TraceError(f"arguments or outputs are nested over {MAX_DEPTH} levels deep")
 
 
-OF_THE_END = ("steps", "answer", "answer_thought", "answer_confidence", "answer_tokens", "seal")
+END_FIELDS = ("steps", "answer", "answer_thought", "answer_confidence", "answer_tokens", "seal")
 
 
-def links(record: Mapping[str, Any]) -> tuple[list[str], str]:
+def compute_chain(record: Mapping[str, Any]) -> tuple[list[str], str]:
     """The chain over the steps of a record as JSON, and its seal, computed from the start."""
-    link = hashlib.sha256(canonical_json({k: v for k, v in record.items() if k not in OF_THE_END})).hexdigest()
+    link = hashlib.sha256(canonical_json({k: v for k, v in record.items() if k not in END_FIELDS})).hexdigest()
     chains = []
     for step in record["steps"]:
         body = {k: v for k, v in step.items() if k != "chain"}
         link = hashlib.sha256(link.encode() + canonical_json(body)).hexdigest()
         chains.append(link)
-    end = {k: record.get(k) for k in OF_THE_END if k not in ("steps", "seal")}
+    end = {k: record.get(k) for k in END_FIELDS if k not in ("steps", "seal")}
     if not end["answer_thought"]:
         del end["answer_thought"]  # records from before there was one keep their seal
     return chains, hashlib.sha256(link.encode() + canonical_json(end)).hexdigest()
@@ -218,7 +218,7 @@ def verify_record(record: Mapping[str, Any]) -> None:
         call, result = step.get("call"), step.get("result")
         require_shallow([call.get("args") if isinstance(call, dict) else call])
         require_shallow([result.get("output") if isinstance(result, dict) else result])
-    chains, seal = links(record)
+    chains, seal = compute_chain(record)
     for number, (step, chain) in enumerate(zip(steps, chains, strict=True), start=1):
         if step.get("chain") != chain:
             what = f"step {number}"

@@ -9,31 +9,31 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from pixelis.geometry import Footprint, Mask, Size, Span, TextSpan, Track, UnitBox
+from pixelis.core.geometry import Footprint, Mask, Size, Span, TextSpan, Track, UnitBox
 
-WHOLE: UnitBox = (0.0, 0.0, 1.0, 1.0)
+FULL_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
 COLOURS = 8
-LABELLED = 14
+MAX_LABELLED = 14
 """With more footprints than this on a picture the labels would cover it; the list beside it has them all."""
 LARGE_LETTERS = 2.5
 """Text over this many times the height of a label is outlined, not written over."""
-CONTOURS = 160
+MAX_CONTOURS = 160
 
 
-class Canvas(NamedTuple):
+class SvgCanvas(NamedTuple):
     """A picture to draw on: its size in pixels, and what it shows of its source frame."""
 
     size: Size
-    window: UnitBox = WHOLE
+    window: UnitBox = FULL_FRAME
     frame: int = 0
 
-    def place(self, x: float, y: float) -> tuple[float, float]:
+    def to_canvas(self, x: float, y: float) -> tuple[float, float]:
         """A point in unit coordinates of the source, in pixels of the canvas."""
         x0, y0, x1, y1 = self.window
         return (x - x0) / (x1 - x0) * self.size.width, (y - y0) / (y1 - y0) * self.size.height
 
     @property
-    def letter(self) -> float:
+    def letter_height(self) -> float:
         """Height of a label's letters: readable when the picture fills its column, and when it is one of a strip."""
         return max(self.size.width, self.size.height) * (0.019 if max(self.size) > 600 else 0.042)
 
@@ -46,7 +46,7 @@ class Mark(NamedTuple):
     colour: int
 
 
-def marks_of(footprints: Sequence[Footprint], prefix: str) -> list[Mark]:
+def make_marks(footprints: Sequence[Footprint], prefix: str) -> list[Mark]:
     """A track keeps its colour by its id; everything else takes the next one."""
     return [
         Mark(f, f"{prefix}-f{i}", (f.track_id if isinstance(f, Track) else i) % COLOURS)
@@ -54,9 +54,9 @@ def marks_of(footprints: Sequence[Footprint], prefix: str) -> list[Mark]:
     ]
 
 
-def draw(marks: Sequence[Mark], canvas: Canvas) -> Markup:
+def draw(marks: Sequence[Mark], canvas: SvgCanvas) -> Markup:
     """Every footprint that lies on this canvas."""
-    labelled = len(marks) <= LABELLED
+    labelled = len(marks) <= MAX_LABELLED
     parts = []
     for mark in marks:
         shape = draw_one(mark.footprint, canvas, labelled=labelled)
@@ -69,7 +69,7 @@ def draw(marks: Sequence[Mark], canvas: Canvas) -> Markup:
     return Markup("").join(parts)
 
 
-def draw_one(footprint: Footprint, canvas: Canvas, *, labelled: bool) -> Markup | None:
+def draw_one(footprint: Footprint, canvas: SvgCanvas, *, labelled: bool) -> Markup | None:
     if isinstance(footprint, Track):
         return draw_track(footprint, canvas)
     if isinstance(footprint, Span) or footprint.frame != canvas.frame:
@@ -83,43 +83,45 @@ def draw_one(footprint: Footprint, canvas: Canvas, *, labelled: bool) -> Markup 
     )
 
 
-def rectangle(box: UnitBox, canvas: Canvas) -> Markup:
-    left, top = canvas.place(box[0], box[1])
-    right, bottom = canvas.place(box[2], box[3])
+def rectangle(box: UnitBox, canvas: SvgCanvas) -> Markup:
+    left, top = canvas.to_canvas(box[0], box[1])
+    right, bottom = canvas.to_canvas(box[2], box[3])
     return Markup('<rect class="shape" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="2"/>').format(
         left, top, max(right - left, 1.0), max(bottom - top, 1.0)
     )
 
 
-def label_at(box: UnitBox | None, label: str, canvas: Canvas) -> Markup:
+def label_at(box: UnitBox | None, label: str, canvas: SvgCanvas) -> Markup:
     """A label on top of a box, or inside it where the box touches the upper edge."""
     if not label or box is None:
         return Markup("")
-    return label_text(*canvas.place(box[0], box[1]), label, canvas)
+    return label_text(*canvas.to_canvas(box[0], box[1]), label, canvas)
 
 
-def label_text(left: float, top: float, label: str, canvas: Canvas) -> Markup:
-    baseline = top - 0.4 * canvas.letter if top > 1.6 * canvas.letter else top + 1.2 * canvas.letter
-    room = canvas.size.width - canvas.letter * (0.66 * min(len(label), 40) + 0.6)
+def label_text(left: float, top: float, label: str, canvas: SvgCanvas) -> Markup:
+    baseline = (
+        top - 0.4 * canvas.letter_height if top > 1.6 * canvas.letter_height else top + 1.2 * canvas.letter_height
+    )
+    room = canvas.size.width - canvas.letter_height * (0.66 * min(len(label), 40) + 0.6)
     return Markup('<text class="label" x="{:.1f}" y="{:.1f}" font-size="{:.1f}">{}</text>').format(
-        max(min(left, room), 0.0) + 0.2 * canvas.letter, baseline, canvas.letter, clean(label[:40])
+        max(min(left, room), 0.0) + 0.2 * canvas.letter_height, baseline, canvas.letter_height, clean(label[:40])
     )
 
 
-def draw_mask(mask: Mask, canvas: Canvas, label: str) -> Markup | None:
+def draw_mask(mask: Mask, canvas: SvgCanvas, label: str) -> Markup | None:
     """The outline of a mask as one path, holes as holes, with the label over the top of its largest part."""
     import cv2
 
     x0, y0, x1, y1 = canvas.window
-    part = mask.model_copy().array[  # of a copy: what is decoded is kept with it, and a page may have many masks
+    crop = mask.model_copy().array[  # of a copy: what is decoded is kept with it, and a page may have many masks
         math.floor(y0 * mask.height) : math.ceil(y1 * mask.height),
         math.floor(x0 * mask.width) : math.ceil(x1 * mask.width),
     ]
-    if not part.any():
+    if not crop.any():
         return None
-    grid = cv2.resize(part.astype(np.uint8) * 255, tuple(canvas.size), interpolation=cv2.INTER_LINEAR)
+    grid = cv2.resize(crop.astype(np.uint8) * 255, tuple(canvas.size), interpolation=cv2.INTER_LINEAR)
     contours, _ = cv2.findContours((grid > 127).astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
-    largest = sorted(contours, key=cv2.contourArea, reverse=True)[:CONTOURS]
+    largest = sorted(contours, key=cv2.contourArea, reverse=True)[:MAX_CONTOURS]
     outlines = [cv2.approxPolyDP(c, 0.8, closed=True).reshape(-1, 2) + 0.5 for c in largest]
     path = "".join("M" + "L".join(f"{x:g} {y:g}" for x, y in o) + "Z" for o in outlines if len(o) > 2)
     if not path:
@@ -129,16 +131,16 @@ def draw_mask(mask: Mask, canvas: Canvas, label: str) -> Markup | None:
     return shape + label_text(x, y, label, canvas) if label else shape
 
 
-def draw_text(span: TextSpan, canvas: Canvas) -> Markup:
+def draw_text(span: TextSpan, canvas: SvgCanvas) -> Markup:
     """The line where it stands, with what was read written over it, along its own direction and at its own size."""
-    quad = [canvas.place(x, y) for x, y in span.quad]
+    quad = [canvas.to_canvas(x, y) for x, y in span.quad]
     (ax, ay), (bx, by), _, (dx, dy) = quad
     width, height = math.hypot(bx - ax, by - ay), math.hypot(dx - ax, dy - ay)
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in quad)
     shape = Markup('<polygon class="shape" points="{}"/>').format(points)
     if width < 2.0 or height < 2.0 or not span.text.strip():
         return shape
-    if height > LARGE_LETTERS * canvas.letter:  # large enough to be read in the picture: do not hide it
+    if height > LARGE_LETTERS * canvas.letter_height:  # large enough to be read in the picture: do not hide it
         outline = Markup('<polygon class="shape outline" points="{}"/>').format(points)
         return outline + label_text(*min(quad, key=lambda corner: corner[1]), span.text, canvas)
     angle = math.degrees(math.atan2(by - ay, bx - ax))
@@ -148,17 +150,17 @@ def draw_text(span: TextSpan, canvas: Canvas) -> Markup:
     ).format(ax, ay, angle, 0.015 * width, 0.76 * height, 0.74 * height, 0.97 * width, clean(span.text))
 
 
-def draw_track(track: Track, canvas: Canvas) -> Markup | None:
+def draw_track(track: Track, canvas: SvgCanvas) -> Markup | None:
     """The way of a track's centre, faint from this frame on, and its box on this frame."""
-    centres = [canvas.place((x0 + x1) / 2, (y0 + y1) / 2) for x0, y0, x1, y1 in track.boxes]
-    now = sum(frame <= canvas.frame for frame in track.frames)
-    path = polyline("trail", centres[:now]) + polyline("trail ahead", centres[max(now - 1, 0) :])
-    box = track.at(canvas.frame)
+    centres = [canvas.to_canvas((x0 + x1) / 2, (y0 + y1) / 2) for x0, y0, x1, y1 in track.boxes]
+    past_count = sum(frame <= canvas.frame for frame in track.frames)
+    path = polyline("trail", centres[:past_count]) + polyline("trail ahead", centres[max(past_count - 1, 0) :])
+    box = track.box_at(canvas.frame)
     if box is None:
         return path if track.frames[0] <= canvas.frame <= track.frames[-1] else None
     name = f"{track.label} {track.track_id}".strip()
-    x, y = canvas.place((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
-    dot = Markup('<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"/>').format(x, y, 0.22 * canvas.letter)
+    x, y = canvas.to_canvas((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
+    dot = Markup('<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"/>').format(x, y, 0.22 * canvas.letter_height)
     return path + rectangle(box, canvas) + dot + label_at(box, name, canvas)
 
 
@@ -166,8 +168,10 @@ def polyline(kind: str, points: Sequence[tuple[float, float]]) -> Markup:
     """A line through at most about 120 of the points."""
     if len(points) < 2:
         return Markup("")
-    through = [*points[:: max(len(points) // 120, 1)], points[-1]]
-    return Markup('<polyline class="{}" points="{}"/>').format(kind, " ".join(f"{x:.1f},{y:.1f}" for x, y in through))
+    sampled_points = [*points[:: max(len(points) // 120, 1)], points[-1]]
+    return Markup('<polyline class="{}" points="{}"/>').format(
+        kind, " ".join(f"{x:.1f},{y:.1f}" for x, y in sampled_points)
+    )
 
 
 def tooltip(footprint: Footprint) -> str:

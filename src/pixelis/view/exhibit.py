@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pixelis.errors import TraceError
+from pixelis.core.errors import TraceError
 from pixelis.media import Medium
 from pixelis.trace import Trace
 from pixelis.trace.artifacts import read_artifact
 from pixelis.trace.codec import ArtifactProblem, artifact_problems
-from pixelis.trace.decisive import Decision, decisive_steps
-from pixelis.trace.reopening import resolve_media
+from pixelis.trace.decisive import StepDecision, decisive_steps
+from pixelis.trace.media_records import resolve_media
 from pixelis.trace.schema import verify
 
 
@@ -30,7 +30,7 @@ class Exhibit:
     """Pictures among the artifacts, by their SHA-256."""
     artifact_problems: Sequence[ArtifactProblem] = ()
     chain_problem: str | None = None
-    decisions: Sequence[Decision] = ()
+    decisions: Sequence[StepDecision] = ()
     file: str = "trace.jsonl"
     withheld: str = ""
     """Why the answer was not given to whoever asked; empty where it was."""
@@ -42,12 +42,12 @@ class Exhibit:
     """What a reader must know about the evidence behind the answer."""
 
 
-def exhibit(
+def make_exhibit(
     trace: Trace,
     trace_path: Path | None = None,
     media_paths: Sequence[Path] = (),
     thresholds: Mapping[str, float] | None = None,
-    blobs: Mapping[str, bytes] | None = None,
+    artifact_bytes: Mapping[str, bytes] | None = None,
     withheld: str = "",
     confidence: float | None = None,
     vote: Mapping[str, Any] | None = None,
@@ -71,7 +71,7 @@ def exhibit(
         chain_problem = str(error)
     pictures: dict[str, bytes] = {}
     for _, artifact in trace.artifacts:
-        content = (blobs or {}).get(artifact.sha256)
+        content = (artifact_bytes or {}).get(artifact.sha256)
         if content is None and trace_path is not None:
             content = read_artifact(trace_path, artifact)
         if content is not None and artifact.media_type.startswith("image/"):

@@ -9,23 +9,23 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from pixelis import __version__
-from pixelis.geometry import Box, Footprint, Mask, Span, TextSpan, Track, UnitBox
+from pixelis.core.geometry import Box, Footprint, Mask, Span, TextSpan, Track, UnitBox
 from pixelis.trace import Step
-from pixelis.view.draw import Mark, clean, marks_of
+from pixelis.view.draw import Mark, clean, make_marks
 from pixelis.view.exhibit import Exhibit
-from pixelis.view.panels import Album, Panel, frames_to_show, looked_at, panels
-from pixelis.view.pictures import DETAILS, Detail, Pictures
+from pixelis.view.panels import Panel, PanelContext, call_target, frames_to_show, panels
+from pixelis.view.pictures import DETAIL_LEVELS, DetailLevel, PictureRegistry
 from pixelis.view.templating import asset, content_hash, environment
-from pixelis.view.timeline import Timeline, timeline
-from pixelis.view.vote import TERMS, VoteView, vote_view
+from pixelis.view.timeline import Timeline, make_timeline
+from pixelis.view.vote_page import TERMS, VoteView, vote_view
 
 PAGE_BYTES = 4 * 2**20
 """A page of one trace stays under this where coarser pictures can make it so."""
-LISTED = 200
+MAX_LISTED_FOOTPRINTS = 200
 """Footprints in the list of one step; the trace has them all."""
 
 
-class Entry(NamedTuple):
+class FootprintEntry(NamedTuple):
     """A footprint as its list shows it."""
 
     key: str
@@ -47,7 +47,7 @@ class StepView(NamedTuple):
     args: list[tuple[str, str]]
     panels: list[Panel]
     timeline: Timeline | None
-    entries: list[Entry]
+    entries: list[FootprintEntry]
     unlisted: int
     identity: str
     weights: str
@@ -71,15 +71,15 @@ class TraceView(NamedTuple):
 def report(exhibits: Sequence[Exhibit]) -> str:
     """The evidence page of one or several traces."""
     page = ""
-    for detail in DETAILS:
+    for detail in DETAIL_LEVELS:
         page = render(exhibits, detail)
         if len(page) <= PAGE_BYTES * max(len(exhibits), 1):
             break
     return page
 
 
-def render(exhibits: Sequence[Exhibit], detail: Detail) -> str:
-    pictures = Pictures(detail)
+def render(exhibits: Sequence[Exhibit], detail: DetailLevel) -> str:
+    pictures = PictureRegistry(detail)
     traces = [trace_view(exhibit, f"t{i}", pictures) for i, exhibit in enumerate(exhibits, start=1)]
     style, script = asset("page.css"), asset("page.js")
     policy = (
@@ -103,9 +103,9 @@ def render(exhibits: Sequence[Exhibit], detail: Detail) -> str:
     )
 
 
-def trace_view(exhibit: Exhibit, key: str, pictures: Pictures) -> TraceView:
+def trace_view(exhibit: Exhibit, key: str, pictures: PictureRegistry) -> TraceView:
     trace = exhibit.trace
-    given = trace.origin == "plan"
+    is_plan = trace.origin == "plan"
     media = []
     for record in trace.media:
         medium = exhibit.media.get(record.name)
@@ -118,8 +118,10 @@ def trace_view(exhibit: Exhibit, key: str, pictures: Pictures) -> TraceView:
         key=key,
         exhibit=exhibit,
         origin=origin_sentence(trace.origin),
-        answer_title="Answer, given with the plan" if given else "Answer",
-        no_answer="No answer: a person gave these calls, and no model was asked." if given else "No answer was given.",
+        answer_title="Answer, given with the plan" if is_plan else "Answer",
+        no_answer="No answer: a person gave these calls, and no model was asked."
+        if is_plan
+        else "No answer was given.",
         media=media,
         steps=[step_view(exhibit, number, key, pictures) for number in range(len(trace.steps))],
         vote=vote_view({"answer": exhibit.vote["answer"], "answered": not exhibit.withheld, "vote": exhibit.vote})
@@ -132,14 +134,14 @@ def origin_sentence(origin: str) -> str:
     kind, _, name = origin.partition(":")
     if kind == "plan":
         return "These calls were given by a person, as a plan. No model chose them."
-    who = {"policy": "The policy {} chose these calls.", "teacher": "The teacher {} chose these calls."}
-    return who.get(kind, "Imported from {}.").format(name)
+    formats = {"policy": "The policy {} chose these calls.", "teacher": "The teacher {} chose these calls."}
+    return formats.get(kind, "Imported from {}.").format(name)
 
 
-def step_view(exhibit: Exhibit, number: int, trace_key: str, pictures: Pictures) -> StepView:
+def step_view(exhibit: Exhibit, number: int, trace_key: str, pictures: PictureRegistry) -> StepView:
     step = exhibit.trace.steps[number]
-    marks = marks_of(step.result.footprints, f"{trace_key}-s{number + 1}")
-    looked = looked_at(exhibit, number)
+    marks = make_marks(step.result.footprints, f"{trace_key}-s{number + 1}")
+    target = call_target(exhibit, number)
     decision = exhibit.decisions[number]
     identity = step.result.identity
     return StepView(
@@ -148,13 +150,13 @@ def step_view(exhibit: Exhibit, number: int, trace_key: str, pictures: Pictures)
         tool=step.result.tool,
         decisive=decision.decisive,
         reason=decision.reason,
-        args=[(name, shown(value)) for name, value in step.call.args.items()],
-        panels=panels(Album(exhibit, pictures), number, marks),
-        timeline=timeline(marks, looked.record, frames_to_show(step, looked.record))
-        if looked and looked.recipe is None
+        args=[(name, format_argument(value)) for name, value in step.call.args.items()],
+        panels=panels(PanelContext(exhibit, pictures), number, marks),
+        timeline=make_timeline(marks, target.record, frames_to_show(step, target.record))
+        if target and target.recipe is None
         else None,
-        entries=[entry(mark) for mark in marks[:LISTED]],
-        unlisted=max(len(marks) - LISTED, 0),
+        entries=[footprint_entry(mark) for mark in marks[:MAX_LISTED_FOOTPRINTS]],
+        unlisted=max(len(marks) - MAX_LISTED_FOOTPRINTS, 0),
         identity=f"{identity.tool} {identity.version} · {identity.backend}" if identity else "",
         weights=identity.weights if identity else "",
         problems=[f"artifact {p.artifact.name} {p.reason}" for p in exhibit.artifact_problems if p.step == number + 1],
@@ -162,35 +164,35 @@ def step_view(exhibit: Exhibit, number: int, trace_key: str, pictures: Pictures)
     )
 
 
-def entry(mark: Mark) -> Entry:
+def footprint_entry(mark: Mark) -> FootprintEntry:
     footprint = mark.footprint
     name = footprint.text if isinstance(footprint, TextSpan) else footprint.label
     if isinstance(footprint, Track):
         name = f"{name or 'track'} {footprint.track_id}"
-    return Entry(
+    return FootprintEntry(
         key=mark.key,
         colour=mark.colour,
         kind=footprint.kind,
         name=clean(name) or footprint.kind,
-        where=where(footprint),
+        where=describe_location(footprint),
         score=footprint.score,
     )
 
 
-def where(footprint: Footprint) -> str:
+def describe_location(footprint: Footprint) -> str:
     """Where a footprint lies, as a person reads it."""
     if isinstance(footprint, Span):
         return f"{footprint.start_s:.2f} to {footprint.end_s:.2f} s"
     if isinstance(footprint, Track):
         return f"frames {footprint.frames[0]} to {footprint.frames[-1]}, seen on {len(footprint.frames)}"
-    on = f" · frame {footprint.frame}" if footprint.frame else ""
+    frame_suffix = f" · frame {footprint.frame}" if footprint.frame else ""
     if isinstance(footprint, Mask):
-        return f"{100 * footprint.area:.1f} % of the frame{on}"
+        return f"{100 * footprint.area:.1f} % of the frame{frame_suffix}"
     box: UnitBox = footprint.box_unit if isinstance(footprint, Box | TextSpan) else (0.0, 0.0, 1.0, 1.0)
-    return "[" + ", ".join(f"{v:.2f}" for v in box) + f"]{on}"
+    return "[" + ", ".join(f"{v:.2f}" for v in box) + f"]{frame_suffix}"
 
 
-def shown(value: Any) -> str:
+def format_argument(value: Any) -> str:
     """An argument as text; a long one is cut, since the trace has it whole."""
     if isinstance(value, dict) and {"width", "height", "counts"} <= value.keys():
         return f"a mask of {value['width']}x{value['height']}"

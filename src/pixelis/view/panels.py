@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from pixelis.errors import MediaError
-from pixelis.geometry import Box, Mask, Size, Span, TextSpan, Track
+from pixelis.core.errors import MediaError
+from pixelis.core.geometry import Box, Mask, Size, Span, TextSpan, Track
 from pixelis.media import ViewRecipe
 from pixelis.media.query import cut_view
 from pixelis.trace import MediaRecord, Step
-from pixelis.view.draw import Canvas, Mark, draw
+from pixelis.view.draw import Mark, SvgCanvas, draw
 from pixelis.view.exhibit import Exhibit
-from pixelis.view.pictures import Picture, Pictures, decode_artifact
+from pixelis.view.pictures import EmbeddedPicture, PictureRegistry, decode_artifact
 
 STRIP_FRAMES = 8
 
@@ -23,7 +23,7 @@ STRIP_FRAMES = 8
 class Panel(NamedTuple):
     """One picture with its drawings."""
 
-    picture: Picture | None
+    picture: EmbeddedPicture | None
     """None where the medium is not at hand: the drawings then stand on an empty ground."""
     size: Size
     marks: Markup
@@ -41,7 +41,7 @@ class Panel(NamedTuple):
         return Size(round(self.size.width * scale), round(self.size.height * scale))
 
 
-class Looked(NamedTuple):
+class CallTarget(NamedTuple):
     """What a call looked at."""
 
     record: MediaRecord
@@ -49,50 +49,55 @@ class Looked(NamedTuple):
     recipe: ViewRecipe | None = None
 
 
-def looked_at(exhibit: Exhibit, number: int) -> Looked | None:
+def call_target(exhibit: Exhibit, number: int) -> CallTarget | None:
     """The medium or view that step `number` (from 0) names; None where it names none of the query's."""
     trace = exhibit.trace
-    asked = trace.steps[number].call.args.get("media")
-    if asked is None:
-        return Looked(trace.media[0]) if trace.media else None
-    name = str(asked).strip().lower()
+    media_arg = trace.steps[number].call.args.get("media")
+    if media_arg is None:
+        return CallTarget(trace.media[0]) if trace.media else None
+    name = str(media_arg).strip().lower()
     records = {record.name.lower(): record for record in trace.media}
     if name in records:
-        return Looked(records[name])
+        return CallTarget(records[name])
     for view, step in zip(trace.views[:number], trace.steps, strict=False):
         recipe = step.result.view
         if view is not None and view.lower() == name and recipe is not None and recipe.media.lower() in records:
-            return Looked(records[recipe.media.lower()], view, recipe)
+            return CallTarget(records[recipe.media.lower()], view, recipe)
     return None
 
 
-class Album(NamedTuple):
+class PanelContext(NamedTuple):
     """Where the panels of one page take their pictures from, and where they put them."""
 
     exhibit: Exhibit
-    pictures: Pictures
+    pictures: PictureRegistry
 
 
-def panels(album: Album, number: int, marks: list[Mark]) -> list[Panel]:
+def panels(context: PanelContext, number: int, marks: list[Mark]) -> list[Panel]:
     """The pictures of step `number` (from 0), with the marks of its footprints."""
-    step = album.exhibit.trace.steps[number]
-    looked = looked_at(album.exhibit, number)
-    if looked is None:
+    step = context.exhibit.trace.steps[number]
+    target = call_target(context.exhibit, number)
+    if target is None:
         return []
-    here = [mark for mark in marks if mark.footprint.media == looked.record.name]
-    if looked.recipe is not None:
-        found = [view_panel(album, looked.recipe, looked.view or "", here), locator(album, looked)]
+    medium_marks = [mark for mark in marks if mark.footprint.media == target.record.name]
+    if target.recipe is not None:
+        step_panels = [
+            view_panel(context, target.recipe, target.view or "", medium_marks),
+            locator_panel(context, target),
+        ]
     else:
-        frames = frames_to_show(step, looked.record)
-        found = [frame_panel(album, looked.record, frame, here, strip=len(frames) > 1) for frame in frames]
-    made = album.exhibit.trace.views[number]
-    if step.result.view is not None and made is not None:
-        found.append(view_panel(album, step.result.view, made, [], maker=step))
-    return found
+        frames = frames_to_show(step, target.record)
+        step_panels = [
+            frame_panel(context, target.record, frame, medium_marks, strip=len(frames) > 1) for frame in frames
+        ]
+    view_name = context.exhibit.trace.views[number]
+    if step.result.view is not None and view_name is not None:
+        step_panels.append(view_panel(context, step.result.view, view_name, [], maker=step))
+    return step_panels
 
 
-def frame_panel(album: Album, record: MediaRecord, frame: int, marks: list[Mark], *, strip: bool) -> Panel:
-    medium = album.exhibit.media.get(record.name)
+def frame_panel(context: PanelContext, record: MediaRecord, frame: int, marks: list[Mark], *, strip: bool) -> Panel:
+    medium = context.exhibit.media.get(record.name)
     picture, note, caption = None, "", record.name
     during: tuple[Mark, ...] = ()
     if record.kind == "clip":
@@ -106,17 +111,19 @@ def frame_panel(album: Album, record: MediaRecord, frame: int, marks: list[Mark]
         note = "the file is not at hand"
     else:
         try:
-            picture = album.pictures.add((record.sha256, frame), medium.frame(frame), strip=strip)
+            picture = context.pictures.add((record.sha256, frame), medium.frame(frame), strip=strip)
         except MediaError as error:
             note = str(error)
-    size = picture.size if picture else fitted(record.size, album.pictures, strip=strip)
-    drawn = draw(marks, Canvas(size, frame=frame))
-    return Panel(picture, size, drawn, caption, note, "strip" if strip else "picture", during)
+    size = picture.size if picture else fit_size(record.size, context.pictures, strip=strip)
+    drawing = draw(marks, SvgCanvas(size, frame=frame))
+    return Panel(picture, size, drawing, caption, note, "strip" if strip else "picture", during)
 
 
-def view_panel(album: Album, recipe: ViewRecipe, name: str, marks: list[Mark], *, maker: Step | None = None) -> Panel:
+def view_panel(
+    context: PanelContext, recipe: ViewRecipe, name: str, marks: list[Mark], *, maker: Step | None = None
+) -> Panel:
     """A view: the artifact as it was recorded where there is one, else cut again from its source."""
-    exhibit, pictures = album
+    exhibit, pictures = context
     picture, note = None, "the file is not at hand"
     source = exhibit.media.get(recipe.media)
     makers = [maker] if maker else [s for s in exhibit.trace.steps if s.result.view == recipe]
@@ -130,23 +137,23 @@ def view_panel(album: Album, recipe: ViewRecipe, name: str, marks: list[Mark], *
             picture = pictures.add(("view", source.sha256, recipe), cut_view(source, recipe).pixels)
         except MediaError as error:
             note = str(error)
-    size = picture.size if picture else fitted(Size(recipe.width, recipe.height), pictures, strip=False)
-    drawn = draw(marks, Canvas(size, recipe.box, recipe.frame))
+    size = picture.size if picture else fit_size(Size(recipe.width, recipe.height), pictures, strip=False)
+    drawing = draw(marks, SvgCanvas(size, recipe.box, recipe.frame))
     caption = f"{name}, {recipe.width}x{recipe.height}, cut from {recipe.media}"
-    return Panel(picture, size, drawn, caption, "" if picture else note, "made" if maker else "picture")
+    return Panel(picture, size, drawing, caption, "" if picture else note, "made" if maker else "picture")
 
 
-def locator(album: Album, looked: Looked) -> Panel:
+def locator_panel(context: PanelContext, target: CallTarget) -> Panel:
     """A small picture of the source that shows where the view lies."""
-    assert looked.recipe is not None  # noqa: S101 - only views have locators
-    x0, y0, x1, y1 = looked.recipe.box
-    where = Box(media=looked.record.name, frame=looked.recipe.frame, x0=x0, y0=y0, x1=x1, y1=y1)
-    clip = looked.record.kind == "clip"
-    panel = frame_panel(album, looked.record, looked.recipe.frame, [Mark(where, "", 0)], strip=clip)
-    return panel._replace(kind="locator", caption=f"where {looked.view} lies in {looked.record.name}")
+    assert target.recipe is not None  # noqa: S101 - only views have locators
+    x0, y0, x1, y1 = target.recipe.box
+    view_box = Box(media=target.record.name, frame=target.recipe.frame, x0=x0, y0=y0, x1=x1, y1=y1)
+    clip = target.record.kind == "clip"
+    panel = frame_panel(context, target.record, target.recipe.frame, [Mark(view_box, "", 0)], strip=clip)
+    return panel._replace(kind="locator", caption=f"where {target.view} lies in {target.record.name}")
 
 
-def fitted(size: Size, pictures: Pictures, *, strip: bool) -> Size:
+def fit_size(size: Size, pictures: PictureRegistry, *, strip: bool) -> Size:
     side = pictures.detail.strip_side if strip else pictures.detail.side
     scale = min(1.0, side / max(size))
     return Size(max(round(size.width * scale), 1), max(round(size.height * scale), 1))
@@ -158,29 +165,29 @@ def frames_to_show(step: Step, record: MediaRecord) -> list[int]:
         return [0]
     last = record.frame_count - 1
     footprints = [f for f in step.result.footprints if f.media == record.name]
-    tracked = sorted({frame for f in footprints if isinstance(f, Track) for frame in f.frames})
-    if tracked:
-        return evenly(tracked, STRIP_FRAMES)
+    track_frames = sorted({frame for f in footprints if isinstance(f, Track) for frame in f.frames})
+    if track_frames:
+        return sample_evenly(track_frames, STRIP_FRAMES)
     spans = sorted((f for f in footprints if isinstance(f, Span)), key=lambda f: -f.score)[:STRIP_FRAMES]
     if spans:
-        return sorted({frame for span in spans for frame in frames_of(span, record, STRIP_FRAMES // len(spans))})
-    still = sorted({f.frame for f in footprints if isinstance(f, Box | Mask | TextSpan)})
-    if still:
-        return [min(frame, last) for frame in evenly(still, STRIP_FRAMES)]
-    asked = asked_frame(step, record)
-    return evenly(range(record.frame_count), 4) if asked is None else [asked]
+        return sorted({frame for span in spans for frame in span_frames(span, record, STRIP_FRAMES // len(spans))})
+    still_frames = sorted({f.frame for f in footprints if isinstance(f, Box | Mask | TextSpan)})
+    if still_frames:
+        return [min(frame, last) for frame in sample_evenly(still_frames, STRIP_FRAMES)]
+    frame_arg = find_frame_arg(step, record)
+    return sample_evenly(range(record.frame_count), 4) if frame_arg is None else [frame_arg]
 
 
-def asked_frame(step: Step, record: MediaRecord) -> int | None:
+def find_frame_arg(step: Step, record: MediaRecord) -> int | None:
     """The frame that a call names by its number or its time; None where it names none of the clip."""
-    frame, at = (None if isinstance(given := step.call.args.get(key), bool) else given for key in ("frame", "time_s"))
+    frame, at = (None if isinstance(value := step.call.args.get(key), bool) else value for key in ("frame", "time_s"))
     if frame is None and isinstance(at, int | float) and record.duration_s:
         frame = math.floor(at / record.duration_s * record.frame_count)
         frame -= at == record.duration_s  # the end of a clip is its last frame
     return frame if isinstance(frame, int) and 0 <= frame < record.frame_count else None
 
 
-def frames_of(span: Span, record: MediaRecord, count: int) -> list[int]:
+def span_frames(span: Span, record: MediaRecord, count: int) -> list[int]:
     """Frames in the middle of equal parts of a stretch of time."""
     if not record.duration_s:
         return [0]
@@ -188,7 +195,7 @@ def frames_of(span: Span, record: MediaRecord, count: int) -> list[int]:
     return sorted({min(int(t * record.frame_count), record.frame_count - 1) for t in at})
 
 
-def evenly(frames: Sequence[int], count: int) -> list[int]:
+def sample_evenly(frames: Sequence[int], count: int) -> list[int]:
     if len(frames) <= count:
         return list(frames)
     return [frames[round(i * (len(frames) - 1) / (count - 1))] for i in range(count)]

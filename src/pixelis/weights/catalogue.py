@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pixelis.errors import WeightsError
+from pixelis.core.errors import WeightsError
 
 Conversion = Literal["tfjs-to-onnx", "pickle-to-safetensors", "efficientnet-to-onnx", "js-to-labels"]
 
@@ -47,15 +47,15 @@ class Npm:
 
 
 @dataclass(frozen=True)
-class Made:
+class DerivedFile:
     """A file that this package makes out of others, byte for byte the same with the locked packages."""
 
-    by: Conversion
-    of: tuple[str, ...]
+    conversion: Conversion
+    inputs: tuple[str, ...]
     """Names in the catalogue."""
 
     def __str__(self) -> str:
-        return f"{self.by} of {', '.join(self.of)}"
+        return f"{self.conversion} of {', '.join(self.inputs)}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Hub:
         return f"hub {self.repository}"
 
 
-Source = Wheel | Npm | Made | Hub
+Source = Wheel | Npm | DerivedFile | Hub
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ CATALOGUE: tuple[Weight, ...] = (
     Weight(
         name="nanodet",
         role="detector: NanoDet-g 416, COCO-80",
-        source=Made("tfjs-to-onnx", ("nanodet-graph", "nanodet-values")),
+        source=DerivedFile("tfjs-to-onnx", ("nanodet-graph", "nanodet-values")),
         licence="Apache-2.0",
         size=15_186_822,
         sha256="5be8771f80db47f2b5a929ddf39124a948585037f51157b770d871d9bd60bf80",
@@ -173,7 +173,7 @@ CATALOGUE: tuple[Weight, ...] = (
     Weight(
         name="efficientnet-lite0-tensors",
         role="visual encoder: the tensors without the pickle",
-        source=Made("pickle-to-safetensors", ("efficientnet-lite0-pickle",)),
+        source=DerivedFile("pickle-to-safetensors", ("efficientnet-lite0-pickle",)),
         licence=_EFFICIENTNET_LICENCE,
         size=18_798_728,
         sha256="0c677c314df2a69239bef9609a095a957201d5092462c5ace5d8bf3e0201bbd7",
@@ -182,7 +182,7 @@ CATALOGUE: tuple[Weight, ...] = (
     Weight(
         name="efficientnet-lite0",
         role="visual encoder: EfficientNet-Lite0, ImageNet",
-        source=Made("efficientnet-to-onnx", ("efficientnet-lite0-tensors",)),
+        source=DerivedFile("efficientnet-to-onnx", ("efficientnet-lite0-tensors",)),
         licence=_EFFICIENTNET_LICENCE,
         size=18_806_073,
         sha256="0ae18ef195e0654160b753d5ddb31d4973ae517098bef6d8b9c637d719f84141",
@@ -200,7 +200,7 @@ CATALOGUE: tuple[Weight, ...] = (
     Weight(
         name="imagenet-labels",
         role="visual encoder: class names, one a line",
-        source=Made("js-to-labels", ("imagenet-classes",)),
+        source=DerivedFile("js-to-labels", ("imagenet-classes",)),
         licence="Apache-2.0",
         size=21_676,
         sha256="1b0c1e842afe63343c3d11a78c69e19ee2be9d80d19c5080ea0863f3ef66451e",
@@ -241,7 +241,7 @@ CATALOGUE: tuple[Weight, ...] = (
 )
 
 
-def find(name: str, catalogue: tuple[Weight, ...] = CATALOGUE) -> Weight:
+def find_weight(name: str, catalogue: tuple[Weight, ...] = CATALOGUE) -> Weight:
     """The entry of this name; raises WeightsError naming those that exist."""
     for weight in catalogue:
         if weight.name == name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pixelis.errors import WeightsError
+from pixelis.core.errors import WeightsError
 
 _ENTRY = re.compile(r"^\s+(\d+): ((?:(?:'(?:[^'\\]|\\.)*'|\"[^\"]*\")(?:\s*\+\s*)?)+),?$", re.MULTILINE)
 _PIECE = re.compile(r"'((?:[^'\\]|\\.)*)'|\"([^\"]*)\"")

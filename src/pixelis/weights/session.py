@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def session(path: Path) -> InferenceSession:
+def open_session(path: Path) -> InferenceSession:
     """The session of this file, opened once in a process."""
     import onnxruntime
 

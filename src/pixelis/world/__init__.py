@@ -1,8 +1,8 @@
 """The procedural gym: pictures and clips from a seed, with exact references, six task families, and shifts."""
 
-from pixelis.world.generate import Rendered, generate, template, templates
-from pixelis.world.item import FAMILIES, TOOLS, Family, Item, Necessity, Reference, rotations, score
-from pixelis.world.shifts import SHIFTS, apply, shifted
+from pixelis.items import FAMILIES, TOOLS, Family, Item, Necessity, Reference, rotations, score
+from pixelis.world.generate import RenderedItem, generate, template, templates
+from pixelis.world.shifts import SHIFTS, apply_shift, shift_item
 from pixelis.world.template import ChainStep, Template
 
 __all__ = [
@@ -14,13 +14,13 @@ __all__ = [
     "Item",
     "Necessity",
     "Reference",
-    "Rendered",
+    "RenderedItem",
     "Template",
-    "apply",
+    "apply_shift",
     "generate",
     "rotations",
     "score",
-    "shifted",
+    "shift_item",
     "template",
     "templates",
 ]

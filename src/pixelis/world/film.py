@@ -7,27 +7,37 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pixelis.geometry import Size, Span, Track, UnitBox, rounded
+from pixelis.core.geometry import Size, Span, Track, UnitBox, round_unit
+from pixelis.items import Reference, Scalar
 from pixelis.media import Clip
 from pixelis.media.medium import Frame
-from pixelis.world.figures import ICON_NAMES
-from pixelis.world.item import Reference, Scalar
-from pixelis.world.lettering import any_font, ink
-from pixelis.world.painting import Alpha, Pixels, Sprite, blend, plate, span_at, thing, turn_of, unit_box
-from pixelis.world.palette import colours_of, dominant_name, free_colours, lit, paint
-from pixelis.world.stage import backdrop, text_tone
+from pixelis.world.figure_outlines import ICON_NAMES
+from pixelis.world.lettering import choose_font, render_text
+from pixelis.world.painting import (
+    Alpha,
+    Pixels,
+    Sprite,
+    blend,
+    figure_sprite,
+    make_text_span,
+    panel_sprite,
+    sample_slant,
+    to_unit_box,
+)
+from pixelis.world.palette import apply_light, choose_paint, colour_shares, dominant_name, free_colours
+from pixelis.world.stage import make_backdrop, text_tone
 from pixelis.world.template import Brief
 from pixelis.world.vocabulary import choose, sample
 
-FRAME = Size(416, 312)
+FRAME_SIZE = Size(416, 312)
 FPS = 4.0
 """Slow enough for long clips of few frames, quick enough that a thing moves less than its size between two."""
 EVENT_S = 0.75
 """How long an appearance or a disappearance is said to last."""
-SEEN = 0.4
+MIN_VISIBLE_SHARE = 0.4
 """A thing is on a frame if at least this share of its box is inside."""
 
-Path = NDArray[np.float64]
+MotionPath = NDArray[np.float64]
 """(frames, 2) centres in pixels of the frame without the camera's motion; NaN where the thing is not there."""
 
 
@@ -39,7 +49,7 @@ class Actor:
     phrase: str
     colour: str
     sprite: Sprite
-    path: Path
+    path: MotionPath
     properties: dict[str, Scalar]
     text: str = ""
 
@@ -55,14 +65,14 @@ class Actor:
         return left, top, left + self.sprite.size.width, top + self.sprite.size.height
 
 
-def inside(box: tuple[int, int, int, int], size: Size) -> float:
+def visible_share(box: tuple[int, int, int, int], size: Size) -> float:
     """Share of a box that lies in the frame."""
     wide = min(box[2], size.width) - max(box[0], 0)
     high = min(box[3], size.height) - max(box[1], 0)
     return max(wide, 0) * max(high, 0) / ((box[2] - box[0]) * (box[3] - box[1]))
 
 
-def faint(alpha: Alpha) -> Alpha:
+def shadow_alpha(alpha: Alpha) -> Alpha:
     """The coverage of a hard shadow: a quarter of the light goes."""
     return np.right_shift(alpha, 2, dtype=np.uint8)
 
@@ -72,71 +82,75 @@ class Film:
     """One clip in the making."""
 
     brief: Brief
-    size: Size = FRAME
+    size: Size = FRAME_SIZE
     frames: int = 44
     media: str = "Video_0"
     pan: bool = False
     actors: list[Actor] = field(default_factory=list)
-    extra: list[Reference] = field(default_factory=list)
+    extra_references: list[Reference] = field(default_factory=list)
     scenes: list[tuple[int, Pixels]] = field(default_factory=list)
     """Backdrops from a frame on, where there is more than one: slides."""
     traits: set[str] = field(default_factory=lambda: {"texture"})
 
     def __post_init__(self) -> None:
-        rng, dial = self.brief.rng, self.brief.dial
-        self.camera = self._camera()
+        rng, difficulty = self.brief.rng, self.brief.difficulty
+        self.camera = self._sample_camera_path()
         low, high = self.camera.min(axis=0), self.camera.max(axis=0)
         self._origin = low
         extent = Size(int(self.size.width + high[0] - low[0]), int(self.size.height + high[1] - low[1]))
-        self.backdrop: Pixels = backdrop(self.brief, extent)[0]
-        for _ in range(dial.clutter // 2):
+        self.backdrop: Pixels = make_backdrop(self.brief, extent)[0]
+        for _ in range(difficulty.clutter // 2):
             shade = 150 + int(rng.integers(70))
             x, y = int(rng.integers(extent.width)), int(rng.integers(extent.height))
             rgb = tuple(int(v) * shade // 256 for v in self.backdrop[y, x])
-            mark = thing(choose(rng, ("ellipse", "leaf", "cloud")), rgb, int(rng.integers(3, 10)), style="flat")  # type: ignore[arg-type]
+            mark = figure_sprite(choose(rng, ("ellipse", "leaf", "cloud")), rgb, int(rng.integers(3, 10)), style="flat")  # type: ignore[arg-type]
             blend(self.backdrop, mark.rgb, mark.alpha, x, y)
-        self._scenery(extent)
-        if dial.clutter > 6:
+        self._add_scenery(extent)
+        if difficulty.clutter > 6:
             self.traits.add("clutter")
-        self.post = self._post()
+        self.post = self._maybe_make_post()
         self.ground_colour = dominant_name(self.backdrop)
-        free = free_colours(colours_of(self.backdrop))
+        free = free_colours(colour_shares(self.backdrop))
         self.colours = sample(rng, free, len(free))
-        self.lone_colours = [c for c in self.colours if c != "orange"]
+        self.standalone_colours = [c for c in self.colours if c != "orange"]
 
-    def _scenery(self, extent: Size) -> None:
+    def _add_scenery(self, extent: Size) -> None:
         """Things in quiet colours that belong to the ground, as many as the level."""
         rng = self.brief.rng
         hues = [c for c in ("grey", "brown", "beige", "white", "black") if c != dominant_name(self.backdrop)]
-        for _ in range(self.brief.dial.level):
-            rgb = lit(paint(rng, choose(rng, hues)), 208)
-            mark = thing(choose(rng, ICON_NAMES), rgb, int(rng.integers(9, 20)), style=choose(rng, ("lit", "flat")))
+        for _ in range(self.brief.difficulty.level):
+            rgb = apply_light(choose_paint(rng, choose(rng, hues)), 208)
+            mark = figure_sprite(
+                choose(rng, ICON_NAMES), rgb, int(rng.integers(9, 20)), style=choose(rng, ("lit", "flat"))
+            )
             x, y = int(rng.integers(extent.width - 30)), int(rng.integers(extent.height - 30))
-            blend(self.backdrop, (0, 0, 0), faint(mark.alpha), x + 2, y + 2)
+            blend(self.backdrop, (0, 0, 0), shadow_alpha(mark.alpha), x + 2, y + 2)
             blend(self.backdrop, mark.rgb, mark.alpha, x, y)
 
-    def _camera(self) -> NDArray[np.int64]:
+    def _sample_camera_path(self) -> NDArray[np.int64]:
         """Where the camera looks on each frame: (frames, 2) pixels."""
-        rng, shake = self.brief.rng, self.brief.dial.shake_px
-        where = (
+        rng, shake = self.brief.rng, self.brief.difficulty.shake_px
+        positions = (
             rng.integers(-shake, shake + 1, (self.frames, 2)) if shake else np.zeros((self.frames, 2), dtype=np.int64)
         )
-        where[0] = 0
+        positions[0] = 0
         if shake:
             self.traits.add("shake")
         if self.pan:
-            far = rng.integers(20, 60, 2) * rng.choice([-1, 1], 2)
-            where = where + (np.linspace(0, 1, self.frames)[:, None] * far).astype(np.int64)
+            pan_px = rng.integers(20, 60, 2) * rng.choice([-1, 1], 2)
+            positions = positions + (np.linspace(0, 1, self.frames)[:, None] * pan_px).astype(np.int64)
             self.traits.add("pan")
-        return np.asarray(where, dtype=np.int64)
+        return np.asarray(positions, dtype=np.int64)
 
-    def _post(self) -> tuple[int, Sprite] | None:
+    def _maybe_make_post(self) -> tuple[int, Sprite] | None:
         """From the third level on, now and then, a thin post before everything: what passes behind it is cut in two."""
-        if self.brief.dial.level < 3 or not self.brief.chance(0.35):
+        if self.brief.difficulty.level < 3 or not self.brief.bernoulli(0.35):
             return None
         self.traits.add("occlusion")
         rgb = tuple(int(v) * 150 // 256 for v in np.median(self.backdrop[::8, ::8].reshape(-1, 3), axis=0))
-        return int(self.brief.rng.integers(40, self.size.width - 40)), plate(7, self.size.height + 40, rgb, corner=1)  # type: ignore[arg-type]
+        return int(self.brief.rng.integers(40, self.size.width - 40)), panel_sprite(
+            7, self.size.height + 40, rgb, corner=1
+        )  # type: ignore[arg-type]
 
     @property
     def duration_s(self) -> float:
@@ -145,49 +159,57 @@ class Film:
     def time_of(self, index: int) -> float:
         return index / FPS
 
-    def radius(self, *, big: bool = False) -> int:
-        low, high = (34, 40) if big else ((24, 30), (21, 27), (18, 24), (16, 21), (14, 18))[self.brief.dial.level - 1]
+    def sample_radius(self, *, big: bool = False) -> int:
+        low, high = (
+            (34, 40) if big else ((24, 30), (21, 27), (18, 24), (16, 21), (14, 18))[self.brief.difficulty.level - 1]
+        )
         return int(self.brief.rng.integers(low, high + 1))
 
-    def add(self, colour: str, figure: str, path: Path, *, radius: int | None = None) -> Actor:
+    def add(self, colour: str, figure: str, path: MotionPath, *, radius: int | None = None) -> Actor:
         """A thing along a path."""
         rng = self.brief.rng
         style = choose(rng, ("lit", "rim", "flat"))
-        sprite = thing(
-            figure, paint(rng, colour), radius or self.radius(), turn=turn_of(rng, figure, 12.0), style=style
+        sprite = figure_sprite(
+            figure,
+            choose_paint(rng, colour),
+            radius or self.sample_radius(),
+            turn=sample_slant(rng, figure, 12.0),
+            style=style,
         )
-        return self._join(f"{colour} {figure}", colour, sprite, path, {"colour": colour, "shape": figure})
+        return self._add_actor(f"{colour} {figure}", colour, sprite, path, {"colour": colour, "shape": figure})
 
-    def panel(self, colour: str, text: str, path: Path, px: int) -> Actor:
+    def add_panel(self, colour: str, text: str, path: MotionPath, px: int) -> Actor:
         """A panel with a line of text along a path."""
-        rgb = paint(self.brief.rng, colour)
-        drawn = ink(text, any_font(self.brief.rng), px)
+        rgb = choose_paint(self.brief.rng, colour)
+        text_ink = render_text(text, choose_font(self.brief.rng), px)
         pad = max(round(px * 0.7), 6)
-        sprite = plate(drawn.width + 2 * pad, drawn.height + 2 * pad, rgb, corner=3)
+        sprite = panel_sprite(text_ink.width + 2 * pad, text_ink.height + 2 * pad, rgb, corner=3)
         rgb_pixels = sprite.rgb.copy()
-        blend(rgb_pixels, text_tone(rgb, self.brief.dial.contrast), drawn.alpha, pad, pad)
-        actor = self._join(f"{colour} panel", colour, Sprite(rgb_pixels, sprite.alpha), path, {"colour": colour})
+        blend(rgb_pixels, text_tone(rgb, self.brief.difficulty.contrast), text_ink.alpha, pad, pad)
+        actor = self._add_actor(f"{colour} panel", colour, Sprite(rgb_pixels, sprite.alpha), path, {"colour": colour})
         actor.text = text
         return actor
 
-    def _join(self, phrase: str, colour: str, sprite: Sprite, path: Path, properties: dict[str, Scalar]) -> Actor:
-        actor = Actor(f"track_{len(self.actors)}{self.mark}", phrase, colour, sprite, path, properties)
+    def _add_actor(
+        self, phrase: str, colour: str, sprite: Sprite, path: MotionPath, properties: dict[str, Scalar]
+    ) -> Actor:
+        actor = Actor(f"track_{len(self.actors)}{self.name_suffix}", phrase, colour, sprite, path, properties)
         self.actors.append(actor)
         return actor
 
     @property
-    def mark(self) -> str:
+    def name_suffix(self) -> str:
         return "" if self.media.endswith("_0") else f"_in_{self.media}"
 
-    def still(self, x: float, y: float, first: int = 0, last: int | None = None) -> Path:
+    def still_path(self, x: float, y: float, first: int = 0, last: int | None = None) -> MotionPath:
         """A place, from one frame to another."""
         path = np.full((self.frames, 2), np.nan)
         path[first : self.frames if last is None else last] = (x, y)
         return path
 
-    def straight(
+    def straight_path(
         self, start: tuple[float, float], end: tuple[float, float], first: int = 0, last: int | None = None
-    ) -> Path:
+    ) -> MotionPath:
         """An even way from one place to another."""
         last = self.frames if last is None else last
         path = np.full((self.frames, 2), np.nan)
@@ -195,7 +217,7 @@ class Film:
         path[first:last] = np.array(start) + steps * (np.array(end) - np.array(start))
         return path
 
-    def bouncing(self, start: tuple[float, float], step: tuple[float, float], radius: int) -> Path:
+    def bouncing_path(self, start: tuple[float, float], step: tuple[float, float], radius: int) -> MotionPath:
         """A way that turns back at the rim of the frame."""
         path = np.empty((self.frames, 2))
         for axis, length in enumerate(self.size):
@@ -204,39 +226,39 @@ class Film:
             path[:, axis] = radius + np.where(along > room, 2.0 * room - along, along)
         return path
 
-    def event(self, phrase: str, first: int, last: int | None = None) -> str:
+    def add_event(self, phrase: str, first: int, last: int | None = None) -> str:
         """A stretch of time from the moment that frame `first` is shown; the name of its reference."""
         start = self.time_of(first)
         end = min(start + EVENT_S, self.duration_s) if last is None else self.time_of(last)
-        name = f"span_{sum(r.footprint.kind == 'span' for r in self.extra)}{self.mark}"
-        span = Span(media=self.media, label=phrase, start_s=rounded(start), end_s=rounded(end))
-        self.extra.append(Reference(name=name, footprint=span))
+        name = f"span_{sum(r.footprint.kind == 'span' for r in self.extra_references)}{self.name_suffix}"
+        span = Span(media=self.media, label=phrase, start_s=round_unit(start), end_s=round_unit(end))
+        self.extra_references.append(Reference(name=name, footprint=span))
         return name
 
     def finish(self) -> tuple[Clip, list[Reference]]:
         """The clip and everything that is true about it."""
-        seen: dict[str, list[tuple[int, UnitBox]]] = {actor.name: [] for actor in self.actors}
-        shown: list[Frame] = []
+        visible_boxes: dict[str, list[tuple[int, UnitBox]]] = {actor.name: [] for actor in self.actors}
+        rendered_frames: list[Frame] = []
         for index in range(self.frames):
             camera = (int(self.camera[index, 0]), int(self.camera[index, 1]))
             left, top = camera[0] - int(self._origin[0]), camera[1] - int(self._origin[1])
-            behind = next((scene for first, scene in reversed(self.scenes) if first <= index), self.backdrop)
-            pixels = behind[top : top + self.size.height, left : left + self.size.width].copy()
+            background = next((scene for first, scene in reversed(self.scenes) if first <= index), self.backdrop)
+            pixels = background[top : top + self.size.height, left : left + self.size.width].copy()
             for actor in self.actors:
                 box = actor.box(index, camera)
                 if box is not None and not self.scenes:
-                    blend(pixels, (0, 0, 0), faint(actor.sprite.alpha), box[0] + 2, box[1] + 2)
+                    blend(pixels, (0, 0, 0), shadow_alpha(actor.sprite.alpha), box[0] + 2, box[1] + 2)
                 if box is None or blend(pixels, actor.sprite.rgb, actor.sprite.alpha, box[0], box[1]) is None:
                     continue
-                if inside(box, self.size) >= SEEN:
+                if visible_share(box, self.size) >= MIN_VISIBLE_SHARE:
                     trimmed = (box[0] + 1, box[1] + 1, box[2] - 1, box[3] - 1)  # a sprite has a pixel of air around it
-                    seen[actor.name].append((index, unit_box(trimmed, self.size)))
+                    visible_boxes[actor.name].append((index, to_unit_box(trimmed, self.size)))
             if self.post is not None and not self.scenes:
                 blend(pixels, self.post[1].rgb, self.post[1].alpha, self.post[0] - camera[0], -20)
-            shown.append(pixels)
+            rendered_frames.append(pixels)
         references = []
         for number, actor in enumerate(self.actors):
-            if frames := seen[actor.name]:
+            if frames := visible_boxes[actor.name]:
                 track = Track(
                     media=self.media,
                     label=actor.phrase,
@@ -246,16 +268,16 @@ class Film:
                 )
                 references.append(Reference(name=actor.name, footprint=track, properties=actor.properties))
                 if actor.text:
-                    references.append(self._text_on(actor, frames))
-        return Clip.from_frames(shown, fps=FPS), references + self.extra
+                    references.append(self._panel_text_reference(actor, frames))
+        return Clip.from_frames(rendered_frames, fps=FPS), references + self.extra_references
 
-    def _text_on(self, actor: Actor, frames: list[tuple[int, UnitBox]]) -> Reference:
+    def _panel_text_reference(self, actor: Actor, frames: list[tuple[int, UnitBox]]) -> Reference:
         """The line on a panel, where it stands in the middle of the panel's time."""
         index, (x0, y0, x1, y1) = frames[len(frames) // 2]
         width, height = self.size
         pad = 0.22 * (y1 - y0) * height
         box = (round(x0 * width + pad), round(y0 * height + pad), round(x1 * width - pad), round(y1 * height - pad))
-        span = span_at(actor.text, box, self.size, media=self.media, frame=index)
-        times = {"start_s": self.time_of(frames[0][0]), "end_s": rounded(self.time_of(frames[-1][0]) + 1 / FPS)}
+        span = make_text_span(actor.text, box, self.size, media=self.media, frame=index)
+        times = {"start_s": self.time_of(frames[0][0]), "end_s": round_unit(self.time_of(frames[-1][0]) + 1 / FPS)}
         properties: dict[str, Scalar] = {"panel": actor.phrase, **times}
         return Reference(name=f"text_{actor.name}", footprint=span, properties=properties)

@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pixelis.errors import ConfigError
+from pixelis.core.errors import ConfigError
+from pixelis.items import FAMILIES, Family, Item, MediumFacts, option_letter, score
 from pixelis.media import MediaSet, Medium
-from pixelis.world.item import FAMILIES, Family, Item, MediumFacts, letter, score
-from pixelis.world.necessity import Case, necessities
-from pixelis.world.template import Brief, Dial, Draft, Template
-from pixelis.world.vocabulary import with_article
+from pixelis.world.template import Brief, DifficultySettings, ItemDraft, Template
+from pixelis.world.tool_necessity import NecessityCase, compute_necessities
+from pixelis.world.vocabulary import fix_articles
 
-MIX = (1, 2, 3, 4, 5)
+DIFFICULTY_LEVELS = (1, 2, 3, 4, 5)
 """Without a difficulty all five come up alike."""
 
 
-class Rendered(NamedTuple):
+class RenderedItem(NamedTuple):
     """An item with its pixels."""
 
     item: Item
@@ -32,16 +32,16 @@ def templates(family: Family | None = None) -> tuple[Template, ...]:
     from pixelis.world.tasks import charts, choice, document, lecture, moments, motion, search, space
 
     modules = (search, choice, motion, moments, document, charts, lecture, space)
-    found = tuple(template for module in modules for template in module.TEMPLATES)
-    return tuple(t for t in found if family in (None, t.family))
+    all_templates = tuple(template for module in modules for template in module.TEMPLATES)
+    return tuple(t for t in all_templates if family in (None, t.family))
 
 
 def template(name: str) -> Template:
     """A template by its id; ConfigError where the world has none of that name."""
-    found = next((t for t in templates() if t.id == name), None)
-    if found is None:
+    match = next((t for t in templates() if t.id == name), None)
+    if match is None:
         raise ConfigError(f"there is no question template {name!r}")
-    return found
+    return match
 
 
 def generate(
@@ -51,7 +51,7 @@ def generate(
     difficulty: int | None = None,
     template_id: str | None = None,
     photographs: Path | None = None,
-) -> Rendered:
+) -> RenderedItem:
     """The item of a seed: the same bytes on every machine and under any number of threads.
 
     Without `difficulty` the seed chooses one of five; `template_id` asks for one template; `photographs` is a folder of
@@ -64,51 +64,55 @@ def generate(
     if seed < 0:
         raise ConfigError(f"seed {seed} is negative: want 0 or more")
     rng = np.random.default_rng(np.random.SeedSequence([seed, FAMILIES.index(family)]))
-    own = templates(family)
-    drawn, level = int(rng.integers(len(own))), int(rng.integers(1, 6))
-    chosen = next((t for t in own if t.id == template_id), None) if template_id else own[drawn]
-    if chosen is None:
-        raise ConfigError(f"{family} has no template {template_id!r}: it has {', '.join(t.id for t in own)}")
-    dial = Dial(difficulty or level)
-    draft = chosen.compose(Brief(rng, dial, pictures_in(photographs) if photographs else ()))
-    wording = chosen.wordings[int(rng.integers(len(chosen.wordings)))]
-    return Rendered(finished(chosen, draft, wording, seed=seed, dial=dial), draft.media)
+    candidates = templates(family)
+    template_index, level = int(rng.integers(len(candidates))), int(rng.integers(1, 6))
+    question_template = (
+        next((t for t in candidates if t.id == template_id), None) if template_id else candidates[template_index]
+    )
+    if question_template is None:
+        raise ConfigError(f"{family} has no template {template_id!r}: it has {', '.join(t.id for t in candidates)}")
+    settings = DifficultySettings(difficulty or level)
+    draft = question_template.compose(Brief(rng, settings, list_photographs(photographs) if photographs else ()))
+    wording = question_template.wordings[int(rng.integers(len(question_template.wordings)))]
+    return RenderedItem(build_item(question_template, draft, wording, seed=seed, settings=settings), draft.media)
 
 
-def finished(chosen: Template, draft: Draft, wording: str, *, seed: int, dial: Dial) -> Item:
+def build_item(
+    question_template: Template, draft: ItemDraft, wording: str, *, seed: int, settings: DifficultySettings
+) -> Item:
     """The draft as an item: answered by its program, with necessity labels."""
-    answer = chosen.solve(draft.references, draft.parameters)
-    accepted = draft.accepted(answer)
+    answer = question_template.solve(draft.references, draft.parameters)
+    accepted_answers = draft.accepted_answers(answer)
     options = draft.options
-    final = letter(options.index(answer)) if options else answer
+    final_answer = option_letter(options.index(answer)) if options else answer
     names = MediaSet(draft.media).names
-    facts = tuple(facts_of(name, medium) for name, medium in zip(names, draft.media, strict=True))
-    case = Case(
-        solve=chosen.solve,
-        score=partial(_word_score, answers=accepted, scoring="exact" if options else chosen.scoring),
+    facts = tuple(medium_facts(name, medium) for name, medium in zip(names, draft.media, strict=True))
+    case = NecessityCase(
+        solve=question_template.solve,
+        score=partial(_word_score, answers=accepted_answers, scoring="exact" if options else question_template.scoring),
         references=tuple(draft.references),
         evidence=frozenset(draft.evidence),
         parameters=draft.parameters,
         media=facts,
-        reads_operands=chosen.reads_operands,
+        reads_operands=question_template.reads_operands,
         seed=seed,
     )
     return Item(
-        id=f"{chosen.id}/{dial.level}/{seed}",
-        family=chosen.family,
-        template=chosen.id,
-        difficulty=dial.level,
+        id=f"{question_template.id}/{settings.level}/{seed}",
+        family=question_template.family,
+        template=question_template.id,
+        difficulty=settings.level,
         seed=seed,
-        stem=worded(wording, draft),
+        stem=format_question(wording, draft),
         options=options,
-        answer=final,
-        answers=(final,) if options else accepted,
-        scoring=chosen.scoring,
+        answer=final_answer,
+        answers=(final_answer,) if options else accepted_answers,
+        scoring=question_template.scoring,
         media=facts,
         references=case.references,
         evidence=tuple(draft.evidence),
         parameters=draft.parameters,
-        necessity=necessities(case),
+        necessity=compute_necessities(case),
         traits=tuple(sorted(draft.traits)),
     )
 
@@ -117,35 +121,35 @@ def _word_score(text: str, *, answers: tuple[str, ...], scoring: str) -> float:
     return score(text, answers, scoring) if text else 0.0  # type: ignore[arg-type]
 
 
-def worded(wording: str, draft: Draft) -> str:
+def format_question(wording: str, draft: ItemDraft) -> str:
     fields = {
         key: ", ".join(map(str, value)) if isinstance(value, tuple) else value
         for key, value in draft.parameters.items()
     }
-    text = with_article(wording.format(**fields))
+    text = fix_articles(wording.format(**fields))
     return text[0].upper() + text[1:]
 
 
-def case_of(item: Item, chosen: Template | None = None) -> Case:
+def necessity_case(item: Item, question_template: Template | None = None) -> NecessityCase:
     """The item's reference program again, so that its labels can be computed anew from the item alone.
 
     `chosen` is its template where that is none of the world's.
     """
-    chosen = chosen or template(item.template)
-    accepted = (item.answer_text,) if item.options else item.answers
-    return Case(
-        solve=chosen.solve,
-        score=partial(_word_score, answers=accepted, scoring="exact" if item.options else item.scoring),
+    question_template = question_template or template(item.template)
+    accepted_answers = (item.answer_text,) if item.options else item.answers
+    return NecessityCase(
+        solve=question_template.solve,
+        score=partial(_word_score, answers=accepted_answers, scoring="exact" if item.options else item.scoring),
         references=item.references,
         evidence=frozenset(item.evidence),
         parameters=item.parameters,
         media=item.media,
-        reads_operands=chosen.reads_operands,
+        reads_operands=question_template.reads_operands,
         seed=item.seed,
     )
 
 
-def facts_of(name: str, medium: Medium) -> MediumFacts:
+def medium_facts(name: str, medium: Medium) -> MediumFacts:
     return MediumFacts(
         name=name,
         sha256=medium.sha256,
@@ -156,13 +160,13 @@ def facts_of(name: str, medium: Medium) -> MediumFacts:
     )
 
 
-def pictures_in(folder: Path) -> tuple[Path, ...]:
+def list_photographs(folder: Path) -> tuple[Path, ...]:
     """The photographs of a folder, by name; ConfigError where there are none."""
-    kinds = {".jpg", ".jpeg", ".png", ".webp"}
+    suffixes = {".jpg", ".jpeg", ".png", ".webp"}
     try:
-        found = tuple(sorted(path for path in folder.iterdir() if path.suffix.lower() in kinds))
+        paths = tuple(sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes))
     except OSError as error:
         raise ConfigError(f"{folder} cannot be read as a folder of photographs ({error.strerror})") from error
-    if not found:
-        raise ConfigError(f"{folder} holds no photographs: want {', '.join(sorted(kinds))}")
-    return found
+    if not paths:
+        raise ConfigError(f"{folder} holds no photographs: want {', '.join(sorted(suffixes))}")
+    return paths

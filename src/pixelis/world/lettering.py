@@ -38,19 +38,19 @@ class Ink(NamedTuple):
         return int(self.alpha.shape[0])
 
 
-def any_font(rng: Generator) -> str:
+def choose_font(rng: Generator) -> str:
     return choose(rng, tuple(FONTS))
 
 
 @cache
-def font(name: str, px: int) -> ImageFont.FreeTypeFont:
+def load_font(name: str, px: int) -> ImageFont.FreeTypeFont:
     """A font at a size in pixels; the basic layout engine is the same in every build of Pillow."""
     return ImageFont.truetype(str(ASSETS / FONTS[name]), px, layout_engine=ImageFont.Layout.BASIC)
 
 
-def ink(text: str, name: str, px: int) -> Ink:
+def render_text(text: str, name: str, px: int) -> Ink:
     """The text drawn once; ValueError for text without ink."""
-    mask = font(name, px).getmask(text, mode="L")
+    mask = load_font(name, px).getmask(text, mode="L")
     alpha = np.asarray(mask, dtype=np.uint8).reshape(mask.size[1], mask.size[0])
     rows, columns = np.flatnonzero(alpha.any(axis=1)), np.flatnonzero(alpha.any(axis=0))
     if not len(rows):
@@ -58,6 +58,6 @@ def ink(text: str, name: str, px: int) -> Ink:
     return Ink(np.ascontiguousarray(alpha[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]))
 
 
-def width_of(text: str, name: str, px: int) -> int:
+def text_width(text: str, name: str, px: int) -> int:
     """Pixels that the text takes across."""
-    return int(np.ceil(font(name, px).getlength(text)))
+    return int(np.ceil(load_font(name, px).getlength(text)))

@@ -9,54 +9,54 @@ from typing import Literal
 import cv2
 import numpy as np
 
-from pixelis.geometry import Box, Size
+from pixelis.core.geometry import Box, Size
+from pixelis.items import Reference, Scalar
 from pixelis.media import Image
-from pixelis.world.figures import ICON_NAMES
-from pixelis.world.item import Reference, Scalar
-from pixelis.world.lettering import any_font, ink
-from pixelis.world.painting import Canvas, mask_at, paper, plate, thing
-from pixelis.world.palette import PAINTS, Rgb, colours_of, free_colours, paint
-from pixelis.world.stage import backdrop
+from pixelis.world.figure_outlines import ICON_NAMES
+from pixelis.world.lettering import choose_font, render_text
+from pixelis.world.painting import RasterCanvas, figure_sprite, make_mask, panel_sprite, sheet_sprite
+from pixelis.world.palette import PAINTS, Rgb, choose_paint, colour_shares, free_colours
+from pixelis.world.stage import make_backdrop
 from pixelis.world.template import Brief
-from pixelis.world.textures import DARK_SHEETS, SHEETS, ground
+from pixelis.world.textures import DARK_SHEETS, SHEETS, make_ground
 from pixelis.world.vocabulary import choose, sample
 
 Anchor = Literal["left", "centre", "right"]
 SIZE = Size(640, 640)
 
 
-class Page:
+class DocumentPage:
     """One page in the making."""
 
     def __init__(self, brief: Brief, media: str = "Image_0", size: Size = SIZE) -> None:
         self.brief, self.rng, self.media, self.size = brief, brief.rng, media, size
         self.traits = {"texture"}
-        self.canvas = Canvas(backdrop(brief, size)[0])
+        self.canvas = RasterCanvas(make_backdrop(brief, size)[0])
         self.sheet = choose(self.rng, tuple(SHEETS))
         rim = int(self.rng.integers(10, 28))
         inner = Size(size.width - 2 * rim, size.height - 2 * rim)
         cv2.rectangle(
             self.canvas.pixels, (rim + 5, rim + 5), (size.width - rim + 4, size.height - rim + 4), (34, 34, 36), -1
         )
-        self.canvas.put(paper(ground(self.rng, inner, self.sheet).pixels), rim, rim)
+        self.canvas.paste(sheet_sprite(make_ground(self.rng, inner, self.sheet).pixels), rim, rim)
         self.left, self.top, self.right, self.bottom = rim + 18, rim + 16, size.width - rim - 18, size.height - rim - 16
         dark = self.sheet in DARK_SHEETS
-        depth = brief.dial.contrast
-        self.ink_rgb: Rgb = _towards((236, 238, 240) if dark else (28, 30, 34), self._paper_tone(), depth)
+        depth = brief.difficulty.contrast
+        self.ink_rgb: Rgb = _blend_towards((236, 238, 240) if dark else (28, 30, 34), self._paper_tone(), depth)
         self.line_rgb: Rgb = (110, 116, 122) if dark else (150, 152, 156)
-        free = free_colours(colours_of(self.canvas.pixels))
+        free = free_colours(colour_shares(self.canvas.pixels))
         self.colours = [c for c in sample(self.rng, free, len(free)) if c != "orange"]
-        self.font = any_font(self.rng)
+        self.font = choose_font(self.rng)
         self.references: list[Reference] = []
-        self._stain()
+        self._add_stains()
 
     def _paper_tone(self) -> Rgb:
         middle = np.median(self.canvas.pixels[self.top : self.bottom : 7, self.left : self.right : 7], axis=(0, 1))
         return int(middle[0]), int(middle[1]), int(middle[2])
 
-    def _stain(self) -> None:
+    def _add_stains(self) -> None:
         """Folds and stains, faint: one for each level over the first."""
-        for _ in range(self.brief.dial.level - 1):
+        for _ in range(self.brief.difficulty.level - 1):
             self.traits.add("clutter")
             shade = np.zeros(self.canvas.owner.shape, dtype=np.uint8)
             if self.rng.random() < 0.5:
@@ -65,15 +65,15 @@ class Page:
             else:
                 at = (int(self.rng.integers(self.left, self.right)), int(self.rng.integers(self.top, self.bottom)))
                 cv2.circle(shade, at, int(self.rng.integers(26, 54)), 22, 5, cv2.LINE_AA)
-            kept = 255 - shade.astype(np.uint16)[:, :, None]
-            self.canvas.pixels[:] = (self.canvas.pixels * kept // 255).astype(np.uint8)
+            transmittance = 255 - shade.astype(np.uint16)[:, :, None]
+            self.canvas.pixels[:] = (self.canvas.pixels * transmittance // 255).astype(np.uint8)
 
     @property
-    def mark(self) -> str:
+    def name_suffix(self) -> str:
         return "" if self.media.endswith("_0") else f"_in_{self.media}"
 
-    def px(self) -> int:
-        low, high = ((22, 25), (19, 22), (16, 19), (13, 15), (10, 12))[self.brief.dial.level - 1]
+    def sample_px(self) -> int:
+        low, high = ((22, 25), (19, 22), (16, 19), (13, 15), (10, 12))[self.brief.difficulty.level - 1]
         return int(self.rng.integers(low, high + 1))
 
     def write(
@@ -89,81 +89,85 @@ class Page:
         **properties: Scalar,
     ) -> Reference:
         """A line of text; `x` is its left, centre or right, `y` the middle of its height."""
-        drawn = ink(text, font or self.font, px)
-        left = round(x - {"left": 0.0, "centre": 0.5, "right": 1.0}[anchor] * drawn.width)
-        left = min(max(left, 2), self.size.width - drawn.width - 2)
-        top = round(y - drawn.height / 2)
-        span = self.canvas.print(drawn, text, rgb or self.ink_rgb, left, top, media=self.media)
-        made = Reference(name=f"text_{len(self.references)}{self.mark}", footprint=span, properties=properties)
-        self.references.append(made)
-        return made
+        text_ink = render_text(text, font or self.font, px)
+        left = round(x - {"left": 0.0, "centre": 0.5, "right": 1.0}[anchor] * text_ink.width)
+        left = min(max(left, 2), self.size.width - text_ink.width - 2)
+        top = round(y - text_ink.height / 2)
+        span = self.canvas.draw_ink(text_ink, text, rgb or self.ink_rgb, left, top, media=self.media)
+        reference = Reference(
+            name=f"text_{len(self.references)}{self.name_suffix}", footprint=span, properties=properties
+        )
+        self.references.append(reference)
+        return reference
 
-    def title(self, text: str) -> Reference:
+    def write_title(self, text: str) -> Reference:
         """The heading, in type of its own; the page goes on below it."""
-        px = min(round(self.px() * 1.5), 34)
-        made = self.write(text, self.left, self.top + px / 2, px, font=any_font(self.rng), role="title")
+        px = min(round(self.sample_px() * 1.5), 34)
+        reference = self.write(text, self.left, self.top + px / 2, px, font=choose_font(self.rng), role="title")
         self.top += round(px * 1.7)
         cv2.line(
             self.canvas.pixels, (self.left, self.top - px // 3), (self.right, self.top - px // 3), self.line_rgb, 1
         )
-        return made
+        return reference
 
-    def region(self, phrase: str, part: np.ndarray, left: int, top: int, colour: str) -> Reference:
+    def add_region(self, phrase: str, coverage: np.ndarray, left: int, top: int, colour: str) -> Reference:
         """Something painted, by its coverage from a place on."""
-        mask = mask_at(part, left, top, self.size, media=self.media, label=phrase)
-        name = f"region_{len(self.references)}{self.mark}"
-        made = Reference(name=name, footprint=mask, properties={"colour": colour})
-        self.references.append(made)
-        return made
+        mask = make_mask(coverage, left, top, self.size, media=self.media, label=phrase)
+        name = f"region_{len(self.references)}{self.name_suffix}"
+        reference = Reference(name=name, footprint=mask, properties={"colour": colour})
+        self.references.append(reference)
+        return reference
 
     def finish(self) -> tuple[Image, list[Reference]]:
-        whole = Box(media=self.media, label="ground", x0=0.0, y0=0.0, x1=1.0, y1=1.0)
-        page = Reference(name=f"ground{self.mark}", footprint=whole, properties={"colour": "white"})
-        return Image.from_array(self.canvas.pixels), [page, *self.references]
+        ground_box = Box(media=self.media, label="ground", x0=0.0, y0=0.0, x1=1.0, y1=1.0)
+        ground_reference = Reference(
+            name=f"ground{self.name_suffix}", footprint=ground_box, properties={"colour": "white"}
+        )
+        return Image.from_array(self.canvas.pixels), [ground_reference, *self.references]
 
 
-def _towards(ink_rgb: Rgb, paper: Rgb, depth: int) -> Rgb:
+def _blend_towards(ink_rgb: Rgb, paper: Rgb, depth: int) -> Rgb:
     return tuple((a * depth + b * (256 - depth)) // 256 for a, b in zip(ink_rgb, paper, strict=True))  # type: ignore[return-value]
 
 
-def fitting(words: Sequence[str], px: int, slot: float, font: str) -> int:
+def fit_font_size(words: Sequence[str], px: int, slot: float, font: str) -> int:
     """The largest size up to `px` at which every word leaves air in its slot."""
-    from pixelis.world.lettering import width_of
+    from pixelis.world.lettering import text_width
 
-    while px > 9 and max(width_of(word, font, px) for word in words) > slot - 1.1 * px:
+    while px > 9 and max(text_width(word, font, px) for word in words) > slot - 1.1 * px:
         px -= 1
     return px
 
 
-def table(page: Page, columns: Sequence[str], rows: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+def draw_table(page: DocumentPage, columns: Sequence[str], rows: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
     """A table: names down the left, headings along the top."""
-    px = min(page.px(), 22)
+    px = min(page.sample_px(), 22)
     width = page.right - page.left
-    first = 0.3 * width
-    step = (width - first) / len(columns)
-    px = fitting([*columns, *(cell for row in cells for cell in row)], px, step, page.font)
-    px = fitting(rows, px, first, page.font)
-    high = min((page.bottom - page.top) / (len(rows) + 1), 3.6 * px)
-    band = paint(page.rng, choose(page.rng, ("blue", "green", "purple", "grey")))
-    head = plate(width, round(high), band, corner=2, style="flat")
-    page.canvas.put(head, page.left, page.top)
+    first_width = 0.3 * width
+    step = (width - first_width) / len(columns)
+    px = fit_font_size([*columns, *(cell for row in cells for cell in row)], px, step, page.font)
+    px = fit_font_size(rows, px, first_width, page.font)
+    row_height = min((page.bottom - page.top) / (len(rows) + 1), 3.6 * px)
+    band = choose_paint(page.rng, choose(page.rng, ("blue", "green", "purple", "grey")))
+    head = panel_sprite(width, round(row_height), band, corner=2, style="flat")
+    page.canvas.paste(head, page.left, page.top)
     for k, column in enumerate(columns):
-        centre = page.left + first + (k + 0.5) * step
-        page.write(column, centre, page.top + high / 2, px, anchor="centre", rgb=(250, 250, 250), role="column")
+        centre = page.left + first_width + (k + 0.5) * step
+        page.write(column, centre, page.top + row_height / 2, px, anchor="centre", rgb=(250, 250, 250), role="column")
     for j, (row, values) in enumerate(zip(rows, cells, strict=True)):
-        y = page.top + (j + 1.5) * high
+        y = page.top + (j + 1.5) * row_height
         if j % 2:
-            stripe = page.canvas.pixels[round(y - high / 2) : round(y + high / 2), page.left : page.right]
+            stripe = page.canvas.pixels[round(y - row_height / 2) : round(y + row_height / 2), page.left : page.right]
             stripe[:] = (stripe.astype(np.uint16) * 15 // 16).astype(np.uint8)
         page.write(row, page.left + 8, y, px, role="row")
         for k, value in enumerate(values):
-            page.write(value, page.left + first + (k + 0.5) * step, y, px, anchor="centre", role="cell")
+            page.write(value, page.left + first_width + (k + 0.5) * step, y, px, anchor="centre", role="cell")
 
 
-def columns(page: Page, labels: Sequence[str], values: Sequence[int], hues: Sequence[str]) -> None:
+def draw_columns(page: DocumentPage, labels: Sequence[str], values: Sequence[int], hues: Sequence[str]) -> None:
     """A chart of upright columns: the value above each, its name below."""
     slot = (page.right - page.left) / len(labels)
-    px = fitting(labels, page.px(), slot, page.font)
+    px = fit_font_size(labels, page.sample_px(), slot, page.font)
     floor, ceiling = page.bottom - round(2.2 * px), page.top + round(2.4 * px)
     for k in range(1, 5):
         y = floor - k * (floor - ceiling) // 4
@@ -171,19 +175,21 @@ def columns(page: Page, labels: Sequence[str], values: Sequence[int], hues: Sequ
     for k, (label, value, hue) in enumerate(zip(labels, values, hues, strict=True)):
         centre = page.left + (k + 0.5) * slot
         height = max(round((floor - ceiling) * value / max(values)), 6)
-        wide = round(slot * 0.5)
-        left, top = round(centre - wide / 2), floor - height
-        page.canvas.put(plate(wide, height, paint(page.rng, hue), corner=1, style="flat"), left, top)
-        page.region(f"{hue} column", np.ones((height, wide), dtype=bool), left, top, hue)
+        bar_width = round(slot * 0.5)
+        left, top = round(centre - bar_width / 2), floor - height
+        page.canvas.paste(
+            panel_sprite(bar_width, height, choose_paint(page.rng, hue), corner=1, style="flat"), left, top
+        )
+        page.add_region(f"{hue} column", np.ones((height, bar_width), dtype=bool), left, top, hue)
         page.write(str(value), centre, top - 0.9 * px, px, anchor="centre", role="value")
         page.write(label, centre, floor + 1.2 * px, px, anchor="centre", role="label")
     cv2.line(page.canvas.pixels, (page.left, floor), (page.right, floor), page.ink_rgb, 2)
 
 
-def curve(page: Page, labels: Sequence[str], values: Sequence[int], hue: str) -> None:
+def draw_curve(page: DocumentPage, labels: Sequence[str], values: Sequence[int], hue: str) -> None:
     """A line chart: a dot for each label with its value above."""
     slot = (page.right - page.left) / len(labels)
-    px = fitting([str(v) for v in values], page.px(), slot, page.font)
+    px = fit_font_size([str(v) for v in values], page.sample_px(), slot, page.font)
     floor, ceiling = page.bottom - round(2.4 * px), page.top + round(3.0 * px)
     points = []
     for k, (label, value) in enumerate(zip(labels, values, strict=True)):
@@ -191,22 +197,22 @@ def curve(page: Page, labels: Sequence[str], values: Sequence[int], hue: str) ->
         y = floor - round((floor - ceiling) * (0.1 + 0.9 * (value - min(values)) / (max(values) - min(values))))
         points.append((x, y))
         page.write(label, x, floor + 1.3 * px, px, anchor="centre", role="label")
-    rgb = paint(page.rng, hue)
+    rgb = choose_paint(page.rng, hue)
     for y in range(ceiling, floor + 1, max((floor - ceiling) // 4, 1)):
         cv2.line(page.canvas.pixels, (page.left, y), (page.right, y), page.line_rgb, 1)
     cv2.polylines(page.canvas.pixels, [np.array(points, dtype=np.int32)], False, rgb, 3, cv2.LINE_AA)
     tag = PAINTS["white"][0] if page.sheet not in DARK_SHEETS else PAINTS["black"][0]
     for (x, y), value in zip(points, values, strict=True):
         cv2.circle(page.canvas.pixels, (x, y), 6, rgb, -1, cv2.LINE_AA)
-        drawn = ink(str(value), page.font, px)
-        back = plate(drawn.width + 8, drawn.height + 6, tag, corner=3, style="flat")
-        page.canvas.put(back, x - back.size.width // 2, round(y - 1.3 * px - back.size.height / 2))
+        text_ink = render_text(str(value), page.font, px)
+        back = panel_sprite(text_ink.width + 8, text_ink.height + 6, tag, corner=3, style="flat")
+        page.canvas.paste(back, x - back.size.width // 2, round(y - 1.3 * px - back.size.height / 2))
         page.write(str(value), x, y - 1.3 * px, px, anchor="centre", role="value")
 
 
-def pie(page: Page, labels: Sequence[str], shares: Sequence[int], hues: Sequence[str]) -> None:
+def draw_pie(page: DocumentPage, labels: Sequence[str], shares: Sequence[int], hues: Sequence[str]) -> None:
     """A pie with a legend beside it: a square, a name and a percentage a row."""
-    px = fitting(labels, min(page.px(), 20), 0.26 * (page.right - page.left), page.font)
+    px = fit_font_size(labels, min(page.sample_px(), 20), 0.26 * (page.right - page.left), page.font)
     radius = min((page.right - page.left) * 0.25, (page.bottom - page.top) * 0.42)
     cx, cy = page.left + radius + 4, (page.top + page.bottom) / 2
     turn = float(page.rng.uniform(0, 1))
@@ -216,20 +222,20 @@ def pie(page: Page, labels: Sequence[str], shares: Sequence[int], hues: Sequence
         end = turn + share / 100
         arc = [(cx + radius * cos(2 * pi * t), cy + radius * sin(2 * pi * t)) for t in np.linspace(turn, end, 40)]
         points = np.round(np.array([(cx, cy), *arc]) * 256).astype(np.int32)
-        rgb = paint(page.rng, hue)
+        rgb = choose_paint(page.rng, hue)
         cover = np.zeros(page.canvas.owner.shape, dtype=np.uint8)
         cv2.fillPoly(cover, [points], 255, lineType=cv2.LINE_8, shift=8)
         page.canvas.pixels[cover > 0] = rgb
-        page.region(f"{hue} slice", cover > 0, 0, 0, hue)
+        page.add_region(f"{hue} slice", cover > 0, 0, 0, hue)
         box = round(px * 0.9)
-        page.canvas.put(plate(box, box, rgb, corner=1, style="flat"), round(x), round(y - box / 2))
-        page.region(f"{hue} key", np.ones((box, box), dtype=bool), round(x), round(y - box / 2), hue)
+        page.canvas.paste(panel_sprite(box, box, rgb, corner=1, style="flat"), round(x), round(y - box / 2))
+        page.add_region(f"{hue} key", np.ones((box, box), dtype=bool), round(x), round(y - box / 2), hue)
         page.write(label, x + box + 10, y, px, role="label")
         page.write(f"{share}%", page.right, y, px, anchor="right", role="value")
         turn, y = end, y + step
 
 
-def _emblem(page: Page, top: int, px: int) -> None:
+def _draw_emblem(page: DocumentPage, top: int, px: int) -> None:
     """A picture at the foot of a notice, between two rules."""
     room = page.bottom - top
     if room < 60:
@@ -239,20 +245,20 @@ def _emblem(page: Page, top: int, px: int) -> None:
     middle, y = (page.left + page.right) // 2, top + room // 2
     for k, hue in enumerate(hues):
         size = radius if k == 1 else radius * 5 // 8
-        sprite = thing(choose(page.rng, ICON_NAMES), paint(page.rng, hue), size, style="lit")
+        sprite = figure_sprite(choose(page.rng, ICON_NAMES), choose_paint(page.rng, hue), size, style="lit")
         x = middle + (k - 1) * round(radius * 2.1)
-        page.canvas.put(sprite, x - sprite.size.width // 2, y - sprite.size.height // 2, shadow=2)
+        page.canvas.paste(sprite, x - sprite.size.width // 2, y - sprite.size.height // 2, shadow=2)
     for rule in (top + 4, page.bottom - 4):
         cv2.line(page.canvas.pixels, (page.left, rule), (page.right, rule), page.line_rgb, 1)
 
 
-def poster(page: Page, lines: Sequence[tuple[str, str]]) -> None:
+def draw_poster(page: DocumentPage, lines: Sequence[tuple[str, str]]) -> None:
     """A notice: a key and its value on each line."""
-    px = page.px()
-    px = fitting([f"{key}: {value}" for key, value in lines], px, page.right - page.left, page.font)
+    px = page.sample_px()
+    px = fit_font_size([f"{key}: {value}" for key, value in lines], px, page.right - page.left, page.font)
     step = min((page.bottom - page.top) / (len(lines) + 1), 4.4 * px)
     centred = page.rng.random() < 0.4
-    _emblem(page, page.top + round(step * len(lines)), px)
+    _draw_emblem(page, page.top + round(step * len(lines)), px)
     for k, (key, value) in enumerate(lines):
         y = page.top + (k + 0.5) * step
         x = (page.left + page.right) / 2 if centred else page.left + 6

@@ -14,10 +14,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from pycocotools import mask as coco
 
-from pixelis.geometry import Mask, PixelBox, Size, TextSpan, rounded
-from pixelis.world.figures import placed
-from pixelis.world.lettering import Ink, ink
-from pixelis.world.palette import DARKEST, LIGHTEST, Rgb, lit
+from pixelis.core.geometry import Mask, PixelBox, Size, TextSpan, round_unit
+from pixelis.world.figure_outlines import place_outline
+from pixelis.world.lettering import Ink, render_text
+from pixelis.world.palette import DARKEST, LIGHTEST, Rgb, apply_light
 
 Pixels = NDArray[np.uint8]
 Alpha = NDArray[np.uint8]
@@ -36,11 +36,11 @@ class Sprite(NamedTuple):
         return Size(self.alpha.shape[1], self.alpha.shape[0])
 
 
-def thing(
+def figure_sprite(
     figure: str, colour: Rgb, radius: float, *, turn: float = 0.0, style: Style = "lit", pattern: str = "plain"
 ) -> Sprite:
     """A figure or icon in a paint, cut to its extent."""
-    polygons = placed(figure, radius, turn)
+    polygons = place_outline(figure, radius, turn)
     corners = np.concatenate(polygons)
     low, high = corners.min(axis=0) // 256 - 1, -(-corners.max(axis=0) // 256) + 2
     width, height = (int(v) for v in high - low)
@@ -51,7 +51,7 @@ def thing(
     if style == "rim":
         edge = np.zeros_like(alpha)
         cv2.polylines(edge, shifted, True, 255, max(round(radius / 10), 1), cv2.LINE_AA, shift=8)
-        rgb[edge > 127] = lit(colour, DARKEST)
+        rgb[edge > 127] = apply_light(colour, DARKEST)
     return Sprite(rgb, alpha)
 
 
@@ -74,12 +74,12 @@ PATTERN_LIGHT = 176
 """The dark shade of a pattern, of 256; paints for patterned things keep their name under it."""
 
 
-def plate(width: int, height: int, colour: Rgb, *, corner: int = 4, style: Style = "lit") -> Sprite:
+def panel_sprite(width: int, height: int, colour: Rgb, *, corner: int = 4, style: Style = "lit") -> Sprite:
     """A panel with rounded corners, to write on."""
     return Sprite(_surface(colour, width, height, style, "plain", 8), rounded_corners(width, height, corner))
 
 
-def paper(pixels: Pixels) -> Sprite:
+def sheet_sprite(pixels: Pixels) -> Sprite:
     """A sheet of its own texture, with corners hardly rounded."""
     return Sprite(pixels, rounded_corners(pixels.shape[1], pixels.shape[0], 3))
 
@@ -106,32 +106,32 @@ def blend(pixels: Pixels, rgb: Pixels | Rgb, alpha: Alpha, left: int, top: int) 
     into = (slice(y0, y1), slice(x0, x1))
     cover = alpha[cut].astype(np.uint16)[:, :, None]
     source = np.asarray(rgb, dtype=np.uint16) if isinstance(rgb, tuple) else rgb[cut].astype(np.uint16)
-    mixed = source * cover + pixels[into].astype(np.uint16) * (255 - cover) + 127
-    pixels[into] = (mixed // 255).astype(np.uint8)
+    weighted_sum = source * cover + pixels[into].astype(np.uint16) * (255 - cover) + 127
+    pixels[into] = (weighted_sum // 255).astype(np.uint8)
     return into[0], into[1], alpha[cut]
 
 
-class Canvas:
+class RasterCanvas:
     """A picture being painted, with the owner of each pixel (0 is the ground)."""
 
     def __init__(self, pixels: Pixels) -> None:
         self.pixels = np.ascontiguousarray(pixels).copy()
         self.size = Size(pixels.shape[1], pixels.shape[0])
         self.owner = np.zeros(pixels.shape[:2], dtype=np.int16)
-        self.owners = 0
+        self.owner_count = 0
 
-    def put(self, sprite: Sprite, left: int, top: int, *, shadow: int = 0) -> int:
+    def paste(self, sprite: Sprite, left: int, top: int, *, shadow: int = 0) -> int:
         """A sprite on top of what is there; its number as an owner."""
         if shadow:
-            self.shade(sprite.alpha, left + shadow, top + shadow, shadow)
-        self.owners += 1
-        where = blend(self.pixels, sprite.rgb, sprite.alpha, left, top)
-        if where is not None:
-            rows, columns, alpha = where
-            self.owner[rows, columns][alpha > 127] = self.owners
-        return self.owners
+            self.add_shadow(sprite.alpha, left + shadow, top + shadow, shadow)
+        self.owner_count += 1
+        painted_area = blend(self.pixels, sprite.rgb, sprite.alpha, left, top)
+        if painted_area is not None:
+            rows, columns, alpha = painted_area
+            self.owner[rows, columns][alpha > 127] = self.owner_count
+        return self.owner_count
 
-    def shade(self, alpha: Alpha, left: int, top: int, soft: int) -> None:
+    def add_shadow(self, alpha: Alpha, left: int, top: int, soft: int) -> None:
         """A soft shadow: a third of the light goes."""
         margin = 2 * soft
         wide = cv2.copyMakeBorder(alpha, margin, margin, margin, margin, cv2.BORDER_CONSTANT, value=0)
@@ -140,54 +140,62 @@ class Canvas:
             self.pixels, (0, 0, 0), (wide.astype(np.uint16) * 80 // 256).astype(np.uint8), left - margin, top - margin
         )
 
-    def write(self, text: str, font: str, px: int, colour: Rgb, left: int, top: int, **evidence: object) -> TextSpan:
+    def draw_text(
+        self, text: str, font: str, px: int, colour: Rgb, left: int, top: int, **footprint_fields: object
+    ) -> TextSpan:
         """Text with the top left of its ink at a place; where it stands, exactly."""
-        return self.print(ink(text, font, px), text, colour, left, top, **evidence)
+        return self.draw_ink(render_text(text, font, px), text, colour, left, top, **footprint_fields)
 
-    def print(self, drawn: Ink, text: str, colour: Rgb, left: int, top: int, **evidence: object) -> TextSpan:
-        blend(self.pixels, colour, drawn.alpha, left, top)
-        return span_at(text, (left, top, left + drawn.width, top + drawn.height), self.size, **evidence)
+    def draw_ink(
+        self, text_ink: Ink, text: str, colour: Rgb, left: int, top: int, **footprint_fields: object
+    ) -> TextSpan:
+        blend(self.pixels, colour, text_ink.alpha, left, top)
+        return make_text_span(
+            text, (left, top, left + text_ink.width, top + text_ink.height), self.size, **footprint_fields
+        )
 
-    def mask(self, owner: int, box: tuple[int, int, int, int], **evidence: object) -> Mask | None:
+    def visible_mask(self, owner: int, box: tuple[int, int, int, int], **footprint_fields: object) -> Mask | None:
         """What is seen of a thing, looked for in a box of pixels; None where nothing is."""
         left, top = max(box[0], 0), max(box[1], 0)
-        part = self.owner[top : box[3], left : box[2]] == owner
-        return mask_at(part, left, top, self.size, **evidence) if part.any() else None
+        patch = self.owner[top : box[3], left : box[2]] == owner
+        return make_mask(patch, left, top, self.size, **footprint_fields) if patch.any() else None
 
 
-def span_at(text: str, box: tuple[int, int, int, int], size: Size, **evidence: object) -> TextSpan:
+def make_text_span(text: str, box: tuple[int, int, int, int], size: Size, **footprint_fields: object) -> TextSpan:
     """A line of text over a box of pixels."""
     x0, y0, x1, y1 = PixelBox(*box).to_unit(size)
-    return TextSpan.model_validate({"text": text, "quad": ((x0, y0), (x1, y0), (x1, y1), (x0, y1)), **evidence})
+    return TextSpan.model_validate({"text": text, "quad": ((x0, y0), (x1, y0), (x1, y1), (x0, y1)), **footprint_fields})
 
 
-def mask_at(part: NDArray[np.bool_], left: int, top: int, size: Size, **evidence: object) -> Mask:
+def make_mask(patch: NDArray[np.bool_], left: int, top: int, size: Size, **footprint_fields: object) -> Mask:
     """A mask of the whole frame from the part of it that holds something: run lengths without the empty rest."""
-    height, width = part.shape
+    height, width = patch.shape
     padded = np.zeros((height + 2, width), dtype=np.int8)
-    padded[1:-1] = part
+    padded[1:-1] = patch
     columns, rows = np.nonzero(np.diff(padded, axis=0).T)  # column by column, starts and ends by turns
     edges = (columns + left) * size.height + rows + top
     edges = np.concatenate([[0], edges, [size.width * size.height]])
     runs = np.diff(edges)
-    joined: list[int] = runs.tolist()
-    while 0 in joined[1:-1]:  # a run to the foot of one column goes on at the head of the next
-        k = joined.index(0, 1)
-        joined[k - 1 : k + 2] = [joined[k - 1] + joined[k + 1]]
-    counts = coco.frPyObjects({"size": [size.height, size.width], "counts": joined}, size.height, size.width)["counts"]
+    run_lengths: list[int] = runs.tolist()
+    while 0 in run_lengths[1:-1]:  # a run to the foot of one column goes on at the head of the next
+        k = run_lengths.index(0, 1)
+        run_lengths[k - 1 : k + 2] = [run_lengths[k - 1] + run_lengths[k + 1]]
+    counts = coco.frPyObjects({"size": [size.height, size.width], "counts": run_lengths}, size.height, size.width)[
+        "counts"
+    ]
     # built, not validated: the runs fill the grid by construction, and reading them again costs more than the painting
-    return Mask.model_construct(width=size.width, height=size.height, counts=counts.decode("ascii"), **evidence)  # type: ignore[arg-type]
+    return Mask.model_construct(width=size.width, height=size.height, counts=counts.decode("ascii"), **footprint_fields)  # type: ignore[arg-type]
 
 
-def unit_box(box: tuple[int, int, int, int], size: Size) -> tuple[float, float, float, float]:
+def to_unit_box(box: tuple[int, int, int, int], size: Size) -> tuple[float, float, float, float]:
     """A box of pixels in unit coordinates, cut to the frame."""
     return PixelBox(*box).to_unit(size)
 
 
-def turn_of(rng: Generator, figure: str, most: float) -> float:
+def sample_slant(rng: Generator, figure: str, max_degrees: float) -> float:
     """A slant for a figure: squares and diamonds would turn into one another, rings do not show it."""
     return (
         0.0
         if figure in ("square", "diamond", "cross", "circle", "ring", "rectangle", "ellipse")
-        else rounded(float(rng.uniform(-most, most)))
+        else round_unit(float(rng.uniform(-max_degrees, max_degrees)))
     )

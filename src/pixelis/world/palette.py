@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from pixelis.tools.colours import COLOURS, index_map
+from pixelis.tools.vision.colours import COLOURS, index_map
 from pixelis.world.vocabulary import choose
 
 Rgb = tuple[int, int, int]
@@ -30,35 +30,37 @@ VIVID = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")
 """The colours that things are painted in; the quiet ones belong to grounds, plates and pages."""
 DARKEST, LIGHTEST = 226, 270
 """Light over a thing, of 256: every paint keeps its name between the two."""
-PRESENT = 0.0008
+MIN_COLOUR_SHARE = 0.0008
 """A ground shows a colour if more than this share of it has its name."""
 
 
-def paint(rng: Generator, colour: str) -> Rgb:
+def choose_paint(rng: Generator, colour: str) -> Rgb:
     """One of the paints of that name."""
     return choose(rng, PAINTS[colour])
 
 
-def lit(rgb: Rgb, light: int) -> Rgb:
+def apply_light(rgb: Rgb, light: int) -> Rgb:
     """The paint under a light of so many 256ths."""
     return tuple(min(c * light // 256, 255) for c in rgb)  # type: ignore[return-value]
 
 
-def colours_of(pixels: NDArray[np.uint8]) -> dict[str, float]:
+def colour_shares(pixels: NDArray[np.uint8]) -> dict[str, float]:
     """Names and shares of the colours of a picture, looked at on every third pixel, in light and in half shade."""
-    few = np.ascontiguousarray(pixels[::3, ::3])
+    subsampled = np.ascontiguousarray(pixels[::3, ::3])
     shares = np.zeros(len(COLOURS))
-    for view in (few, (few.astype(np.uint16) * 176 // 256).astype(np.uint8)):
-        found = np.bincount(index_map(view).ravel(), minlength=len(COLOURS)) / (few.shape[0] * few.shape[1])
-        shares = np.maximum(shares, found)
-    return {name: float(share) for name, share in zip(COLOURS, shares, strict=True) if share > PRESENT}
+    for view in (subsampled, (subsampled.astype(np.uint16) * 176 // 256).astype(np.uint8)):
+        view_shares = np.bincount(index_map(view).ravel(), minlength=len(COLOURS)) / (
+            subsampled.shape[0] * subsampled.shape[1]
+        )
+        shares = np.maximum(shares, view_shares)
+    return {name: float(share) for name, share in zip(COLOURS, shares, strict=True) if share > MIN_COLOUR_SHARE}
 
 
-def free_colours(taken: dict[str, float], least: int = 5) -> tuple[str, ...]:
+def free_colours(ground_shares: dict[str, float], min_count: int = 5) -> tuple[str, ...]:
     """Vivid colours that a ground does not show; where it shows most, the rarest of them make up the number."""
-    free = [name for name in VIVID if name not in taken]
-    rare = sorted((name for name in VIVID if name in taken), key=lambda name: taken[name])
-    return tuple(free + rare[: max(least - len(free), 0)])
+    free = [name for name in VIVID if name not in ground_shares]
+    rare = sorted((name for name in VIVID if name in ground_shares), key=lambda name: ground_shares[name])
+    return tuple(free + rare[: max(min_count - len(free), 0)])
 
 
 def dominant_name(pixels: NDArray[np.uint8]) -> str:

@@ -14,14 +14,14 @@ from math import hypot
 import cv2
 import numpy as np
 
-from pixelis.geometry import Mask, Span, TextSpan, Track, UnitBox
-from pixelis.world.item import Reference, Scalar
+from pixelis.core.geometry import Mask, Span, TextSpan, Track, UnitBox
+from pixelis.items import Reference, Scalar
 
 References = Sequence[Reference]
 Parameters = Mapping[str, "Scalar | tuple[Scalar, ...]"]
 Program = Callable[[References, Parameters], str]
 
-GRID = 336
+GRID_SIDE_PX = 336
 """Regions are merged and perturbed on a grid of this longer side: the policy's input scale (supp:tool_necessity)."""
 FIELDS = ("top left", "top", "top right", "left", "centre", "right", "bottom left", "bottom", "bottom right")
 
@@ -30,16 +30,16 @@ class Unanswerable(ValueError):  # noqa: N818 - a state of the references, not a
     """The references do not hold what the program needs."""
 
 
-def text_of(parameters: Parameters, key: str) -> str:
+def get_text(parameters: Parameters, key: str) -> str:
     return str(parameters[key])
 
 
-def words_of(parameters: Parameters, key: str) -> tuple[str, ...]:
+def get_words(parameters: Parameters, key: str) -> tuple[str, ...]:
     value = parameters[key]
     return tuple(str(v) for v in value) if isinstance(value, tuple) else (str(value),)
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """A number as answers write it: whole where it is, else with two significant decimals."""
     return str(round(value)) if abs(value - round(value)) < 1e-9 else f"{value:.2f}".rstrip("0").rstrip(".")
 
@@ -47,7 +47,7 @@ def number(value: float) -> str:
 # --- regions
 
 
-def regions(references: References, phrase: str, media: str | None = None) -> list[Reference]:
+def find_regions(references: References, phrase: str, media: str | None = None) -> list[Reference]:
     """Boxes and masks that go by this phrase, on one medium or on any."""
     return [
         r
@@ -56,15 +56,15 @@ def regions(references: References, phrase: str, media: str | None = None) -> li
     ]
 
 
-def region(references: References, phrase: str, media: str | None = None) -> Reference:
+def find_region(references: References, phrase: str, media: str | None = None) -> Reference:
     """The one that goes by this phrase."""
-    found = regions(references, phrase, media)
-    if not found:
+    matches = find_regions(references, phrase, media)
+    if not matches:
         raise Unanswerable(f"nothing is called {phrase!r}")
-    return found[0]
+    return matches[0]
 
 
-def box_of(reference: Reference) -> UnitBox:
+def get_box(reference: Reference) -> UnitBox:
     footprint = reference.footprint
     box = None if isinstance(footprint, Track | Span) else footprint.box_unit
     if box is None:
@@ -76,7 +76,7 @@ def centre(box: UnitBox) -> tuple[float, float]:
     return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
 
 
-def field_of(box: Sequence[float]) -> str:
+def locate_field(box: Sequence[float]) -> str:
     """Which of the nine fields of the frame holds the centre of a box."""
     x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
     return FIELDS[min(int(y * 3), 2) * 3 + min(int(x * 3), 2)]
@@ -87,7 +87,7 @@ def area(reference: Reference) -> float:
     footprint = reference.footprint
     if isinstance(footprint, Mask):
         return footprint.area
-    x0, y0, x1, y1 = box_of(reference)
+    x0, y0, x1, y1 = get_box(reference)
     return (x1 - x0) * (y1 - y0)
 
 
@@ -96,46 +96,46 @@ def aspect(parameters: Parameters) -> float:
     return float(str(parameters.get("aspect", 1.0)))
 
 
-def apart(a: UnitBox, b: UnitBox, ratio: float) -> float:
+def centre_distance(a: UnitBox, b: UnitBox, ratio: float) -> float:
     """Distance between two centres, in frame widths."""
     (ax, ay), (bx, by) = centre(a), centre(b)
     return hypot(ax - bx, (ay - by) * ratio)
 
 
 @lru_cache(maxsize=64)
-def on_grid(mask: Mask) -> np.ndarray:
+def mask_to_grid(mask: Mask) -> np.ndarray:
     """A mask at the policy's input scale, 0 and 1; not to be written into."""
-    scale = GRID / max(mask.width, mask.height)
+    scale = GRID_SIDE_PX / max(mask.width, mask.height)
     size = (max(round(mask.width * scale), 1), max(round(mask.height * scale), 1))
     if size == (mask.width, mask.height):
         return mask.array.astype(np.uint8)
     return np.asarray(cv2.resize(mask.array.astype(np.uint8), size, interpolation=cv2.INTER_NEAREST))
 
 
-def counted(references: References, phrase: str, media: str | None = None) -> int:
+def count_regions(references: References, phrase: str, media: str | None = None) -> int:
     """How many things of a phrase there are, on one medium or on all: masks that touch are one."""
-    found = [r.footprint for r in regions(references, phrase, media)]
-    if media is None and len(names := sorted({f.media for f in found})) > 1:
-        return sum(counted(references, phrase, name) for name in names)
-    boxes = [b for f in found if isinstance(f, Mask) and (b := f.box_unit)]
-    if not any(_touch(a, b) for i, a in enumerate(boxes) for b in boxes[i + 1 :]):
-        return len(found)
+    footprints = [r.footprint for r in find_regions(references, phrase, media)]
+    if media is None and len(names := sorted({f.media for f in footprints})) > 1:
+        return sum(count_regions(references, phrase, name) for name in names)
+    boxes = [b for f in footprints if isinstance(f, Mask) and (b := f.box_unit)]
+    if not any(_boxes_touch(a, b) for i, a in enumerate(boxes) for b in boxes[i + 1 :]):
+        return len(footprints)
     merged: np.ndarray | None = None
-    for mask in found:
+    for mask in footprints:
         if isinstance(mask, Mask):
-            grid = on_grid(mask)
+            grid = mask_to_grid(mask)
             merged = grid if merged is None else merged | grid
     return 0 if merged is None else int(cv2.connectedComponents(merged)[0]) - 1
 
 
-def _touch(a: UnitBox, b: UnitBox) -> bool:
+def _boxes_touch(a: UnitBox, b: UnitBox) -> bool:
     return a[0] <= b[2] and b[0] <= a[2] and a[1] <= b[3] and b[1] <= a[3]
 
 
 # --- text
 
 
-def spans(references: References, media: str | None = None, **properties: Scalar) -> list[Reference]:
+def find_lines(references: References, media: str | None = None, **properties: Scalar) -> list[Reference]:
     """Lines of text, those with these properties."""
     return [
         r
@@ -146,20 +146,20 @@ def spans(references: References, media: str | None = None, **properties: Scalar
     ]
 
 
-def says(reference: Reference) -> str:
+def get_line_text(reference: Reference) -> str:
     footprint = reference.footprint
     return footprint.text if isinstance(footprint, TextSpan) else ""
 
 
-def line(references: References, text: str, media: str | None = None, **properties: Scalar) -> Reference:
+def find_printed_line(references: References, text: str, media: str | None = None, **properties: Scalar) -> Reference:
     """The line that says this."""
-    found = [r for r in spans(references, media, **properties) if says(r).casefold() == text.casefold()]
-    if not found:
+    matches = [r for r in find_lines(references, media, **properties) if get_line_text(r).casefold() == text.casefold()]
+    if not matches:
         raise Unanswerable(f"nothing says {text!r}")
-    return found[0]
+    return matches[0]
 
 
-def value_of(text: str) -> float:
+def parse_number(text: str) -> float:
     """The number in a line: `23 %`, `1,240`, `x = 7`."""
     match = re.search(r"-?\d[\d,]*\.?\d*", text)
     if match is None:
@@ -176,7 +176,7 @@ def nearest(candidates: Sequence[Reference], key: Callable[[Reference], float]) 
 # --- clips
 
 
-def track(references: References, phrase: str, media: str | None = None) -> Track:
+def find_track(references: References, phrase: str, media: str | None = None) -> Track:
     """The track that goes by this phrase."""
     for r in references:
         if isinstance(r.footprint, Track) and r.footprint.label == phrase and media in (None, r.footprint.media):
@@ -184,9 +184,9 @@ def track(references: References, phrase: str, media: str | None = None) -> Trac
     raise Unanswerable(f"no track is called {phrase!r}")
 
 
-def moved(followed: Track, ratio: float) -> tuple[float, float]:
+def track_displacement(object_track: Track, ratio: float) -> tuple[float, float]:
     """Where a track's centre went from first to last, in frame widths: right and down."""
-    (ax, ay), (bx, by) = centre(followed.boxes[0]), centre(followed.boxes[-1])
+    (ax, ay), (bx, by) = centre(object_track.boxes[0]), centre(object_track.boxes[-1])
     return bx - ax, (by - ay) * ratio
 
 
@@ -200,15 +200,15 @@ def heading(across: float, down: float) -> str:
     return " ".join(words) or "still"
 
 
-def stretch(references: References, phrase: str, media: str | None = None) -> Span:
+def find_time_span(references: References, phrase: str, media: str | None = None) -> Span:
     """The stretch of time that goes by this phrase."""
-    found = stretches(references, phrase, media)
-    if not found:
+    matches = find_time_spans(references, phrase, media)
+    if not matches:
         raise Unanswerable(f"no time is called {phrase!r}")
-    return found[0]
+    return matches[0]
 
 
-def stretches(references: References, phrase: str, media: str | None = None) -> list[Span]:
+def find_time_spans(references: References, phrase: str, media: str | None = None) -> list[Span]:
     return sorted(
         (
             r.footprint
@@ -219,14 +219,14 @@ def stretches(references: References, phrase: str, media: str | None = None) -> 
     )
 
 
-def showing(references: References, seconds: float, **properties: Scalar) -> list[Reference]:
+def lines_on_screen(references: References, seconds: float, **properties: Scalar) -> list[Reference]:
     """Lines of text on screen at this moment."""
     return [
         r
-        for r in spans(references, None, **properties)
+        for r in find_lines(references, None, **properties)
         if float(str(r.properties.get("start_s", 0.0))) <= seconds < float(str(r.properties.get("end_s", 1e9)))
     ]
 
 
-def middle(span: Span) -> float:
+def midpoint(span: Span) -> float:
     return (span.start_s + span.end_s) / 2

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pixelis.geometry import Size, rounded
+from pixelis.core.geometry import Size, round_unit
+from pixelis.items import Reference, Scalar
 from pixelis.media import Clip
-from pixelis.world.figures import ICON_NAMES
+from pixelis.world.figure_outlines import ICON_NAMES
 from pixelis.world.film import FPS, Actor, Film
-from pixelis.world.item import Reference, Scalar
-from pixelis.world.lettering import any_font, ink
-from pixelis.world.painting import Canvas, blend, paper, plate, span_at
-from pixelis.world.palette import Rgb, colours_of, free_colours, paint
+from pixelis.world.lettering import choose_font, render_text
+from pixelis.world.painting import RasterCanvas, blend, make_text_span, panel_sprite, sheet_sprite
+from pixelis.world.palette import Rgb, choose_paint, colour_shares, free_colours
 from pixelis.world.stage import text_tone
 from pixelis.world.template import Brief
-from pixelis.world.textures import DARK_SHEETS, LIGHT_SHEETS, ground
-from pixelis.world.vocabulary import choose, sample, whole
+from pixelis.world.textures import DARK_SHEETS, LIGHT_SHEETS, make_ground
+from pixelis.world.vocabulary import choose, sample, sample_integer
 
 SCREEN = Size(448, 336)
 MARGIN = 8
@@ -40,71 +40,73 @@ class Lecture:
     brief: Brief
     slides: Sequence[Slide]
     media: str = "Video_0"
-    varied: bool = False
+    alternate_sheets: bool = False
     """Light and dark slides by turns."""
     texts: list[Reference] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         rng = self.brief.rng
-        lengths = [whole(rng, 10, 14) for _ in self.slides]
+        lengths = [sample_integer(rng, 10, 14) for _ in self.slides]
         self.starts = [sum(lengths[:k]) for k in range(len(lengths))]
         self.ends = [*self.starts[1:], sum(lengths)]
         self.film = Film(self.brief, size=SCREEN, frames=sum(lengths), media=self.media)
         light, dark = choose(rng, LIGHT_SHEETS), choose(rng, DARK_SHEETS)
         first = choose(rng, (light, light, dark))
-        self.sheets = [first, dark if first == light else light] if self.varied else [first]
-        self.font = any_font(rng)
-        self.band: Rgb = paint(rng, choose(rng, ("grey", "black", "brown")))
+        self.sheets = [first, dark if first == light else light] if self.alternate_sheets else [first]
+        self.font = choose_font(rng)
+        self.band: Rgb = choose_paint(rng, choose(rng, ("grey", "black", "brown")))
         self.film.scenes = [
-            (first, self._scene(k, slide))
+            (first, self._render_slide(k, slide))
             for k, (first, slide) in enumerate(zip(self.starts, self.slides, strict=True))
         ]
-        taken: dict[str, float] = {}
+        slide_colours: dict[str, float] = {}
         for _, scene in self.film.scenes[:2]:
-            taken |= colours_of(scene)
-        free = free_colours(taken)
+            slide_colours |= colour_shares(scene)
+        free = free_colours(slide_colours)
         self.colours = sample(rng, free, len(free))
-        self._presenter()
+        self._add_presenter()
 
-    def _scene(self, number: int, slide: Slide) -> np.ndarray:
+    def _render_slide(self, number: int, slide: Slide) -> np.ndarray:
         """A slide on its wall, wide enough for the camera's shake."""
         sheet = self.sheets[number % len(self.sheets)]
-        canvas = Canvas(self.film.backdrop)
+        canvas = RasterCanvas(self.film.backdrop)
         inner = Size(SCREEN.width - 2 * MARGIN, SCREEN.height - 2 * MARGIN)
         left, top = -int(self.film._origin[0]) + MARGIN, -int(self.film._origin[1]) + MARGIN
-        canvas.put(paper(ground(self.brief.rng, inner, sheet).pixels), left, top)
-        px = (24, 22, 20, 17, 14)[self.brief.dial.level - 1]
-        canvas.put(plate(inner.width, round(2.1 * px), self.band, corner=2, style="flat"), left, top)
-        tone = text_tone(self.band, self.brief.dial.contrast)
+        canvas.paste(sheet_sprite(make_ground(self.brief.rng, inner, sheet).pixels), left, top)
+        px = (24, 22, 20, 17, 14)[self.brief.difficulty.level - 1]
+        canvas.paste(panel_sprite(inner.width, round(2.1 * px), self.band, corner=2, style="flat"), left, top)
+        tone = text_tone(self.band, self.brief.difficulty.contrast)
         self._write(canvas, slide.title, left + 14, top + round(1.05 * px), px + 1, tone, number, "title")
         dark = sheet in DARK_SHEETS
-        body = text_tone((34, 40, 46) if dark else (240, 240, 238), self.brief.dial.contrast)
+        body = text_tone((34, 40, 46) if dark else (240, 240, 238), self.brief.difficulty.contrast)
         step = min((inner.height - 2.1 * px - 76) / max(len(slide.lines), 1), 2.6 * px)
         for k, text in enumerate(slide.lines):
             y = top + 2.1 * px + 14 + (k + 0.5) * step
             self._write(canvas, text, left + 64, round(y), px - 2, body, number, "line")
         return canvas.pixels
 
-    def _write(self, canvas: Canvas, text: str, left: int, y: int, px: int, rgb: Rgb, number: int, role: str) -> None:
-        drawn = ink(text, self.font, px)
-        top = y - drawn.height // 2
-        blend(canvas.pixels, rgb, drawn.alpha, left, top)
+    def _write(
+        self, canvas: RasterCanvas, text: str, left: int, y: int, px: int, rgb: Rgb, number: int, role: str
+    ) -> None:
+        text_ink = render_text(text, self.font, px)
+        top = y - text_ink.height // 2
+        blend(canvas.pixels, rgb, text_ink.alpha, left, top)
         frame = (self.starts[number] + self.ends[number]) // 2
         dx, dy = (int(v) for v in self.film.camera[frame] - self.film._origin)
-        box = (left - dx, top - dy, left - dx + drawn.width, top - dy + drawn.height)
-        span = span_at(text, box, SCREEN, media=self.media, frame=frame)
+        box = (left - dx, top - dy, left - dx + text_ink.width, top - dy + text_ink.height)
+        span = make_text_span(text, box, SCREEN, media=self.media, frame=frame)
         key, _, value = text.partition(" = ")
         properties: dict[str, Scalar] = {
             "role": role,
             "slide": number,
-            "start_s": rounded(self.starts[number] / FPS),
-            "end_s": rounded(self.ends[number] / FPS),
+            "start_s": round_unit(self.starts[number] / FPS),
+            "end_s": round_unit(self.ends[number] / FPS),
         }
         if value:
             properties["key"] = key
         self.texts.append(Reference(name=f"text_{len(self.texts)}", footprint=span, properties=properties))
 
-    def _presenter(self) -> None:
+    def _add_presenter(self) -> None:
         """Somebody in the lower right corner, never quite still."""
         rng, film = self.brief.rng, self.film
         beats = np.arange(film.frames)
@@ -114,21 +116,21 @@ class Lecture:
         icon = choose(rng, [i for i in ICON_NAMES if i not in ("leaf", "cloud", "drop", "fish")])
         film.add(self.colours[-1], icon, sway, radius=24)
 
-    def mark(self, colour: str, figure: str, first: int, last: int, at: tuple[float, float]) -> tuple[Actor, str]:
+    def add_mark(self, colour: str, figure: str, first: int, last: int, at: tuple[float, float]) -> tuple[Actor, str]:
         """A thing on the slides for a while, and the name of its appearance."""
-        actor = self.film.add(colour, figure, self.film.still(*at, first, last), radius=18)
-        return actor, self.film.event(f"{actor.phrase} appears", first)
+        actor = self.film.add(colour, figure, self.film.still_path(*at, first, last), radius=18)
+        return actor, self.film.add_event(f"{actor.phrase} appears", first)
 
-    def shown(self, number: int) -> str:
+    def add_slide_event(self, number: int) -> str:
         """The stretch of time of one slide; the name of its reference."""
-        return self.film.event(f"slide {self.slides[number].title}", self.starts[number], self.ends[number])
+        return self.film.add_event(f"slide {self.slides[number].title}", self.starts[number], self.ends[number])
 
     def finish(self) -> tuple[Clip, list[Reference]]:
         clip, references = self.film.finish()
         return clip, references + self.texts
 
 
-def line_y(lecture: Lecture, reference: Reference) -> float:
+def line_centre_y(lecture: Lecture, reference: Reference) -> float:
     """The middle of a line, in pixels of the screen."""
     box = reference.footprint.box_unit  # type: ignore[union-attr]
     return (box[1] + box[3]) / 2 * SCREEN.height  # type: ignore[index]

@@ -9,15 +9,15 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 
-from pixelis.geometry import Box, Size
+from pixelis.core.geometry import Box, Size
+from pixelis.items import Reference, Scalar
 from pixelis.media import Image, open_media
-from pixelis.world.figures import ICON_NAMES, KNOWN, different
-from pixelis.world.item import Reference, Scalar
-from pixelis.world.lettering import any_font, ink
-from pixelis.world.painting import Canvas, Pixels, Sprite, plate, thing, turn_of
-from pixelis.world.palette import Rgb, colours_of, dominant_name, free_colours, paint
+from pixelis.world.figure_outlines import ICON_NAMES, NAMED_FIGURES, distinct_figures
+from pixelis.world.lettering import choose_font, render_text
+from pixelis.world.painting import Pixels, RasterCanvas, Sprite, figure_sprite, panel_sprite, sample_slant
+from pixelis.world.palette import Rgb, choose_paint, colour_shares, dominant_name, free_colours
 from pixelis.world.template import Brief
-from pixelis.world.textures import ground
+from pixelis.world.textures import make_ground
 from pixelis.world.vocabulary import choose, sample
 
 PixelRect = tuple[int, int, int, int]
@@ -30,9 +30,9 @@ class Layout:
 
     rng: Generator
     size: Size
-    taken: list[PixelRect] = field(default_factory=list)
+    occupied_boxes: list[PixelRect] = field(default_factory=list)
 
-    def room(self, width: int, height: int, *, gap: int = 10, within: PixelRect | None = None) -> PixelRect:
+    def find_room(self, width: int, height: int, *, gap: int = 10, within: PixelRect | None = None) -> PixelRect:
         """A free box of this size; where there is none, the least crowded of the places tried."""
         left, top, right, bottom = within or (gap, gap, self.size.width - gap, self.size.height - gap)
         best: tuple[int, PixelRect] | None = None
@@ -40,7 +40,7 @@ class Layout:
             x = int(self.rng.integers(left, max(right - width, left) + 1))
             y = int(self.rng.integers(top, max(bottom - height, top) + 1))
             box = (x, y, x + width, y + height)
-            overlap = sum(_shared(box, other, gap) for other in self.taken)
+            overlap = sum(_overlap_area(box, other, gap) for other in self.occupied_boxes)
             if best is None or overlap < best[0]:
                 best = (overlap, box)
             if overlap == 0:
@@ -48,15 +48,15 @@ class Layout:
         assert best is not None  # noqa: S101 - the loop ran
         return best[1]
 
-    def take(self, box: PixelRect) -> PixelRect:
-        self.taken.append(box)
+    def reserve(self, box: PixelRect) -> PixelRect:
+        self.occupied_boxes.append(box)
         return box
 
     def is_free(self, box: PixelRect, gap: int = 10) -> bool:
-        return not any(_shared(box, other, gap) for other in self.taken)
+        return not any(_overlap_area(box, other, gap) for other in self.occupied_boxes)
 
 
-def _shared(a: PixelRect, b: PixelRect, gap: int) -> int:
+def _overlap_area(a: PixelRect, b: PixelRect, gap: int) -> int:
     wide = min(a[2], b[2]) - max(a[0], b[0]) + gap
     high = min(a[3], b[3]) - max(a[1], b[1]) + gap
     return wide * high if wide > 0 and high > 0 else 0
@@ -85,14 +85,14 @@ class Stage:
     def __init__(self, brief: Brief, size: Size, media: str = "Image_0", *, ground_name: str | None = None) -> None:
         self.brief, self.rng, self.size, self.media = brief, brief.rng, size, media
         self.traits: set[str] = {"texture"}
-        pixels, self.ground = backdrop(brief, size, ground_name)
-        self.canvas = Canvas(pixels)
-        self._clutter()
+        pixels, self.ground = make_backdrop(brief, size, ground_name)
+        self.canvas = RasterCanvas(pixels)
+        self._add_clutter()
         self.ground_colour = dominant_name(self.canvas.pixels)
-        free = free_colours(colours_of(self.canvas.pixels))
+        free = free_colours(colour_shares(self.canvas.pixels))
         self.colours = sample(self.rng, free, len(free))
         """Colours that the ground does not show, in random order."""
-        self.lone_colours = [c for c in self.colours if c != "orange"]
+        self.standalone_colours = [c for c in self.colours if c != "orange"]
         """Those that find a thing without a figure's name: an orange panel is a fruit to SEG."""
         self.layout = Layout(self.rng, size)
         self.things: list[Thing] = []
@@ -100,21 +100,21 @@ class Stage:
         self.unit = min(size) / 512
         """Pixels for one pixel of a frame of 512."""
 
-    def _clutter(self) -> None:
+    def _add_clutter(self) -> None:
         """Pebbles, scratches and stains in the ground's own colours, darker."""
         pixels, rng = self.canvas.pixels, self.rng
-        for _ in range(self.brief.dial.clutter):
+        for _ in range(self.brief.difficulty.clutter):
             x, y = int(rng.integers(self.size.width)), int(rng.integers(self.size.height))
             shade = int(rng.integers(168, 226))
             rgb = tuple(int(v) * shade // 256 for v in pixels[y, x])
             long, thin = int(rng.integers(4, 26)), int(rng.integers(1, 6))
             cv2.ellipse(pixels, (x, y), (long, thin), int(rng.integers(180)), 0, 360, rgb, -1, cv2.LINE_AA)
-        if self.brief.dial.clutter > 6:
+        if self.brief.difficulty.clutter > 6:
             self.traits.add("clutter")
 
-    def radius(self, *, big: bool) -> int:
+    def sample_radius(self, *, big: bool) -> int:
         """Half size of an asked thing: as the dial says, or so large that a glance will do."""
-        low, high = (64, 84) if big else self.brief.dial.radius
+        low, high = (64, 84) if big else self.brief.difficulty.radius_range
         return round(int(self.rng.integers(low, high + 1)) * self.unit)
 
     def add(
@@ -131,142 +131,153 @@ class Stage:
         paint_rgb: Rgb | None = None,
     ) -> Thing:
         """A thing, at a centre or wherever there is room."""
-        slant = turn_of(self.rng, figure, 16.0) if turn is None else turn
+        slant = sample_slant(self.rng, figure, 16.0) if turn is None else turn
         style = "flat" if pattern is not None else choose(self.rng, ("lit", "lit", "rim", "flat"))
-        rgb = paint_rgb or paint(self.rng, colour)
-        sprite = thing(figure, rgb, radius, turn=slant, style=style, pattern=pattern or "plain")
+        rgb = paint_rgb or choose_paint(self.rng, colour)
+        sprite = figure_sprite(figure, rgb, radius, turn=slant, style=style, pattern=pattern or "plain")
         box = self._place(sprite, at, within, gap)
         properties: dict[str, Scalar] = {"colour": colour, "shape": figure, "texture": pattern or "plain"}
-        return self._put(sprite, box, f"{colour} {figure}", colour, figure, properties)
+        return self._add_thing(sprite, box, f"{colour} {figure}", colour, figure, properties)
 
     def _place(
         self, sprite: Sprite, at: tuple[int, int] | None, within: PixelRect | None, gap: int | None
     ) -> PixelRect:
         width, height = sprite.size
         if at is None:
-            return self.layout.take(self.layout.room(width, height, gap=gap or round(12 * self.unit), within=within))
+            return self.layout.reserve(
+                self.layout.find_room(width, height, gap=gap or round(12 * self.unit), within=within)
+            )
         left, top = at[0] - width // 2, at[1] - height // 2
-        return self.layout.take((left, top, left + width, top + height))
+        return self.layout.reserve((left, top, left + width, top + height))
 
-    def _put(
+    def _add_thing(
         self, sprite: Sprite, box: PixelRect, phrase: str, colour: str, figure: str, properties: dict[str, Scalar]
     ) -> Thing:
-        owner = self.canvas.put(sprite, box[0], box[1], shadow=max(round(3 * self.unit), 1))
-        made = Thing(f"thing_{len(self.things)}", phrase, colour, figure, box, owner, properties)
-        self.things.append(made)
-        return made
+        owner = self.canvas.paste(sprite, box[0], box[1], shadow=max(round(3 * self.unit), 1))
+        new_thing = Thing(f"thing_{len(self.things)}", phrase, colour, figure, box, owner, properties)
+        self.things.append(new_thing)
+        return new_thing
 
-    def panel(
+    def add_panel(
         self, colour: str, text: str, px: int, *, within: PixelRect | None = None, phrase: str | None = None
     ) -> tuple[Thing, Reference]:
         """A panel with a line of text on it."""
-        drawn = ink(text, any_font(self.rng), px)
+        text_ink = render_text(text, choose_font(self.rng), px)
         pad = max(round(px * 0.7), 6)
-        width, height = max(drawn.width + 2 * pad, round(1.6 * (drawn.height + 2 * pad))), drawn.height + 2 * pad
-        rgb = paint(self.rng, colour)
-        sprite = plate(width, height, rgb, corner=max(px // 6, 2))
+        width, height = (
+            max(text_ink.width + 2 * pad, round(1.6 * (text_ink.height + 2 * pad))),
+            text_ink.height + 2 * pad,
+        )
+        rgb = choose_paint(self.rng, colour)
+        sprite = panel_sprite(width, height, rgb, corner=max(px // 6, 2))
         box = self._place(sprite, None, within, None)
-        made = self._put(sprite, box, phrase or f"{colour} panel", colour, "rectangle", {"colour": colour})
-        left, top = box[0] + (width - drawn.width) // 2, box[1] + pad
-        tone = text_tone(rgb, self.brief.dial.contrast)
-        return made, self._written(self.canvas.print(drawn, text, tone, left, top, media=self.media))
+        panel_thing = self._add_thing(sprite, box, phrase or f"{colour} panel", colour, "rectangle", {"colour": colour})
+        left, top = box[0] + (width - text_ink.width) // 2, box[1] + pad
+        tone = text_tone(rgb, self.brief.difficulty.contrast)
+        return panel_thing, self._add_text(self.canvas.draw_ink(text_ink, text, tone, left, top, media=self.media))
 
-    def inked(self, paper: str, colour: str, text: str, px: int) -> Reference:
+    def add_coloured_text(self, paper: str, colour: str, text: str, px: int) -> Reference:
         """A line of text in a colour, on a white or black panel."""
-        drawn = ink(text, choose(self.rng, ("slab", "mono", "sans", "hand")), px)
+        text_ink = render_text(text, choose(self.rng, ("slab", "mono", "sans", "hand")), px)
         pad = max(round(px * 0.8), 6)
-        width, height = drawn.width + 2 * pad, drawn.height + 2 * pad
-        sprite = plate(width, height, paint(self.rng, paper), corner=max(px // 6, 2), style="flat")
+        width, height = text_ink.width + 2 * pad, text_ink.height + 2 * pad
+        sprite = panel_sprite(width, height, choose_paint(self.rng, paper), corner=max(px // 6, 2), style="flat")
         left, top, _, _ = self._place(sprite, None, None, None)
-        self.canvas.put(sprite, left, top, shadow=2)
-        span = self.canvas.print(drawn, text, paint(self.rng, colour), left + pad, top + pad, media=self.media)
-        return self._written(span, colour=colour)
+        self.canvas.paste(sprite, left, top, shadow=2)
+        span = self.canvas.draw_ink(
+            text_ink, text, choose_paint(self.rng, colour), left + pad, top + pad, media=self.media
+        )
+        return self._add_text(span, colour=colour)
 
-    def label(self, text: str, px: int, below: Thing) -> Reference:
+    def add_tag(self, text: str, px: int, tagged_thing: Thing) -> Reference:
         """A line of text on a small white tag just below a thing."""
-        drawn = ink(text, any_font(self.rng), px)
+        text_ink = render_text(text, choose_font(self.rng), px)
         pad = max(px // 3, 3)
-        width, height = drawn.width + 2 * pad, drawn.height + 2 * pad
-        centre = (below.box[0] + below.box[2]) // 2
+        width, height = text_ink.width + 2 * pad, text_ink.height + 2 * pad
+        centre = (tagged_thing.box[0] + tagged_thing.box[2]) // 2
         left = min(max(centre - width // 2, 2), self.size.width - width - 2)
-        top = min(below.box[3] + max(px // 3, 3), self.size.height - height - 2)
-        rgb = paint(self.rng, "white")
-        self.canvas.put(plate(width, height, rgb, corner=2, style="flat"), left, top, shadow=1)
-        self.layout.take((left, top, left + width, top + height))
-        tone = text_tone(rgb, self.brief.dial.contrast)
-        return self._written(self.canvas.print(drawn, text, tone, left + pad, top + pad, media=self.media))
+        top = min(tagged_thing.box[3] + max(px // 3, 3), self.size.height - height - 2)
+        rgb = choose_paint(self.rng, "white")
+        self.canvas.paste(panel_sprite(width, height, rgb, corner=2, style="flat"), left, top, shadow=1)
+        self.layout.reserve((left, top, left + width, top + height))
+        tone = text_tone(rgb, self.brief.difficulty.contrast)
+        return self._add_text(self.canvas.draw_ink(text_ink, text, tone, left + pad, top + pad, media=self.media))
 
-    def _written(self, span: object, **properties: Scalar) -> Reference:
-        made = Reference(name=f"text_{len(self.texts)}{self._mark}", footprint=span, properties=properties)  # type: ignore[arg-type]
-        self.texts.append(made)
-        return made
+    def _add_text(self, span: object, **properties: Scalar) -> Reference:
+        reference = Reference(name=f"text_{len(self.texts)}{self._name_suffix}", footprint=span, properties=properties)  # type: ignore[arg-type]
+        self.texts.append(reference)
+        return reference
 
     @property
-    def _mark(self) -> str:
+    def _name_suffix(self) -> str:
         """What keeps the names of a second picture apart from those of the first."""
         return "" if self.media.endswith("_0") else f"_in_{self.media}"
 
-    def text_px(self, *, big: bool = False) -> int:
-        low, high = (34, 44) if big else self.brief.dial.text_px
+    def sample_text_px(self, *, big: bool = False) -> int:
+        low, high = (34, 44) if big else self.brief.difficulty.text_px_range
         return round(int(self.rng.integers(low, high + 1)) * (self.unit if big else 1.0))
 
-    def distract(
+    def add_distractors(
         self, count: int, *, avoid: tuple[str, ...] = (), unlike: str | None = None, colours: tuple[str, ...] = ()
     ) -> list[Thing]:
         """Other things: none in a colour of `avoid`, and none that is taken for the figure `unlike`."""
         hues = [c for c in self.colours if c not in avoid] or [c for c in ("white", "grey") if c != self.ground_colour]
-        figures = different((*KNOWN, *ICON_NAMES), unlike) if unlike else [*KNOWN, *ICON_NAMES]
-        low, high = self.brief.dial.radius
-        made = []
+        figures = distinct_figures((*NAMED_FIGURES, *ICON_NAMES), unlike) if unlike else [*NAMED_FIGURES, *ICON_NAMES]
+        low, high = self.brief.difficulty.radius_range
+        distractors = []
         for _ in range(count):
             radius = round(int(self.rng.integers(low, round(high * 1.3) + 1)) * self.unit)
-            box = self.layout.room(2 * radius + 4, 2 * radius + 4)
+            box = self.layout.find_room(2 * radius + 4, 2 * radius + 4)
             if not self.layout.is_free(box, 4):
                 continue
             at = (box[0] + radius + 2, box[1] + radius + 2)
-            made.append(self.add(choose(self.rng, colours or hues), choose(self.rng, figures), radius, at=at))
-            if self.rng.random() < 0.08 * self.brief.dial.level:
-                self.hide(made[-1])
-        return made
+            distractors.append(self.add(choose(self.rng, colours or hues), choose(self.rng, figures), radius, at=at))
+            if self.rng.random() < 0.08 * self.brief.difficulty.level:
+                self.occlude(distractors[-1])
+        return distractors
 
-    def hide(self, target: Thing) -> None:
+    def occlude(self, target: Thing) -> None:
         """Something in the ground's colours over a side of a thing: a tenth to a third of it goes."""
         across, down = ((target.box[k + 2] - target.box[k]) / 2 for k in (0, 1))
-        radius = max(round(min(across, down) * (0.45 + 0.04 * self.brief.dial.level)), 4)
+        radius = max(round(min(across, down) * (0.45 + 0.04 * self.brief.difficulty.level)), 4)
         shade = tuple(int(v) * 200 // 256 for v in np.median(self.canvas.pixels[::8, ::8].reshape(-1, 3), axis=0))
-        cover = thing(choose(self.rng, ("leaf", "cloud", "ellipse")), shade, radius, style="lit")  # type: ignore[arg-type]
+        cover = figure_sprite(choose(self.rng, ("leaf", "cloud", "ellipse")), shade, radius, style="lit")  # type: ignore[arg-type]
         sides = choose(self.rng, ((-1, 0), (1, 0), (0, -1), (0, 1), (-1, -1), (1, 1), (-1, 1), (1, -1)))
-        far = 0.8 if 0 in sides else 0.62
-        left = round(target.centre[0] + sides[0] * far * across) - cover.size.width // 2
-        top = round(target.centre[1] + sides[1] * far * down) - cover.size.height // 2
-        self.canvas.put(cover, left, top, shadow=2)
+        offset = 0.8 if 0 in sides else 0.62
+        left = round(target.centre[0] + sides[0] * offset * across) - cover.size.width // 2
+        top = round(target.centre[1] + sides[1] * offset * down) - cover.size.height // 2
+        self.canvas.paste(cover, left, top, shadow=2)
         self.traits.add("occlusion")
 
-    def maybe_hide(self, target: Thing) -> None:
+    def maybe_occlude(self, target: Thing) -> None:
         """Hidden in part, as often as the dial says."""
-        if self.brief.chance(self.brief.dial.hidden):
-            self.hide(target)
+        if self.brief.bernoulli(self.brief.difficulty.occlusion_probability):
+            self.occlude(target)
 
-    def named(self, made: Thing) -> str:
+    def reference_name(self, scene_thing: Thing) -> str:
         """The name of its reference."""
-        return f"{made.name}{self._mark}"
+        return f"{scene_thing.name}{self._name_suffix}"
 
     def finish(self) -> tuple[Image, list[Reference]]:
         """The picture and everything that is true about it."""
         x1 = y1 = 1.0
         references = [
             Reference(
-                name=f"ground{self._mark}",
+                name=f"ground{self._name_suffix}",
                 footprint=Box(media=self.media, label="ground", x0=0.0, y0=0.0, x1=x1, y1=y1),
                 properties={"colour": self.ground_colour, "shape": "irregular", "texture": "textured"},
             )
         ]
-        for made in self.things:
-            mask = self.canvas.mask(made.owner, made.box, media=self.media, label=made.phrase)
+        for scene_thing in self.things:
+            mask = self.canvas.visible_mask(
+                scene_thing.owner, scene_thing.box, media=self.media, label=scene_thing.phrase
+            )
             if mask is not None:
                 # not validated again: a mask's own check reads all of its runs
-                name = self.named(made)
-                references.append(Reference.model_construct(name=name, footprint=mask, properties=made.properties))
+                name = self.reference_name(scene_thing)
+                references.append(
+                    Reference.model_construct(name=name, footprint=mask, properties=scene_thing.properties)
+                )
         return Image.from_array(self.canvas.pixels), references + self.texts
 
 
@@ -277,15 +288,15 @@ def text_tone(panel: Rgb, contrast: int) -> Rgb:
     return tuple((end * contrast + c * (256 - contrast)) // 256 for c in panel)  # type: ignore[return-value]
 
 
-def backdrop(brief: Brief, size: Size, name: str | None = None) -> tuple[Pixels, str]:
+def make_backdrop(brief: Brief, size: Size, name: str | None = None) -> tuple[Pixels, str]:
     """A ground: one of the user's photographs where there are some, else a texture."""
     if brief.photographs and name is None:
-        return photograph(choose(brief.rng, brief.photographs), size), "photograph"
-    made = ground(brief.rng, size, name)
-    return made.pixels, made.name
+        return load_photograph(choose(brief.rng, brief.photographs), size), "photograph"
+    texture = make_ground(brief.rng, size, name)
+    return texture.pixels, texture.name
 
 
-def photograph(path: Path, size: Size) -> Pixels:
+def load_photograph(path: Path, size: Size) -> Pixels:
     """A photograph that fills the frame, cut to its shape."""
     pixels = open_media(path).frame(0)
     height, width = pixels.shape[:2]

@@ -10,9 +10,9 @@ from typing import Any
 from numpy.random import Generator
 from pydantic import Field
 
-from pixelis.geometry import Value
+from pixelis.core.geometry import Value
+from pixelis.items import Family, Reference, Scalar, Scoring, ToolName
 from pixelis.media import Medium
-from pixelis.world.item import Family, Reference, Scalar, Scoring, ToolName
 from pixelis.world.programs import Program
 
 
@@ -29,7 +29,7 @@ class ChainStep(Value):
 
 
 @dataclass(frozen=True)
-class Dial:
+class DifficultySettings:
     """Difficulty, 1 to 5, as the things that it changes. Lengths are in pixels of a frame 512 wide."""
 
     level: int
@@ -45,22 +45,22 @@ class Dial:
         return (4, 8, 14, 22, 32)[self.level - 1]
 
     @property
-    def radius(self) -> tuple[int, int]:
+    def radius_range(self) -> tuple[int, int]:
         """Half size of an asked thing, from and to."""
         return ((26, 52), (22, 40), (17, 30), (14, 24), (12, 18))[self.level - 1]
 
     @property
-    def glance(self) -> float:
+    def large_share(self) -> float:
         """Share of items whose things are so large that a glance will do."""
         return (0.5, 0.4, 0.3, 0.2, 0.12)[self.level - 1]
 
     @property
-    def text_px(self) -> tuple[int, int]:
+    def text_px_range(self) -> tuple[int, int]:
         """Font size, from and to."""
         return ((24, 32), (20, 28), (17, 23), (13, 17), (10, 13))[self.level - 1]
 
     @property
-    def hidden(self) -> float:
+    def occlusion_probability(self) -> float:
         """How likely a thing that is asked for is partly hidden."""
         return (0.0, 0.0, 0.15, 0.4, 0.65)[self.level - 1]
 
@@ -76,7 +76,7 @@ class Dial:
 
 
 @dataclass
-class Draft:
+class ItemDraft:
     """What a template composes; the answer is whatever its program then finds."""
 
     media: tuple[Medium, ...]
@@ -86,7 +86,7 @@ class Draft:
     """For the program, and the fields of the wording."""
     options: tuple[str, ...] = ()
     """For multiple choice: the right words among wrong ones, in any order."""
-    accepted: Callable[[str], tuple[str, ...]] = lambda answer: (answer,)
+    accepted_answers: Callable[[str], tuple[str, ...]] = lambda answer: (answer,)
     """Variants of the answer that count as right."""
     traits: set[str] = field(default_factory=set)
 
@@ -96,16 +96,16 @@ class Brief:
     """What a template is given to compose with."""
 
     rng: Generator
-    dial: Dial
+    difficulty: DifficultySettings
     photographs: tuple[Path, ...] = ()
     """Grounds to use in place of procedural ones."""
 
-    def chance(self, share: float) -> bool:
-        return bool(self.rng.random() < share)
+    def bernoulli(self, probability: float) -> bool:
+        return bool(self.rng.random() < probability)
 
-    def glance(self) -> bool:
+    def sample_is_large(self) -> bool:
         """Whether this item is to be plain to see."""
-        return self.chance(self.dial.glance)
+        return self.bernoulli(self.difficulty.large_share)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Template:
     family: Family
     wordings: tuple[str, ...]
     """Formats over the parameters; one is drawn for each item."""
-    compose: Callable[[Brief], Draft]
+    compose: Callable[[Brief], ItemDraft]
     solve: Program
     scoring: Scoring
     chain: tuple[ChainStep, ...]

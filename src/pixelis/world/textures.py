@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from pixelis.geometry import Size
+from pixelis.core.geometry import Size
 from pixelis.world.palette import Rgb
 from pixelis.world.vocabulary import choose
 
@@ -25,7 +25,7 @@ class Ground(NamedTuple):
     name: str
 
 
-def fractal(rng: Generator, size: Size, *, cell: int = 128, grain: int = 2, stretch: int = 1) -> Grey:
+def fractal_noise(rng: Generator, size: Size, *, cell: int = 128, grain: int = 2, stretch: int = 1) -> Grey:
     """Noise with detail at every scale from `cell` pixels down to `grain`: doubled and refined, level by level.
 
     `stretch` draws it out sideways, as in wood and water.
@@ -49,20 +49,20 @@ def fractal(rng: Generator, size: Size, *, cell: int = 128, grain: int = 2, stre
     return np.ascontiguousarray(values[: size.height, : size.width])
 
 
-def mixed(first: Grey, second: Grey, share: int) -> Grey:
+def mix_greys(first: Grey, second: Grey, share: int) -> Grey:
     """Two pictures as one: `share` 256ths of the first, the rest of the second."""
-    both = first.astype(np.uint16) * share + second.astype(np.uint16) * (256 - share)
-    return (both >> 8).astype(np.uint8)
+    weighted_sum = first.astype(np.uint16) * share + second.astype(np.uint16) * (256 - share)
+    return (weighted_sum >> 8).astype(np.uint8)
 
 
-def coloured(values: Grey, *stops: Rgb) -> Pixels:
+def apply_colour_ramp(values: Grey, *stops: Rgb) -> Pixels:
     """Noise as colours: the stops lie evenly from 0 to 255."""
     marks = np.linspace(0, 255, len(stops))
     table = np.stack([np.interp(np.arange(256), marks, [s[c] for s in stops]) for c in range(3)], axis=-1)
     return np.asarray(cv2.applyColorMap(values, np.rint(table).astype(np.uint8).reshape(256, 1, 3)), dtype=np.uint8)
 
 
-def grained(rng: Generator, pixels: Pixels, amount: int) -> Pixels:
+def add_grain(rng: Generator, pixels: Pixels, amount: int) -> Pixels:
     """The picture with fine grain, from one tile of noise laid out again and again."""
     tile = rng.integers(0, 2 * amount + 1, (97, 131, 1), dtype=np.uint8)
     height, width = pixels.shape[:2]
@@ -71,10 +71,10 @@ def grained(rng: Generator, pixels: Pixels, amount: int) -> Pixels:
 
 
 def _wood(rng: Generator, size: Size) -> Pixels:
-    rings = fractal(rng, size, cell=64, grain=8, stretch=8)
+    rings = fractal_noise(rng, size, cell=64, grain=8, stretch=8)
     waves = (rings.astype(np.uint16) * 5) % 512
     grain = np.where(waves > 255, 511 - waves, waves).astype(np.uint8)
-    board = coloured(mixed(grain, rings, 128), *choose(rng, WOODS))
+    board = apply_colour_ramp(mix_greys(grain, rings, 128), *choose(rng, WOODS))
     plank = size.height // int(rng.integers(3, 7))
     for top in range(int(rng.integers(plank)), size.height, plank):
         board[top : top + 2] = board[top : top + 2] // 2
@@ -89,13 +89,13 @@ WOODS: tuple[tuple[Rgb, ...], ...] = (
 
 
 def _grass(rng: Generator, size: Size) -> Pixels:
-    blades = fractal(rng, Size(size.height, size.width), cell=32, grain=1, stretch=4).T
-    return coloured(np.ascontiguousarray(blades), (30, 62, 24), (58, 104, 40), (104, 148, 66))
+    blades = fractal_noise(rng, Size(size.height, size.width), cell=32, grain=1, stretch=4).T
+    return apply_colour_ramp(np.ascontiguousarray(blades), (30, 62, 24), (58, 104, 40), (104, 148, 66))
 
 
 def _clouds(rng: Generator, size: Size) -> Pixels:
-    values = fractal(rng, size, cell=256, grain=4)
-    return coloured(values, (74, 118, 178), (126, 164, 210), (206, 222, 238), (242, 245, 249))
+    values = fractal_noise(rng, size, cell=256, grain=4)
+    return apply_colour_ramp(values, (74, 118, 178), (126, 164, 210), (206, 222, 238), (242, 245, 249))
 
 
 def _cloth(rng: Generator, size: Size) -> Pixels:
@@ -103,8 +103,8 @@ def _cloth(rng: Generator, size: Size) -> Pixels:
     y, x = np.arange(2 * period, dtype=np.int64)[:, None], np.arange(2 * period, dtype=np.int64)[None, :]
     thread = (((x // period + y // period) % 2) * 90 + (x % period) * 14 + (y % period) * 8).astype(np.uint8)
     weave = np.tile(thread, (size.height // thread.shape[0] + 1, size.width // thread.shape[1] + 1))
-    folds = fractal(rng, size, cell=256, grain=32)
-    return coloured(mixed(weave[: size.height, : size.width], folds, 110), *choose(rng, CLOTHS))
+    folds = fractal_noise(rng, size, cell=256, grain=32)
+    return apply_colour_ramp(mix_greys(weave[: size.height, : size.width], folds, 110), *choose(rng, CLOTHS))
 
 
 CLOTHS: tuple[tuple[Rgb, ...], ...] = (
@@ -121,11 +121,11 @@ def _brick(rng: Generator, size: Size) -> Pixels:
     tints = rng.integers(70, 200, (rows, columns), dtype=np.uint8)
     y, x = np.arange(size.height), np.arange(size.width)
     row = y // high
-    shifted = x[None, :] + (row[:, None] % 2) * (wide // 2)
-    values = tints[row[:, None], shifted // wide]
-    values = mixed(values, fractal(rng, size, cell=32, grain=1), 154)
-    wall = coloured(values, (84, 58, 48), (122, 84, 68), (150, 112, 94))
-    mortar = (y[:, None] % high < 3) | (shifted % wide < 3)
+    offset_x = x[None, :] + (row[:, None] % 2) * (wide // 2)
+    values = tints[row[:, None], offset_x // wide]
+    values = mix_greys(values, fractal_noise(rng, size, cell=32, grain=1), 154)
+    wall = apply_colour_ramp(values, (84, 58, 48), (122, 84, 68), (150, 112, 94))
+    mortar = (y[:, None] % high < 3) | (offset_x % wide < 3)
     wall[mortar] = (168, 162, 152)
     return wall
 
@@ -135,8 +135,8 @@ def _tiles(rng: Generator, size: Size) -> Pixels:
     y, x = np.arange(size.height), np.arange(size.width)
     tints = rng.integers(120, 220, (size.height // side + 1, size.width // side + 1), dtype=np.uint8)
     values = tints[(y // side)[:, None], (x // side)[None, :]]
-    values = mixed(values, fractal(rng, size, cell=64, grain=2), 140)
-    floor = coloured(values, *choose(rng, STONES))
+    values = mix_greys(values, fractal_noise(rng, size, cell=64, grain=2), 140)
+    floor = apply_colour_ramp(values, *choose(rng, STONES))
     floor[(y[:, None] % side < 2) | (x[None, :] % side < 2)] //= 2
     return floor
 
@@ -148,11 +148,15 @@ STONES: tuple[tuple[Rgb, ...], ...] = (
 )
 
 
-def _plain(*palettes: tuple[Rgb, ...], cell: int, grain: int, stretch: int = 1) -> Callable[[Generator, Size], Pixels]:
+def _noise_ground(
+    *palettes: tuple[Rgb, ...], cell: int, grain: int, stretch: int = 1
+) -> Callable[[Generator, Size], Pixels]:
     """A ground that is only noise in its own colours."""
 
     def make(rng: Generator, size: Size) -> Pixels:
-        return coloured(fractal(rng, size, cell=cell, grain=grain, stretch=stretch), *choose(rng, palettes))
+        return apply_colour_ramp(
+            fractal_noise(rng, size, cell=cell, grain=grain, stretch=stretch), *choose(rng, palettes)
+        )
 
     return make
 
@@ -164,27 +168,27 @@ GROUNDS: dict[str, Callable[[Generator, Size], Pixels]] = {
     "cloth": _cloth,
     "brick": _brick,
     "tiles": _tiles,
-    "concrete": _plain(*STONES, cell=64, grain=1),
-    "sand": _plain(((182, 158, 120), (206, 184, 146), (226, 208, 176)), cell=128, grain=1),
-    "water": _plain(((26, 60, 92), (40, 88, 122), (74, 124, 154)), cell=64, grain=4, stretch=4),
-    "moss": _plain(((44, 56, 34), (70, 84, 52), (102, 114, 76)), cell=64, grain=1),
-    "slate": _plain(((34, 37, 40), (50, 54, 58), (68, 72, 76)), cell=256, grain=2),
-    "plaster": _plain(((206, 203, 198), (222, 220, 216), (236, 235, 232)), cell=256, grain=8),
+    "concrete": _noise_ground(*STONES, cell=64, grain=1),
+    "sand": _noise_ground(((182, 158, 120), (206, 184, 146), (226, 208, 176)), cell=128, grain=1),
+    "water": _noise_ground(((26, 60, 92), (40, 88, 122), (74, 124, 154)), cell=64, grain=4, stretch=4),
+    "moss": _noise_ground(((44, 56, 34), (70, 84, 52), (102, 114, 76)), cell=64, grain=1),
+    "slate": _noise_ground(((34, 37, 40), (50, 54, 58), (68, 72, 76)), cell=256, grain=2),
+    "plaster": _noise_ground(((206, 203, 198), (222, 220, 216), (236, 235, 232)), cell=256, grain=8),
 }
 SHEETS: dict[str, Callable[[Generator, Size], Pixels]] = {
-    "paper": _plain(((236, 233, 226), (244, 242, 237), (250, 249, 246)), cell=256, grain=2),
-    "cream": _plain(((234, 226, 208), (241, 234, 218), (247, 242, 230)), cell=256, grain=2),
-    "grey paper": _plain(((214, 216, 218), (224, 226, 228), (233, 235, 236)), cell=128, grain=1),
-    "chalkboard": _plain(((30, 40, 36), (38, 50, 45), (48, 61, 55)), cell=256, grain=4),
-    "night": _plain(((22, 26, 40), (28, 33, 50), (36, 42, 62)), cell=256, grain=8),
+    "paper": _noise_ground(((236, 233, 226), (244, 242, 237), (250, 249, 246)), cell=256, grain=2),
+    "cream": _noise_ground(((234, 226, 208), (241, 234, 218), (247, 242, 230)), cell=256, grain=2),
+    "grey paper": _noise_ground(((214, 216, 218), (224, 226, 228), (233, 235, 236)), cell=128, grain=1),
+    "chalkboard": _noise_ground(((30, 40, 36), (38, 50, 45), (48, 61, 55)), cell=256, grain=4),
+    "night": _noise_ground(((22, 26, 40), (28, 33, 50), (36, 42, 62)), cell=256, grain=8),
 }
 """Grounds to write on; the last two are dark."""
 DARK_SHEETS = ("chalkboard", "night")
 LIGHT_SHEETS = ("paper", "cream", "grey paper")
 
 
-def ground(rng: Generator, size: Size, name: str | None = None) -> Ground:
+def make_ground(rng: Generator, size: Size, name: str | None = None) -> Ground:
     """A ground by name, or any of GROUNDS."""
     name = name or choose(rng, tuple(GROUNDS))
     make = GROUNDS.get(name) or SHEETS[name]
-    return Ground(grained(rng, make(rng, size), 5 if name in GROUNDS else 2), name)
+    return Ground(add_grain(rng, make(rng, size), 5 if name in GROUNDS else 2), name)

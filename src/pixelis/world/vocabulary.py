@@ -48,7 +48,7 @@ def sample(rng: Generator, options: Sequence[T], count: int) -> list[T]:
     return [options[int(i)] for i in rng.permutation(len(options))[:count]]
 
 
-def invented(rng: Generator) -> str:
+def invent_word(rng: Generator) -> str:
     """A pronounceable word that no list holds: over ten million of them."""
     while True:
         parts = [choose(rng, ONSETS) + choose(rng, VOWELS) for _ in range(int(rng.integers(2, 4)))]
@@ -57,46 +57,46 @@ def invented(rng: Generator) -> str:
             return word.capitalize()
 
 
-def name(rng: Generator) -> str:
+def choose_name(rng: Generator) -> str:
     """A name: three in four invented, else an everyday word."""
-    return invented(rng) if rng.random() < 0.75 else choose(rng, PLACES)
+    return invent_word(rng) if rng.random() < 0.75 else choose(rng, PLACES)
 
 
-def names(rng: Generator, count: int) -> list[str]:
+def choose_names(rng: Generator, count: int) -> list[str]:
     """Different names, no two of which begin alike or are near in spelling."""
-    found: list[str] = []
-    while len(found) < count:
-        word = name(rng)
-        if all(word[:3].lower() != other[:3].lower() for other in found):
-            found.append(word)
-    return found
+    words: list[str] = []
+    while len(words) < count:
+        word = choose_name(rng)
+        if all(word[:3].lower() != other[:3].lower() for other in words):
+            words.append(word)
+    return words
 
 
-def code(rng: Generator) -> str:
+def make_code(rng: Generator) -> str:
     """A short code of letters and digits: K7-42."""
     letters = "ACEFHJKMNPRTVXY"
-    first = choose(rng, letters) + choose(rng, letters)
-    return f"{first}-{int(rng.integers(23, 99))}"
+    prefix = choose(rng, letters) + choose(rng, letters)
+    return f"{prefix}-{int(rng.integers(23, 99))}"
 
 
-def whole(rng: Generator, low: int, high: int) -> int:
+def sample_integer(rng: Generator, low: int, high: int) -> int:
     """A whole number, both ends included."""
     return int(rng.integers(low, high + 1))
 
 
-def spread(rng: Generator, count: int, low: int, high: int, apart: int) -> list[int]:
+def sample_spaced_integers(rng: Generator, count: int, low: int, high: int, min_gap: int) -> list[int]:
     """Different whole numbers, every two at least `apart`, in random order."""
     while True:
         values = sorted(int(v) for v in rng.integers(low, high + 1, count))
-        if all(b - a >= apart for a, b in pairwise(values)):
+        if all(b - a >= min_gap for a, b in pairwise(values)):
             return [values[int(i)] for i in rng.permutation(count)]
 
 
-def listed(words: Sequence[str], last: str = "or") -> str:
+def join_words(words: Sequence[str], last: str = "or") -> str:
     """A, B or C."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
-def with_article(text: str) -> str:
+def fix_articles(text: str) -> str:
     """`a orange ring` as people say it."""
     return re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", text)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pixelis.geometry import PixelBox
+from pixelis.core.geometry import PixelBox
 from pixelis.tools.backends.nanodet import (
     BINS,
     COCO_NAMES,
@@ -16,11 +16,11 @@ from pixelis.tools.backends.nanodet import (
     Detection,
     NanoDet,
     decode,
-    grid,
+    non_maximum_suppression,
     preprocess,
-    suppress,
+    tile_grid,
 )
-from pixelis.weights import available
+from pixelis.weights import is_available
 
 
 def overlap(a: PixelBox, b: PixelBox) -> float:
@@ -59,18 +59,18 @@ def test_a_side_of_a_box_is_the_mean_of_its_distribution_in_strides() -> None:
 
 def test_of_overlapping_boxes_of_one_class_the_best_stays() -> None:
     boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 9], [20, 0, 30, 10], [5, 5, 5, 9]], np.float32)
-    assert suppress(boxes, np.array([1, 1, 2, 1, 1]), 0.6) == [0, 2, 3]
+    assert non_maximum_suppression(boxes, np.array([1, 1, 2, 1, 1]), 0.6) == [0, 2, 3]
 
 
 def test_four_tiles_cover_the_picture_and_overlap_by_a_fifth() -> None:
     # 1.8 w = 900: tiles of 500, of 250 down
-    assert grid(900, 450, 2) == [(0, 0, 500, 250), (400, 0, 900, 250), (0, 200, 500, 450), (400, 200, 900, 450)]
-    assert grid(900, 450, 1) == []
+    assert tile_grid(900, 450, 2) == [(0, 0, 500, 250), (400, 0, 900, 250), (0, 200, 500, 450), (400, 200, 900, 450)]
+    assert tile_grid(900, 450, 1) == []
 
 
 @pytest.fixture(scope="module")
 def nanodet() -> NanoDet:
-    if not available("nanodet"):
+    if not is_available("nanodet"):
         pytest.skip("run `pixelis models pull nanodet`")
     return NanoDet()
 

@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from pixelis.errors import ToolError, WeightsError
-from pixelis.geometry import PixelBox, Size
-from pixelis.tools.backends.sam2 import Embedding, Sam2, candidates, preprocess, prompt
+from pixelis.core.errors import ToolError, WeightsError
+from pixelis.core.geometry import PixelBox, Size
+from pixelis.tools.backends.sam2 import Embedding, Sam2, build_prompt, preprocess, rank_candidates
 from pixelis.tools.backends.sam2_transformers import Sam2Transformers
-from pixelis.weights import available
+from pixelis.weights import is_available
 
 Bools = NDArray[np.bool_]
 
@@ -32,21 +32,21 @@ def ellipse(size: Size, box: PixelBox) -> Bools:
 
 
 def test_a_box_comes_before_the_clicks_with_the_labels_two_and_three() -> None:
-    made = prompt([(5, 6)], [0], PixelBox(1, 2, 3, 4))
+    made = build_prompt([(5, 6)], [0], PixelBox(1, 2, 3, 4))
     assert made.points_px.tolist() == [[1, 2], [3, 4], [5, 6]]
     assert made.labels.tolist() == [2, 3, 0]
     assert not made.is_one_click
 
 
 def test_clicks_without_labels_are_inside_and_arrays_are_welcome() -> None:
-    assert prompt(np.array([[5.5, 6.5]]), None, None).labels.tolist() == [1]
-    assert prompt(np.array([[5.5, 6.5]]), np.array([1]), None).is_one_click
+    assert build_prompt(np.array([[5.5, 6.5]]), None, None).labels.tolist() == [1]
+    assert build_prompt(np.array([[5.5, 6.5]]), np.array([1]), None).is_one_click
 
 
 @pytest.mark.parametrize(("points", "labels"), [(None, None), ([], []), ([(1, 2)], [1, 0]), ([(1, 2)], [2])])
 def test_a_prompt_that_says_nothing_or_is_mislabelled_is_refused(points: object, labels: object) -> None:
     with pytest.raises(ToolError, match="SAM 2 wants"):
-        prompt(points, labels, None)  # type: ignore[arg-type]
+        build_prompt(points, labels, None)  # type: ignore[arg-type]
 
 
 def test_white_becomes_the_official_normalised_white() -> None:
@@ -61,8 +61,8 @@ def test_one_click_prefers_the_whole_over_a_part_of_about_the_same_score() -> No
     logits[1, :, :4] = 1  # the whole: 32 of 64 cells
     scores = np.array([0.9, 0.8, 1.0], np.float32)  # the third is empty
     # 0.9 + 0.1 ln(1/16) = 0.623; 0.8 + 0.1 ln(1/2) = 0.731
-    by_click = candidates(logits, scores, Size(16, 8), one_click=True)
-    by_box = candidates(logits, scores, Size(16, 8), one_click=False)
+    by_click = rank_candidates(logits, scores, Size(16, 8), one_click=True)
+    by_box = rank_candidates(logits, scores, Size(16, 8), one_click=False)
     assert [segment.score for segment in by_click] == pytest.approx([0.8, 0.9])
     assert [segment.score for segment in by_box] == pytest.approx([0.9, 0.8])
     assert by_click[0].mask.shape == (8, 16)
@@ -70,14 +70,14 @@ def test_one_click_prefers_the_whole_over_a_part_of_about_the_same_score() -> No
 
 def test_an_embedding_comes_back_from_its_bytes_unchanged() -> None:
     rng = np.random.default_rng(0)
-    embedding = Embedding.of([rng.normal(size=(1, 2, 4, 4)).astype(np.float32) for _ in range(3)])
+    embedding = Embedding.from_features([rng.normal(size=(1, 2, 4, 4)).astype(np.float32) for _ in range(3)])
     again = Embedding.from_bytes(embedding.to_bytes())
     assert all(np.array_equal(a, b) for a, b in zip(embedding.features, again.features, strict=True))
     assert again.to_bytes() == embedding.to_bytes()
 
 
 def test_bytes_that_are_no_embedding_are_refused_whatever_they_are(tmp_path: Path) -> None:
-    whole = Embedding.of([np.zeros((1, 2, 4, 4), np.float32)]).to_bytes()
+    whole = Embedding.from_features([np.zeros((1, 2, 4, 4), np.float32)]).to_bytes()
     np.savez(tmp_path / "objects.npz", np.array([{"a": 1}], dtype=object))
     np.savez(tmp_path / "floats.npz", np.zeros((1, 2, 4, 4)))
     objects, floats = ((tmp_path / name).read_bytes() for name in ("objects.npz", "floats.npz"))
@@ -88,7 +88,7 @@ def test_bytes_that_are_no_embedding_are_refused_whatever_they_are(tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def sam2() -> Sam2:
-    if not (available("sam2-tiny-encoder") and available("sam2-tiny-decoder")):
+    if not (is_available("sam2-tiny-encoder") and is_available("sam2-tiny-decoder")):
         pytest.skip("run `pixelis models pull sam2-tiny-encoder`")
     return Sam2()
 

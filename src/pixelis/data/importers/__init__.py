@@ -4,39 +4,39 @@ Each importer is a stream of items and problems; nothing is lost without a word.
 """
 
 from pixelis.data.importers.coco import coco_items
-from pixelis.data.importers.files import (
+from pixelis.data.importers.import_result import ImportOptions, ImportOutcome, ImportResult
+from pixelis.data.importers.imported_items import (
     IMPORTERS,
-    as_items,
-    case_of,
-    media_of,
+    find_or_import_items,
+    get_case,
+    get_template,
+    open_item_media,
     read_items,
-    template,
     write_items,
     write_traces,
 )
 from pixelis.data.importers.mot import mot_items
-from pixelis.data.importers.ocr import ocr_items
-from pixelis.data.importers.outcome import Outcome, Tally, Wishes
-from pixelis.data.importers.own import own_items
 from pixelis.data.importers.spans import span_items
-from pixelis.trace.foreign_files import Problem
+from pixelis.data.importers.text_datasets import ocr_items
+from pixelis.data.importers.traces.foreign_files import Problem
+from pixelis.data.importers.user_questions import user_items
 
 __all__ = [
     "IMPORTERS",
-    "Outcome",
+    "ImportOptions",
+    "ImportOutcome",
+    "ImportResult",
     "Problem",
-    "Tally",
-    "Wishes",
-    "as_items",
-    "case_of",
     "coco_items",
-    "media_of",
+    "find_or_import_items",
+    "get_case",
+    "get_template",
     "mot_items",
     "ocr_items",
-    "own_items",
+    "open_item_media",
     "read_items",
     "span_items",
-    "template",
+    "user_items",
     "write_items",
     "write_traces",
 ]

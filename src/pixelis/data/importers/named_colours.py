@@ -26,39 +26,41 @@ ANCHORS: dict[str, tuple[tuple[int, int, int], ...]] = {
     "black": ((15, 15, 17), (38, 38, 40)),
 }
 """Typical colours of a name, in sRGB: bright, in shade, faded."""
-CLEAR = 0.7
+MAX_DISTANCE_RATIO = 0.7
 """The nearest name's distance must be under this share of the second's."""
-FAR = 26.0
+MAX_DISTANCE = 26.0
 """Further from every anchor than this (CIELAB units) a colour has no name."""
-MAJORITY = 0.45
+MIN_SHARE = 0.45
 """Of the pixels must have the name by themselves."""
-GREYS = {"white": (80.0, 100.0), "grey": (38.0, 60.0), "black": (0.0, 20.0)}
+GREY_LIGHTNESS = {"white": (80.0, 100.0), "grey": (38.0, 60.0), "black": (0.0, 20.0)}
 """Lightness within which people agree; a white thing in shade is grey to a camera only."""
-LEAST_PIXELS = 150
+MIN_PIXELS = 150
 
 
-def _lab(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _to_lab(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     """(N, 3) of sRGB to (N, 3) of CIELAB."""
     scaled = pixels.reshape(1, -1, 3).astype(np.float32) / np.float32(255)
     return np.asarray(cv2.cvtColor(scaled, cv2.COLOR_RGB2LAB), dtype=np.float32)[0]
 
 
-NAMES = tuple(name for name, anchors in ANCHORS.items() for _ in anchors)
-POINTS = _lab(np.array([rgb for anchors in ANCHORS.values() for rgb in anchors], dtype=np.uint8))
+ANCHOR_NAMES = tuple(name for name, anchors in ANCHORS.items() for _ in anchors)
+ANCHOR_LAB = _to_lab(np.array([rgb for anchors in ANCHORS.values() for rgb in anchors], dtype=np.uint8))
 
 
-def named_colour(pixels: NDArray[np.uint8]) -> str | None:
+def name_colour(pixels: NDArray[np.uint8]) -> str | None:
     """The everyday name of (N, 3) pixels of one thing; None where it is not clear."""
-    if len(pixels) < LEAST_PIXELS:
+    if len(pixels) < MIN_PIXELS:
         return None
-    lab = _lab(pixels[:: max(len(pixels) // 4000, 1)])
-    distances = np.linalg.norm(POINTS - np.median(lab, axis=0), axis=1)  # (A,)
-    nearest = {name: min(d for n, d in zip(NAMES, distances, strict=True) if n == name) for name in ANCHORS}
+    lab = _to_lab(pixels[:: max(len(pixels) // 4000, 1)])
+    distances = np.linalg.norm(ANCHOR_LAB - np.median(lab, axis=0), axis=1)  # (A,)
+    nearest = {name: min(d for n, d in zip(ANCHOR_NAMES, distances, strict=True) if n == name) for name in ANCHORS}
     first, second = sorted(nearest, key=lambda name: nearest[name])[:2]
-    own = np.linalg.norm(lab[:, None] - POINTS[None], axis=2).argmin(axis=1)  # (N,)
-    share = float(np.mean([NAMES[k] == first for k in own]))
-    if first in GREYS:
-        low, high = GREYS[first]
-        return first if low <= float(np.median(lab[:, 0])) <= high and share >= MAJORITY else None
-    clear = nearest[first] < FAR and nearest[first] < CLEAR * nearest[second] and share >= MAJORITY
-    return first if clear else None
+    nearest_anchor = np.linalg.norm(lab[:, None] - ANCHOR_LAB[None], axis=2).argmin(axis=1)  # (N,)
+    share = float(np.mean([ANCHOR_NAMES[k] == first for k in nearest_anchor]))
+    if first in GREY_LIGHTNESS:
+        low, high = GREY_LIGHTNESS[first]
+        return first if low <= float(np.median(lab[:, 0])) <= high and share >= MIN_SHARE else None
+    is_clear = (
+        nearest[first] < MAX_DISTANCE and nearest[first] < MAX_DISTANCE_RATIO * nearest[second] and share >= MIN_SHARE
+    )
+    return first if is_clear else None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from numpy.random import Generator
 
 from pixelis.tools.backends.nanodet import COCO_NAMES
-from pixelis.tools.grounding import KIN, coco_class, understand
+from pixelis.tools.vision.grounding import RELATED_CLASSES, coco_class, parse_phrase
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "airplane": ("plane", "aeroplane", "aircraft"),
@@ -31,50 +31,50 @@ PLURALS = {
     "broccoli": "broccoli", "knife": "knives", "mouse": "mouses", "toothbrush": "toothbrushes",
 }  # fmt: skip
 """`mouses`, of computers: SEG knows no mice."""
-NOT_A_NOUN = {"broccoli", "skis", "scissors", "hair drier", "donut"}
+EXCLUDED_CLASSES = {"broccoli", "skis", "scissors", "hair drier", "donut"}
 """Nobody says `a broccoli`, and to SEG a donut is a ring that is drawn: no question is put about one of them."""
 
 
 class Noun(NamedTuple):
     """A class as one question says it."""
 
-    one: str
-    several: str
+    singular: str
+    plural: str
 
 
-def plural(one: str) -> str:
+def pluralise(singular: str) -> str:
     """`people` of person, `traffic lights`, `buses`, `benches`."""
-    if one in PLURALS:
-        return PLURALS[one]
-    return one + ("es" if one.endswith(("s", "sh", "ch", "x")) else "s")
+    if singular in PLURALS:
+        return PLURALS[singular]
+    return singular + ("es" if singular.endswith(("s", "sh", "ch", "x")) else "s")
 
 
-def nouns(name: str) -> tuple[Noun, ...]:
+def noun_variants(name: str) -> tuple[Noun, ...]:
     """Every way to say a class; the class's own name first. Any other class name is said as it is."""
-    own = Noun(name, plural(name))
-    return (own, *(Noun(word, plural(word)) for word in SYNONYMS.get(name, ())))
+    class_noun = Noun(name, pluralise(name))
+    return (class_noun, *(Noun(word, pluralise(word)) for word in SYNONYMS.get(name, ())))
 
 
-def drawn(name: str, rng: Generator) -> Noun:
+def draw_noun(name: str, rng: Generator) -> Noun:
     """One of them: its own name two times in three."""
-    ways = nouns(name)
-    return ways[0] if len(ways) == 1 or rng.random() < 0.67 else ways[int(rng.integers(1, len(ways)))]
+    variants = noun_variants(name)
+    return variants[0] if len(variants) == 1 or rng.random() < 0.67 else variants[int(rng.integers(1, len(variants)))]
 
 
-def absent(present: set[str], rng: Generator) -> str | None:
+def draw_absent_class(present: set[str], rng: Generator) -> str | None:
     """A class that is certainly not there: none of those present, nor what a detector or a person takes them for."""
-    taken = {kin for name in present for kin in (name, *KIN.get(name, ()))}
-    taken |= {name for name in COCO_NAMES if any(set(name.split()) & set(other.split()) for other in present)}
-    free = [name for name in COCO_NAMES if name not in taken and name not in NOT_A_NOUN]
-    return free[int(rng.integers(len(free)))] if free else None
+    excluded = {kin for name in present for kin in (name, *RELATED_CLASSES.get(name, ()))}
+    excluded |= {name for name in COCO_NAMES if any(set(name.split()) & set(other.split()) for other in present)}
+    available = [name for name in COCO_NAMES if name not in excluded and name not in EXCLUDED_CLASSES]
+    return available[int(rng.integers(len(available)))] if available else None
 
 
-def class_of(label: str) -> str | None:
+def to_coco_class(label: str) -> str | None:
     """The COCO class that another dataset's label is: `sofa` is couch, `aeroplane` is airplane; None for no class."""
     name = coco_class(label)
     return name if name in COCO_NAMES else None
 
 
-def understood(phrase: str, name: str) -> bool:
+def is_understood(phrase: str, name: str) -> bool:
     """Whether SEG takes the phrase for this class and nothing else."""
-    return understand(phrase).classes == (name,)
+    return parse_phrase(phrase).classes == (name,)

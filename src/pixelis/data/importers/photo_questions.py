@@ -12,94 +12,94 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from pixelis.data.importers.named_colours import named_colour
-from pixelis.data.importers.nouns import NOT_A_NOUN, absent, drawn, understood
-from pixelis.data.importers.outcome import Outcome, seed_of
-from pixelis.data.importers.questions import annotated, asked, count, distinct
-from pixelis.geometry import Mask
+from pixelis.core.geometry import Mask
+from pixelis.data.importers.dataset_questions import count_distinct, count_target, make_question_item, refuse_to_compose
+from pixelis.data.importers.import_result import ImportOutcome, stable_seed
+from pixelis.data.importers.named_colours import name_colour
+from pixelis.data.importers.nouns import EXCLUDED_CLASSES, draw_absent_class, draw_noun, is_understood
+from pixelis.items import MediumFacts, Reference
 from pixelis.media import Medium
-from pixelis.tools.grounding import KIN
-from pixelis.world.item import MediumFacts, Reference
-from pixelis.world.necessity import shorter_side_px
+from pixelis.tools.vision.grounding import RELATED_CLASSES
 from pixelis.world.programs import (
     Parameters,
     References,
     Unanswerable,
     area,
-    box_of,
     centre,
-    field_of,
-    region,
-    regions,
-    text_of,
+    find_region,
+    find_regions,
+    get_box,
+    get_text,
+    locate_field,
 )
-from pixelis.world.template import ChainStep, Draft, Template
+from pixelis.world.template import ChainStep, ItemDraft, Template
+from pixelis.world.tool_necessity import shorter_side_px
 
-MOST_COUNTED = 9
+MAX_COUNT = 9
 """More than this nobody counts at a glance, and annotators stop too."""
-LEAST_PX = 24
+MIN_SIDE_PX = 24
 """Shorter side at input size from which a thing is asked about."""
-FROM_A_BORDER = 0.04
+MIN_BORDER_DISTANCE = 0.04
 """How far the centre of a thing lies from the border between two of nine fields, in shares of the frame."""
-APART = 0.15
+MIN_CENTRE_DISTANCE = 0.15
 """How far two middles lie apart that are left and right of each other, in widths."""
-STANDS_OUT = 1.7
+MIN_AREA_RATIO = 1.7
 """How much larger the largest of several must be, and the larger of two."""
 
-NONE = "there is none"
+NONE_ANSWER = "there is none"
 """The answer to a question about something that is not there."""
 
 # --- programs
 
 
 def _count_in(references: References, parameters: Parameters) -> str:
-    own = [r for r in references if r.footprint.media == text_of(parameters, "media")]
-    return str(distinct(own, text_of(parameters, "target")))
+    picture_references = [r for r in references if r.footprint.media == get_text(parameters, "media")]
+    return str(count_distinct(picture_references, get_text(parameters, "target")))
 
 
-def largest(references: References, name: str) -> Reference:
+def largest_region(references: References, name: str) -> Reference:
     """The largest thing of a class; Unanswerable where there is none."""
-    region(references, name)
-    return max(regions(references, name), key=area)
+    find_region(references, name)
+    return max(find_regions(references, name), key=area)
 
 
 def _where(references: References, parameters: Parameters) -> str:
-    return field_of(box_of(largest(references, text_of(parameters, "target"))))
+    return locate_field(get_box(largest_region(references, get_text(parameters, "target"))))
 
 
 def _colour(references: References, parameters: Parameters) -> str:
-    thing = largest(references, text_of(parameters, "target"))
+    thing = largest_region(references, get_text(parameters, "target"))
     if "colour" not in thing.properties:
         raise Unanswerable("its colour is not known")
     return str(thing.properties["colour"]).partition(" and ")[0]
 
 
-def _there(references: References, parameters: Parameters) -> str:
-    return "yes" if regions(references, text_of(parameters, "target")) else "no"
+def _is_present(references: References, parameters: Parameters) -> str:
+    return "yes" if find_regions(references, get_text(parameters, "target")) else "no"
 
 
 def _missing(references: References, parameters: Parameters) -> str:
-    if regions(references, text_of(parameters, "target")):
+    if find_regions(references, get_text(parameters, "target")):
         raise Unanswerable("there is one")
-    return NONE
+    return NONE_ANSWER
 
 
 def _larger(references: References, parameters: Parameters) -> str:
-    a, b = (area(largest(references, text_of(parameters, key))) for key in ("a", "b"))
-    return text_of(parameters, "thing_a" if a > b else "thing_b")
+    a, b = (area(largest_region(references, get_text(parameters, key))) for key in ("a", "b"))
+    return get_text(parameters, "thing_a" if a > b else "thing_b")
 
 
 def _side(references: References, parameters: Parameters) -> str:
-    a, b = (centre(box_of(largest(references, text_of(parameters, key))))[0] for key in ("a", "b"))
+    a, b = (centre(get_box(largest_region(references, get_text(parameters, key))))[0] for key in ("a", "b"))
     return "left" if a < b else "right"
 
 
 def _which_picture(references: References, parameters: Parameters) -> str:
-    name = text_of(parameters, "target")
-    found = [bool(regions(references, name, media)) for media in ("Image_0", "Image_1")]
-    if found[0] == found[1]:
+    name = get_text(parameters, "target")
+    present = [bool(find_regions(references, name, media)) for media in ("Image_0", "Image_1")]
+    if present[0] == present[1]:
         raise Unanswerable("it is in both or in neither")
-    return "first" if found[0] else "second"
+    return "first" if present[0] else "second"
 
 
 # --- templates
@@ -117,7 +117,7 @@ TEMPLATES: dict[str, Template] = {
                 "How many {things} does the image show?", "Number of {things} in this photograph?",
                 "Tell me how many {things} there are.", "How many {things} are visible here?",
             ),
-            annotated, count, "mra", (ChainStep(tool="SEG", args={"target": "{things}"}),),
+            refuse_to_compose, count_target, "mra", (ChainStep(tool="SEG", args={"target": "{things}"}),),
             doc="the number of regions; 0 where SEG finds none",
         ),
         Template(
@@ -126,7 +126,7 @@ TEMPLATES: dict[str, Template] = {
                 "How many {things} are in the {which} picture?", "Count the {things} in the {which} image.",
                 "In the {which} photo, how many {things} are there?", "How many {things} does {media} show?",
             ),
-            annotated, _count_in, "mra", (ChainStep(tool="SEG", args={"target": "{things}", "media": "{media}"}),),
+            refuse_to_compose, _count_in, "mra", (ChainStep(tool="SEG", args={"target": "{things}", "media": "{media}"}),),
             doc="the number of regions on that picture",
         ),
         Template(
@@ -137,7 +137,7 @@ TEMPLATES: dict[str, Template] = {
                 "Find the {thing}. Where is it?", "Which part of the photo shows the {thing}?",
                 "Where is the {thing} in this photo?", "Whereabouts is the {thing}?",
             ),
-            annotated, _where, "exact", (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["position"]})),
+            refuse_to_compose, _where, "exact", (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["position"]})),
             doc="the field of the box's centre",
         ),
         Template(
@@ -148,7 +148,7 @@ TEMPLATES: dict[str, Template] = {
                 "The {thing}: what colour is it?", "What colour is the {thing} in the picture?",
                 "What is the main colour of the {thing}?", "Name the colour of the {thing}.",
             ),
-            annotated, _colour, "exact", (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["colour"]})),
+            refuse_to_compose, _colour, "exact", (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["colour"]})),
             doc="the first colour that PROP names",
         ),
         Template(
@@ -158,7 +158,7 @@ TEMPLATES: dict[str, Template] = {
                 "Does the photo show a {thing}?", "Are there any {things}?", "Do you see any {things} here?",
                 "Is a {thing} in this image?", "Are there {things} in the picture?", "Is there any {thing} here?",
             ),
-            annotated, _there, "exact", (FIND,), doc="yes where SEG finds one, else no",
+            refuse_to_compose, _is_present, "exact", (FIND,), doc="yes where SEG finds one, else no",
         ),
         Template(
             "photo.missing", "search",
@@ -167,7 +167,7 @@ TEMPLATES: dict[str, Template] = {
                 "What color is the {thing}?", "Locate the {thing}.", "In which part of the image is the {thing}?",
                 "What is the colour of the {thing}?", "Where do you see the {thing}?", "Find the {thing}. Where is it?",
             ),
-            annotated, _missing, "exact", (FIND,), doc="SEG finds none, so there is none",
+            refuse_to_compose, _missing, "exact", (FIND,), doc="SEG finds none, so there is none",
         ),
         Template(
             "photo.larger", "choice",
@@ -176,7 +176,7 @@ TEMPLATES: dict[str, Template] = {
                 "What takes up more of the image: the {thing_a} or the {thing_b}?",
                 "Is the {thing_a} or the {thing_b} larger here?", "Which looks bigger, the {thing_a} or the {thing_b}?",
             ),
-            annotated, _larger, "exact",
+            refuse_to_compose, _larger, "exact",
             (ChainStep(tool="SEG", args={"target": "{thing_a}"}), ChainStep(tool="SEG", args={"target": "{thing_b}"})),
             doc="the one whose region has the larger area",
         ),
@@ -188,7 +188,7 @@ TEMPLATES: dict[str, Template] = {
                 "On which side of the {thing_b} is the {thing_a}, left or right?",
                 "Seen from the {thing_b}, is the {thing_a} on the left or on the right?",
             ),
-            annotated, _side, "exact",
+            refuse_to_compose, _side, "exact",
             (ChainStep(tool="SEG", args={"target": "{thing_a}"}), ChainStep(tool="SEG", args={"target": "{thing_b}"})),
             doc="the order of the two boxes' centres",
         ),
@@ -198,7 +198,7 @@ TEMPLATES: dict[str, Template] = {
                 "Which picture shows a {thing}, the first or the second?", "In which of the two photos is a {thing}?",
                 "Is the {thing} in the first or in the second image?", "Where is the {thing}: first or second picture?",
             ),
-            annotated, _which_picture, "exact",
+            refuse_to_compose, _which_picture, "exact",
             (
                 ChainStep(tool="SEG", args={"target": "{thing}", "media": "Image_0"}),
                 ChainStep(tool="SEG", args={"target": "{thing}", "media": "Image_1"}),
@@ -208,7 +208,7 @@ TEMPLATES: dict[str, Template] = {
     )
 }  # fmt: skip
 
-WAYS = {
+POSITION_SYNONYMS = {
     "top": ("upper", "top centre", "top middle", "at the top"),
     "bottom": ("lower", "bottom centre", "bottom middle", "at the bottom"),
     "left": ("on the left", "centre left", "middle left"),
@@ -217,27 +217,27 @@ WAYS = {
 }
 
 
-def fields_accepted(answer: str) -> tuple[str, ...]:
+def accepted_positions(answer: str) -> tuple[str, ...]:
     """`top left` also as upper left or at the top left."""
-    if answer in WAYS:
-        return (answer, *WAYS[answer])
+    if answer in POSITION_SYNONYMS:
+        return (answer, *POSITION_SYNONYMS[answer])
     down, _, across = answer.partition(" ")
-    other = {"top": "upper", "bottom": "lower"}[down]
-    return answer, f"{other} {across}", f"at the {answer}", f"in the {answer}", f"{across} {down}"
+    synonym = {"top": "upper", "bottom": "lower"}[down]
+    return answer, f"{synonym} {across}", f"at the {answer}", f"in the {answer}", f"{across} {down}"
 
 
-def none_accepted(answer: str) -> tuple[str, ...]:
+def accepted_none(answer: str) -> tuple[str, ...]:
     return answer, "none", "not there", "nowhere", "there is no such thing", "it is not there"
 
 
-def colours_accepted(answer: str) -> tuple[str, ...]:
+def accepted_colours(answer: str) -> tuple[str, ...]:
     return (answer, "gray") if answer == "grey" else (answer,)
 
 
 # --- what is asked about one photograph
 
 
-class Asking:
+class PhotoQuestions:
     """Questions about one photograph and its references."""
 
     def __init__(
@@ -252,128 +252,154 @@ class Asking:
         """`complete`: whatever of COCO's classes is not annotated is not there."""
         self.image_id, self.medium, self.facts, self.complete = image_id, medium, dict(facts), complete
         self.references = list(references)
-        self.rng: Generator = np.random.default_rng(seed_of("photo", image_id))
+        self.rng: Generator = np.random.default_rng(stable_seed("photo", image_id))
         size = medium.size
         self._media = {"Image_0": MediumFacts(name="Image_0", sha256="", width=size.width, height=size.height)}
         self.by_class: dict[str, list[Reference]] = {}
-        for one in references:
-            self.by_class.setdefault(str(one.properties["class"]), []).append(one)
-        self.sound = {
-            name: found
-            for name, found in sorted(self.by_class.items())
-            if understood(name, name) and not any(r.properties["crowd"] for r in found) and self._visible(found)
+        for thing_ref in references:
+            self.by_class.setdefault(str(thing_ref.properties["class"]), []).append(thing_ref)
+        self.usable = {
+            name: members
+            for name, members in sorted(self.by_class.items())
+            if is_understood(name, name)
+            and not any(r.properties["crowd"] for r in members)
+            and self._are_visible(members)
         }
 
-    def _visible(self, found: Sequence[Reference]) -> bool:
-        return all(shorter_side_px(r, self._media) >= LEAST_PX for r in found)
+    def _are_visible(self, members: Sequence[Reference]) -> bool:
+        return all(shorter_side_px(r, self._media) >= MIN_SIDE_PX for r in members)
 
     def ask(
-        self, kind: str, evidence: Sequence[Reference], parameters: dict[str, Any], mark: str = "", **more: Any
-    ) -> Outcome:
-        own = f"{self.image_id}{mark}"
+        self,
+        kind: str,
+        evidence: Sequence[Reference],
+        parameters: dict[str, Any],
+        suffix: str = "",
+        **draft_fields: Any,
+    ) -> ImportOutcome:
+        item_key = f"{self.image_id}{suffix}"
         names = [r.name for r in evidence]
-        draft = Draft(
-            (self.medium,), self.references, names, {**self.facts, **parameters}, traits={"photograph"}, **more
+        draft = ItemDraft(
+            (self.medium,), self.references, names, {**self.facts, **parameters}, traits={"photograph"}, **draft_fields
         )
-        return asked(kind, draft, id=f"{kind}/{own}", seed=seed_of(kind, own), templates=TEMPLATES)
+        return make_question_item(
+            kind, draft, id=f"{kind}/{item_key}", seed=stable_seed(kind, item_key), templates=TEMPLATES
+        )
 
-    def questions(self) -> Iterator[Outcome]:
+    def questions(self) -> Iterator[ImportOutcome]:
         """Whatever can be asked, a few of each kind."""
         yield from self.counts()
-        yield from self.places()
+        yield from self.positions()
         yield from self.colours()
         yield from self.presence()
         yield from self.two_things()
         yield from self.missing()
 
-    def _some(self, names: Sequence[str], most: int = 2) -> list[str]:
-        return [names[int(k)] for k in self.rng.permutation(len(names))[:most]]
+    def _sample(self, names: Sequence[str], limit: int = 2) -> list[str]:
+        return [names[int(k)] for k in self.rng.permutation(len(names))[:limit]]
 
-    def counts(self) -> Iterator[Outcome]:
+    def counts(self) -> Iterator[ImportOutcome]:
         countable = [
-            name for name, found in self.sound.items()
-            if distinct(found, name) == len(found) <= MOST_COUNTED
-            and not any(kin in self.by_class for kin in KIN.get(name, ()))
+            name for name, members in self.usable.items()
+            if count_distinct(members, name) == len(members) <= MAX_COUNT
+            and not any(kin in self.by_class for kin in RELATED_CLASSES.get(name, ()))
         ]  # fmt: skip
-        for name in self._some(countable):
-            noun = drawn(name, self.rng)
-            yield self.ask("photo.count", self.sound[name], {"target": name, "things": noun.several}, f"/{name}")
-        nothing = absent(set(self.by_class), self.rng) if self.complete else None
-        if nothing and self.rng.random() < 0.3:
-            noun = drawn(nothing, self.rng)
-            yield self.ask("photo.count", [], {"target": nothing, "things": noun.several}, f"/no {nothing}")
+        for name in self._sample(countable):
+            noun = draw_noun(name, self.rng)
+            yield self.ask("photo.count", self.usable[name], {"target": name, "things": noun.plural}, f"/{name}")
+        absent_class = draw_absent_class(set(self.by_class), self.rng) if self.complete else None
+        if absent_class and self.rng.random() < 0.3:
+            noun = draw_noun(absent_class, self.rng)
+            yield self.ask("photo.count", [], {"target": absent_class, "things": noun.plural}, f"/no {absent_class}")
 
-    def singled_out(self, name: str) -> tuple[Reference, str] | None:
+    def find_distinctive(self, name: str) -> tuple[Reference, str] | None:
         """The only thing of a class, or the one that is by far the largest, with the word that says so."""
-        found = sorted(self.sound[name], key=area, reverse=True)
-        if name in NOT_A_NOUN:
+        by_area = sorted(self.usable[name], key=area, reverse=True)
+        if name in EXCLUDED_CLASSES:
             return None
-        if len(found) == 1:
-            return found[0], ""
-        return (found[0], "largest ") if area(found[0]) >= STANDS_OUT * area(found[1]) else None
+        if len(by_area) == 1:
+            return by_area[0], ""
+        return (by_area[0], "largest ") if area(by_area[0]) >= MIN_AREA_RATIO * area(by_area[1]) else None
 
-    def places(self) -> Iterator[Outcome]:
-        fits: dict[str, tuple[Reference, str]] = {}
-        for name in self.sound:
-            found = self.singled_out(name)
-            if found and min(abs(v - k / 3) for v in centre(box_of(found[0])) for k in (1, 2)) >= FROM_A_BORDER:
-                fits[name] = found
-        for name in self._some(list(fits), 3):
-            one, most = fits[name]
-            thing = most + drawn(name, self.rng).one
+    def positions(self) -> Iterator[ImportOutcome]:
+        candidates: dict[str, tuple[Reference, str]] = {}
+        for name in self.usable:
+            distinctive = self.find_distinctive(name)
+            if (
+                distinctive
+                and min(abs(v - k / 3) for v in centre(get_box(distinctive[0])) for k in (1, 2)) >= MIN_BORDER_DISTANCE
+            ):
+                candidates[name] = distinctive
+        for name in self._sample(list(candidates), 3):
+            thing_ref, qualifier = candidates[name]
+            thing = qualifier + draw_noun(name, self.rng).singular
             parameters = {"target": name, "thing": thing, "attribute": "position"}
-            yield self.ask("photo.where", [one], parameters, f"/{name}", accepted=fields_accepted)
+            yield self.ask("photo.where", [thing_ref], parameters, f"/{name}", accepted=accepted_positions)
 
-    def colours(self) -> Iterator[Outcome]:
+    def colours(self) -> Iterator[ImportOutcome]:
         pixels = np.asarray(self.medium.frame(0))
-        fits: dict[str, tuple[Reference, str, str]] = {}
-        for name in self.sound:
-            found = self.singled_out(name) if name != "person" else None
-            if found is None or not isinstance(mask := found[0].footprint, Mask):
+        candidates: dict[str, tuple[Reference, str, str]] = {}
+        for name in self.usable:
+            distinctive = self.find_distinctive(name) if name != "person" else None
+            if distinctive is None or not isinstance(mask := distinctive[0].footprint, Mask):
                 continue
-            colour = named_colour(pixels[mask.model_copy().array])  # the copy keeps the array, not the mask
+            colour = name_colour(pixels[mask.model_copy().array])  # the copy keeps the array, not the mask
             if colour:
-                fits[name] = (*found, colour)
-        for name in self._some(list(fits), 3):
-            one, most, colour = fits[name]
-            kept, known = self.references, one.model_copy(update={"properties": {**one.properties, "colour": colour}})
-            self.references = [known if r.name == one.name else r for r in kept]
-            parameters = {"target": name, "thing": most + drawn(name, self.rng).one, "attribute": "colour"}
-            yield self.ask("photo.colour", [known], parameters, f"/{name}", accepted=colours_accepted)
-            self.references = kept
+                candidates[name] = (*distinctive, colour)
+        for name in self._sample(list(candidates), 3):
+            thing_ref, qualifier, colour = candidates[name]
+            original_references, coloured_ref = (
+                self.references,
+                thing_ref.model_copy(update={"properties": {**thing_ref.properties, "colour": colour}}),
+            )
+            self.references = [coloured_ref if r.name == thing_ref.name else r for r in original_references]
+            parameters = {
+                "target": name,
+                "thing": qualifier + draw_noun(name, self.rng).singular,
+                "attribute": "colour",
+            }
+            yield self.ask("photo.colour", [coloured_ref], parameters, f"/{name}", accepted=accepted_colours)
+            self.references = original_references
 
-    def presence(self) -> Iterator[Outcome]:
-        seen = [name for name in self.sound if name not in NOT_A_NOUN]
-        for name in self._some(seen, 1):
-            noun = drawn(name, self.rng)
-            parameters = {"target": name, "thing": noun.one, "things": noun.several}
-            yield self.ask("photo.there", self.sound[name], parameters, f"/{name}")
-        nothing = absent(set(self.by_class), self.rng) if self.complete else None
-        if nothing and self.rng.random() < 0.5:
-            noun = drawn(nothing, self.rng)
-            parameters = {"target": nothing, "thing": noun.one, "things": noun.several}
-            yield self.ask("photo.there", [], parameters, f"/no {nothing}")
+    def presence(self) -> Iterator[ImportOutcome]:
+        present = [name for name in self.usable if name not in EXCLUDED_CLASSES]
+        for name in self._sample(present, 1):
+            noun = draw_noun(name, self.rng)
+            parameters = {"target": name, "thing": noun.singular, "things": noun.plural}
+            yield self.ask("photo.there", self.usable[name], parameters, f"/{name}")
+        absent_class = draw_absent_class(set(self.by_class), self.rng) if self.complete else None
+        if absent_class and self.rng.random() < 0.5:
+            noun = draw_noun(absent_class, self.rng)
+            parameters = {"target": absent_class, "thing": noun.singular, "things": noun.plural}
+            yield self.ask("photo.there", [], parameters, f"/no {absent_class}")
 
-    def missing(self) -> Iterator[Outcome]:
+    def missing(self) -> Iterator[ImportOutcome]:
         """A question whose premise is wrong: nobody must make up a place."""
-        nothing = absent(set(self.by_class), self.rng) if self.complete else None
-        if nothing and self.rng.random() < 0.3:
-            parameters = {"target": nothing, "thing": drawn(nothing, self.rng).one}
-            yield self.ask("photo.missing", [], parameters, f"/no {nothing}", accepted=none_accepted)
+        absent_class = draw_absent_class(set(self.by_class), self.rng) if self.complete else None
+        if absent_class and self.rng.random() < 0.3:
+            parameters = {"target": absent_class, "thing": draw_noun(absent_class, self.rng).singular}
+            yield self.ask("photo.missing", [], parameters, f"/no {absent_class}", accepted=accepted_none)
 
-    def two_things(self) -> Iterator[Outcome]:
-        singles = [name for name, found in self.sound.items() if len(found) == 1 and name not in NOT_A_NOUN]
-        pairs = [(a, b) for a in singles for b in singles if a != b and b not in KIN.get(a, ())]
-        times = {(a, b): area(self.sound[a][0]) / area(self.sound[b][0]) for a, b in pairs}
-        told = [both for both, ratio in times.items() if ratio >= STANDS_OUT or ratio <= 1 / STANDS_OUT]
-        if told:
-            a, b = told[int(self.rng.integers(len(told)))]
-            first, second = drawn(a, self.rng).one, drawn(b, self.rng).one
+    def two_things(self) -> Iterator[ImportOutcome]:
+        singles = [name for name, members in self.usable.items() if len(members) == 1 and name not in EXCLUDED_CLASSES]
+        pairs = [(a, b) for a in singles for b in singles if a != b and b not in RELATED_CLASSES.get(a, ())]
+        area_ratios = {(a, b): area(self.usable[a][0]) / area(self.usable[b][0]) for a, b in pairs}
+        distinguishable = [
+            pair for pair, ratio in area_ratios.items() if ratio >= MIN_AREA_RATIO or ratio <= 1 / MIN_AREA_RATIO
+        ]
+        if distinguishable:
+            a, b = distinguishable[int(self.rng.integers(len(distinguishable)))]
+            first, second = draw_noun(a, self.rng).singular, draw_noun(b, self.rng).singular
             parameters = {"a": a, "b": b, "thing_a": first, "thing_b": second}
-            yield self.ask("photo.larger", [*self.sound[a], *self.sound[b]], parameters)
-        middles = {name: centre(box_of(self.sound[name][0]))[0] for name in singles}
-        apart = [(a, b) for a, b in pairs if abs(middles[a] - middles[b]) >= APART]
+            yield self.ask("photo.larger", [*self.usable[a], *self.usable[b]], parameters)
+        centres = {name: centre(get_box(self.usable[name][0]))[0] for name in singles}
+        apart = [(a, b) for a, b in pairs if abs(centres[a] - centres[b]) >= MIN_CENTRE_DISTANCE]
         if apart:
             a, b = apart[int(self.rng.integers(len(apart)))]
-            parameters = {"a": a, "b": b, "thing_a": drawn(a, self.rng).one, "thing_b": drawn(b, self.rng).one}
-            yield self.ask("photo.side", [*self.sound[a], *self.sound[b]], parameters)
+            parameters = {
+                "a": a,
+                "b": b,
+                "thing_a": draw_noun(a, self.rng).singular,
+                "thing_b": draw_noun(b, self.rng).singular,
+            }
+            yield self.ask("photo.side", [*self.usable[a], *self.usable[b]], parameters)

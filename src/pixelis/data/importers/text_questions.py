@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from pixelis.data.importers.questions import annotated
-from pixelis.world.item import Reference
-from pixelis.world.programs import Parameters, References, Unanswerable, box_of, centre, nearest, says, spans, text_of
+from pixelis.data.importers.dataset_questions import refuse_to_compose
+from pixelis.items import Reference
+from pixelis.world.programs import (
+    Parameters,
+    References,
+    Unanswerable,
+    centre,
+    find_lines,
+    get_box,
+    get_line_text,
+    get_text,
+    nearest,
+)
 from pixelis.world.template import ChainStep, Template
 
 
-def in_order(references: References) -> list[str]:
+def lines_in_reading_order(references: References) -> list[str]:
     """Lines from top to bottom; what stands in one row from left to right."""
     rows: list[list[Reference]] = []
-    for one in sorted(spans(references), key=lambda r: centre(box_of(r))[1]):
-        if rows and centre(box_of(one))[1] < box_of(rows[-1][0])[3]:  # its middle is not below the row's first line
-            rows[-1].append(one)
+    for text_ref in sorted(find_lines(references), key=lambda r: centre(get_box(r))[1]):
+        if (
+            rows and centre(get_box(text_ref))[1] < get_box(rows[-1][0])[3]
+        ):  # its middle is not below the row's first line
+            rows[-1].append(text_ref)
         else:
-            rows.append([one])
-    return [says(one) for row in rows for one in sorted(row, key=lambda r: box_of(r)[0])]
+            rows.append([text_ref])
+    return [get_line_text(text_ref) for row in rows for text_ref in sorted(row, key=lambda r: get_box(r)[0])]
 
 
-def _all(references: References, parameters: Parameters) -> str:
-    lines = in_order(references)
+def _all_text(references: References, parameters: Parameters) -> str:
+    lines = lines_in_reading_order(references)
     if not lines:
         raise Unanswerable("nothing is written")
     return " ".join(lines)
 
 
 def _title(references: References, parameters: Parameters) -> str:
-    return says(nearest(spans(references), lambda r: box_of(r)[1]))
+    return get_line_text(nearest(find_lines(references), lambda r: get_box(r)[1]))
 
 
-def _after(references: References, parameters: Parameters) -> str:
-    label = text_of(parameters, "label").casefold()
-    for line in in_order(references):
+def _text_after_label(references: References, parameters: Parameters) -> str:
+    label = get_text(parameters, "label").casefold()
+    for line in lines_in_reading_order(references):
         start, colon, rest = line.partition(":")
         if colon and start.strip().casefold() == label and rest.strip():
             return rest.strip()
@@ -51,7 +63,7 @@ TEMPLATES: dict[str, Template] = {
                 "What text is on the {surface}?", "What does it say?", "Can you read the {surface}?",
                 "What do the letters say?", "Read the text in the picture.", "What is the text on this {surface}?",
             ),
-            annotated, _all, "anls", (READ,), reads_operands=True, doc="the lines that OCR read, in order",
+            refuse_to_compose, _all_text, "anls", (READ,), reads_operands=True, doc="the lines that OCR read, in order",
         ),
         Template(
             "text.title", "document",
@@ -60,7 +72,7 @@ TEMPLATES: dict[str, Template] = {
                 "What does the first line say?", "Read the first line.", "What is written at the top of the {surface}?",
                 "What is the title?", "Read the heading.", "Which words stand at the top?",
             ),
-            annotated, _title, "anls", (READ,), doc="the topmost line",
+            refuse_to_compose, _title, "anls", (READ,), doc="the topmost line",
         ),
         Template(
             "text.after", "document",
@@ -69,7 +81,7 @@ TEMPLATES: dict[str, Template] = {
                 "Which {name} is given?", "What stands after {label}?", "What is the {name}?",
                 "Read the {name} from the {surface}.", "What does it say next to {label}?",
             ),
-            annotated, _after, "anls", (READ,), doc="what stands behind the label in its line",
+            refuse_to_compose, _text_after_label, "anls", (READ,), doc="what stands behind the label in its line",
         ),
     )
 }  # fmt: skip

@@ -24,7 +24,7 @@ Boxes = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Sighting:
+class FrameDetections:
     """What a detector saw on one frame."""
 
     frame: int
@@ -35,7 +35,7 @@ class Sighting:
     """(N,) or none."""
 
 
-class Row(NamedTuple):
+class TrackRow(NamedTuple):
     """One box of one identity on one frame."""
 
     frame: int
@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Association:
+class AssociationSettings:
     """How detections become tracks. The similarities are BoT-SORT's own; scores are in [0, 1]."""
 
     start_score: float = 0.6
@@ -57,13 +57,13 @@ class Association:
     """Least IoU x score in the first round. With the library's 0.2 lost tracks take over strangers."""
     second_similarity: float = 0.5
     newborn_similarity: float = 0.3
-    reach: float = 0.0
+    box_buffer: float = 0.0
     """Boxes are widened by this share of their sides before they are compared: for things that leap between frames."""
     patience: int = 30
     """Frames that a track lives on without a detection."""
     fill_gap: int = 20
     """Gaps of at most so many frames are filled by interpolation."""
-    least_seen: int = 3
+    min_detections: int = 3
     """A track of fewer detections is dropped."""
 
 
@@ -78,31 +78,31 @@ class Tracklet:
 
 
 def associate(
-    sightings: Iterable[Sighting],
-    settings: Association = Association(),
-    image_of: Callable[[int], Frame] | None = None,
-) -> list[Row]:
+    frame_detections: Iterable[FrameDetections],
+    settings: AssociationSettings = AssociationSettings(),
+    load_frame: Callable[[int], Frame] | None = None,
+) -> list[TrackRow]:
     """The identities in a sequence of sightings, ordered by id and frame; ids count from 1 in the order of appearance.
 
     Sightings are taken one by one, each just before the picture of its frame, so that a frame is decoded once.
     `image_of` gives the picture of a frame: with it the camera's motion is compensated, without it there is none.
     """
-    tracklets, steps = run_botsort(sightings, settings, image_of)
-    least = min(settings.least_seen, len(steps))
-    tracklets = [filled(t, steps, settings.fill_gap) for t in tracklets if len(t.frames) >= least]
+    tracklets, steps = run_botsort(frame_detections, settings, load_frame)
+    min_detections = min(settings.min_detections, len(steps))
+    tracklets = [fill_gaps(t, steps, settings.fill_gap) for t in tracklets if len(t.frames) >= min_detections]
     tracklets.sort(key=lambda t: (int(t.frames[0]), tuple(t.boxes[0])))
-    return [row for i, t in enumerate(tracklets, start=1) for row in rows_of(t, i)]
+    return [row for i, t in enumerate(tracklets, start=1) for row in to_rows(t, i)]
 
 
-def rows_of(tracklet: Tracklet, track_id: int) -> Iterable[Row]:
+def to_rows(tracklet: Tracklet, track_id: int) -> Iterable[TrackRow]:
     label = Counter(tracklet.labels).most_common(1)[0][0] if tracklet.labels else ""
     for frame, box, score in zip(tracklet.frames, tracklet.boxes, tracklet.scores, strict=True):
         x0, y0, x1, y1 = (float(v) for v in box)
-        yield Row(int(frame), track_id, (x0, y0, x1, y1), float(score), label)
+        yield TrackRow(int(frame), track_id, (x0, y0, x1, y1), float(score), label)
 
 
 def run_botsort(
-    coming: Iterable[Sighting], settings: Association, image_of: Callable[[int], Frame] | None
+    stream: Iterable[FrameDetections], settings: AssociationSettings, load_frame: Callable[[int], Frame] | None
 ) -> tuple[list[Tracklet], list[int]]:
     """BoT-SORT frame by frame, each track with the frame before its id came; and the frames that were looked at."""
     import supervision as sv
@@ -116,47 +116,47 @@ def run_botsort(
         minimum_iou_threshold_first_assoc=settings.first_similarity,
         minimum_iou_threshold_second_assoc=settings.second_similarity,
         minimum_iou_threshold_unconfirmed_assoc=settings.newborn_similarity,
-        iou=BIoU(settings.reach) if settings.reach else IoU(),
+        iou=BIoU(settings.box_buffer) if settings.box_buffer else IoU(),
         enable_cmc=False,
     )
-    camera = CameraMotion() if image_of is not None else None
+    camera = CameraMotion() if load_frame is not None else None
     if camera is not None:
-        tracker.enable_cmc, tracker.cmc = True, Estimated()
+        tracker.enable_cmc, tracker.cmc = True, PrecomputedMotion()
     members: dict[int, list[tuple[int, int]]] = {}  # id -> (sighting, detection)
-    free_before: list[int] = []
-    sightings: list[Sighting] = []
-    for at, sighting in enumerate(coming):
-        sightings.append(sighting)
+    unassigned: list[int] = []
+    history: list[FrameDetections] = []
+    for at, current in enumerate(stream):
+        history.append(current)
         motion = None
-        if camera is not None and image_of is not None:
-            motion = camera.step(image_of(sighting.frame), sighting.boxes_px[sighting.scores >= settings.high_score])
+        if camera is not None and load_frame is not None:
+            motion = camera.step(load_frame(current.frame), current.boxes_px[current.scores >= settings.high_score])
             tracker.cmc.motion = motion
         detections = sv.Detections(
-            xyxy=sighting.boxes_px.reshape(-1, 4),
-            confidence=sighting.scores,
-            data={"detection": np.arange(len(sighting.scores))},
+            xyxy=current.boxes_px.reshape(-1, 4),
+            confidence=current.scores,
+            data={"detection": np.arange(len(current.scores))},
         )
-        seen = tracker.update(detections, frame=motion)
-        ids = dict(zip(seen.data.get("detection", ()), seen.tracker_id, strict=True))
+        tracker_output = tracker.update(detections, frame=motion)
+        ids = dict(zip(tracker_output.data.get("detection", ()), tracker_output.tracker_id, strict=True))
         for detection, track_id in ids.items():
             if track_id < 0:
                 continue
             if track_id not in members:
                 members[track_id] = []
-                before = (
+                start = (
                     None
                     if at == 0
-                    else first_seen(sightings[at - 1], free_before, sighting.boxes_px[detection], motion)
+                    else find_start_detection(history[at - 1], unassigned, current.boxes_px[detection], motion)
                 )
-                if before is not None:
-                    free_before.remove(before)
-                    members[track_id].append((at - 1, before))
+                if start is not None:
+                    unassigned.remove(start)
+                    members[track_id].append((at - 1, start))
             members[track_id].append((at, int(detection)))
-        free_before = [int(d) for d, track_id in ids.items() if track_id < 0]
-    return [gathered(sightings, pairs) for pairs in members.values()], [s.frame for s in sightings]
+        unassigned = [int(d) for d, track_id in ids.items() if track_id < 0]
+    return [build_tracklet(history, pairs) for pairs in members.values()], [s.frame for s in history]
 
 
-class Estimated:
+class PrecomputedMotion:
     """Hands BoT-SORT the camera motion that was estimated outside."""
 
     motion: NDArray[np.float64] | None = None
@@ -165,64 +165,68 @@ class Estimated:
         return self.motion
 
 
-def gathered(sightings: Sequence[Sighting], pairs: Sequence[tuple[int, int]]) -> Tracklet:
+def build_tracklet(history: Sequence[FrameDetections], pairs: Sequence[tuple[int, int]]) -> Tracklet:
     return Tracklet(
-        frames=np.array([sightings[s].frame for s, _ in pairs], dtype=np.int64),
-        boxes=np.array([sightings[s].boxes_px[d] for s, d in pairs], dtype=np.float64),
-        scores=np.array([sightings[s].scores[d] for s, d in pairs], dtype=np.float64),
-        labels=tuple(sightings[s].labels[d] for s, d in pairs if sightings[s].labels),
+        frames=np.array([history[s].frame for s, _ in pairs], dtype=np.int64),
+        boxes=np.array([history[s].boxes_px[d] for s, d in pairs], dtype=np.float64),
+        scores=np.array([history[s].scores[d] for s, d in pairs], dtype=np.float64),
+        labels=tuple(history[s].labels[d] for s, d in pairs if history[s].labels),
     )
 
 
-def first_seen(before: Sighting, free: Sequence[int], box: Boxes, motion: NDArray[np.float64] | None) -> int | None:
+def find_start_detection(
+    previous: FrameDetections, unassigned: Sequence[int], box: Boxes, motion: NDArray[np.float64] | None
+) -> int | None:
     """The detection of the frame before that a newly numbered track must have started from."""
-    if not free:
+    if not unassigned:
         return None
-    boxes = before.boxes_px[list(free)]
-    similarity = overlaps(boxes if motion is None else moved(boxes, motion), box[None])[:, 0]
+    boxes = previous.boxes_px[list(unassigned)]
+    similarity = box_iou(boxes if motion is None else transform_boxes(boxes, motion), box[None])[:, 0]
     best = int(np.argmax(similarity))
-    return free[best] if similarity[best] >= 0.3 else None
+    return unassigned[best] if similarity[best] >= 0.3 else None
 
 
-def moved(boxes: Boxes, motion: NDArray[np.float64]) -> Boxes:
+def transform_boxes(boxes: Boxes, motion: NDArray[np.float64]) -> Boxes:
     """Upright boxes under a similarity transform (2, 3): centres are mapped, sides are scaled."""
     centres = (boxes[:, :2] + boxes[:, 2:]) / 2 @ motion[:, :2].T + motion[:, 2]
     half = (boxes[:, 2:] - boxes[:, :2]) / 2 * np.hypot(motion[0, 0], motion[1, 0])
     return np.hstack([centres - half, centres + half])
 
 
-def overlaps(a: Boxes, b: Boxes) -> NDArray[np.float64]:
+def box_iou(a: Boxes, b: Boxes) -> NDArray[np.float64]:
     """Intersection over union of every box of `a` with every box of `b`: (A, B)."""
     corner = np.maximum(a[:, None, :2], b[None, :, :2])
     sides = np.clip(np.minimum(a[:, None, 2:], b[None, :, 2:]) - corner, 0.0, None)
-    common = sides.prod(axis=2)
+    intersection = sides.prod(axis=2)
     area_a, area_b = ((x[:, 2:] - x[:, :2]).prod(axis=1) for x in (a, b))
-    return np.asarray(common / np.maximum(area_a[:, None] + area_b[None] - common, 1e-12))
+    return np.asarray(intersection / np.maximum(area_a[:, None] + area_b[None] - intersection, 1e-12))
 
 
-def distinct(boxes: Boxes, scores: NDArray[np.float64], overlap: float = 0.65) -> list[int]:
+def class_agnostic_nms(boxes: Boxes, scores: NDArray[np.float64], overlap: float = 0.65) -> list[int]:
     """Which detections stay, best first, when of those that overlap more, of whatever class, the best is kept."""
-    stays: list[int] = []
+    indices: list[int] = []
     for i in np.argsort(-scores, kind="stable").tolist():
-        if not stays or float(overlaps(boxes[stays], boxes[[i]]).max()) <= overlap:
-            stays.append(i)
-    return stays
+        if not indices or float(box_iou(boxes[indices], boxes[[i]]).max()) <= overlap:
+            indices.append(i)
+    return indices
 
 
-def filled(tracklet: Tracklet, steps: Sequence[int], gap: int) -> Tracklet:
+def fill_gaps(tracklet: Tracklet, steps: Sequence[int], gap: int) -> Tracklet:
     """Short gaps filled by straight interpolation, with half the lower score of the two ends.
 
     `steps` are the frames that were looked at; a gap is counted in them.
     """
-    position = {frame: at for at, frame in enumerate(steps)}
-    at = np.array([position[int(frame)] for frame in tracklet.frames])
-    wanted = [at[:1]]
-    for before, after in pairwise(at):
-        wanted.append(np.arange(before + 1, after + 1) if after - before <= gap else np.array([after]))
-    every = np.concatenate(wanted)
-    boxes = np.column_stack([np.interp(every, at, side) for side in tracklet.boxes.T])
-    right = np.searchsorted(at, every)
-    guessed = ~np.isin(every, at)
+    position_by_frame = {frame: positions for positions, frame in enumerate(steps)}
+    positions = np.array([position_by_frame[int(frame)] for frame in tracklet.frames])
+    pieces = [positions[:1]]
+    for before, after in pairwise(positions):
+        pieces.append(np.arange(before + 1, after + 1) if after - before <= gap else np.array([after]))
+    all_positions = np.concatenate(pieces)
+    boxes = np.column_stack([np.interp(all_positions, positions, side) for side in tracklet.boxes.T])
+    right = np.searchsorted(positions, all_positions)
+    is_interpolated = ~np.isin(all_positions, positions)
     scores = tracklet.scores[right]
-    scores[guessed] = np.minimum(scores, tracklet.scores[np.maximum(right - 1, 0)])[guessed] / 2
-    return replace(tracklet, frames=np.array([steps[i] for i in every], dtype=np.int64), boxes=boxes, scores=scores)
+    scores[is_interpolated] = np.minimum(scores, tracklet.scores[np.maximum(right - 1, 0)])[is_interpolated] / 2
+    return replace(
+        tracklet, frames=np.array([steps[i] for i in all_positions], dtype=np.int64), boxes=boxes, scores=scores
+    )

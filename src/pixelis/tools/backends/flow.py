@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from pixelis.geometry import PixelBox, Size
+from pixelis.core.geometry import PixelBox, Size
 from pixelis.media.medium import Frame
 
 Floats = NDArray[np.float64]
@@ -32,9 +32,9 @@ class CameraMotion:
     def step(self, image: Frame, boxes_px: Floats) -> Floats:
         """(2, 3), in the image's pixels; the identity for the first picture and where nothing can be followed."""
         scale = min(1.0, CAMERA_SIDE / max(image.shape[:2]))
-        grey = to_grey(resized(image, scale))
-        before, self._grey = self._grey, grey
-        if before is None or before.shape != grey.shape:
+        grey = to_grey(downscale(image, scale))
+        previous, self._grey = self._grey, grey
+        if previous is None or previous.shape != grey.shape:
             return np.eye(2, 3)
         mask = np.full(grey.shape, 255, dtype=np.uint8)
         for x0, y0, x1, y1 in np.maximum(np.asarray(boxes_px) * scale, 0.0).astype(np.int64):
@@ -43,30 +43,32 @@ class CameraMotion:
         points = cv2.goodFeaturesToTrack(grey, 200, 0.01, 7, mask=mask)
         if points is None:
             return np.eye(2, 3)
-        there, status, _ = cv2.calcOpticalFlowPyrLK(grey, before, points, None, winSize=(21, 21), maxLevel=4)
+        previous_points, status, _ = cv2.calcOpticalFlowPyrLK(
+            grey, previous, points, None, winSize=(21, 21), maxLevel=4
+        )
         good = status.reshape(-1) == 1
-        fit = similarity(there[good].reshape(-1, 2), points[good].reshape(-1, 2))
+        fit = fit_similarity(previous_points[good].reshape(-1, 2), points[good].reshape(-1, 2))
         if fit is None or fit.inliers.sum() < 8:
             return np.eye(2, 3)
         fit.motion[:, 2] /= scale
         return fit.motion
 
 
-class Fit(NamedTuple):
+class SimilarityFit(NamedTuple):
     motion: Floats  # (2, 3)
     inliers: NDArray[np.bool_]  # (N,)
 
 
-def similarity(source: Floats, target: Floats) -> Fit | None:
+def fit_similarity(source: Floats, target: Floats) -> SimilarityFit | None:
     """Shift, turn and scale that most point pairs agree on, by RANSAC; None for fewer than four pairs."""
     if len(source) < 4:
         return None
     cv2.setRNGSeed(SEED)
     motion, inliers = cv2.estimateAffinePartial2D(source, target, ransacReprojThreshold=2.0)
-    return None if motion is None else Fit(np.asarray(motion), inliers.reshape(-1).astype(bool))
+    return None if motion is None else SimilarityFit(np.asarray(motion), inliers.reshape(-1).astype(bool))
 
 
-class Moved(NamedTuple):
+class BoxEstimate(NamedTuple):
     """Where flow puts a box."""
 
     box_px: PixelBox
@@ -74,42 +76,44 @@ class Moved(NamedTuple):
     """Share of the box's points that came back to where they started and agree on the motion, 0 to 1."""
 
 
-def flow_box(before: Frame, after: Frame, box_px: PixelBox, drift_px: tuple[float, float] = (0.0, 0.0)) -> Moved | None:
+def flow_box(
+    before: Frame, after: Frame, box_px: PixelBox, drift_px: tuple[float, float] = (0.0, 0.0)
+) -> BoxEstimate | None:
     """One box from one frame to the next; `drift_px` is the motion expected. None where too few points can be followed.
 
     Points in the box that move with its surroundings are background, unless nearly all of them do.
     """
     side = max(box_px.right - box_px.left, box_px.bottom - box_px.top)
-    left, top, right, bottom = window(box_px, drift_px, side, before.shape)
+    left, top, right, bottom = search_bounds(box_px, drift_px, side, before.shape)
     if min(right - left, bottom - top) < 16:
         return None
     old, new = (to_grey(f[top:bottom, left:right]) for f in (before, after))
     inner = PixelBox(box_px.left - left, box_px.top - top, box_px.right - left, box_px.bottom - top)
-    inside = corners(old, inner)
+    inside = find_corners(old, inner)
     if len(inside) < 6:
         return None
-    outside = corners(old, inner, outside=True)
+    outside = find_corners(old, inner, outside=True)
     starts = np.concatenate([inside, outside])  # (N, 2)
-    ends, sound = there_and_back(old, new, starts, np.asarray(drift_px))
-    mine = np.arange(len(starts)) < len(inside)
-    ground = similarity(starts[~mine & sound], ends[~mine & sound])
-    chosen = mine & sound
-    if ground is not None:
-        rest = starts @ ground.motion[:, :2].T + ground.motion[:, 2]
-        apart = chosen & (np.linalg.norm(ends - rest, axis=1) > 1.0)
-        chosen = apart if apart.sum() >= max(0.45 * chosen.sum(), 6) else chosen
-    fit = similarity(starts[chosen], ends[chosen])
+    ends, is_consistent = forward_backward_flow(old, new, starts, np.asarray(drift_px))
+    is_inside = np.arange(len(starts)) < len(inside)
+    background = fit_similarity(starts[~is_inside & is_consistent], ends[~is_inside & is_consistent])
+    selected = is_inside & is_consistent
+    if background is not None:
+        background_ends = starts @ background.motion[:, :2].T + background.motion[:, 2]
+        moves_apart = selected & (np.linalg.norm(ends - background_ends, axis=1) > 1.0)
+        selected = moves_apart if moves_apart.sum() >= max(0.45 * selected.sum(), 6) else selected
+    fit = fit_similarity(starts[selected], ends[selected])
     if fit is None or fit.inliers.sum() < 5:
         return None
     growth = float(np.clip(np.hypot(fit.motion[0, 0], fit.motion[1, 0]) ** 0.5, 0.97, 1.03))
     centre = np.array([inner.left + inner.right, inner.top + inner.bottom]) / 2
-    there = (fit.motion[:, :2] @ centre + fit.motion[:, 2]) + (left, top)
+    new_centre = (fit.motion[:, :2] @ centre + fit.motion[:, 2]) + (left, top)
     half = np.array([box_px.right - box_px.left, box_px.bottom - box_px.top]) * growth / 2
-    quality = float(fit.inliers.sum()) / max(len(inside) - int((mine & sound & ~chosen).sum()), 1)
-    return Moved(PixelBox(*(there - half).tolist(), *(there + half).tolist()), min(quality, 1.0))
+    quality = float(fit.inliers.sum()) / max(len(inside) - int((is_inside & is_consistent & ~selected).sum()), 1)
+    return BoxEstimate(PixelBox(*(new_centre - half).tolist(), *(new_centre + half).tolist()), min(quality, 1.0))
 
 
-def window(
+def search_bounds(
     box_px: PixelBox, drift_px: tuple[float, float], margin: float, shape: tuple[int, ...]
 ) -> tuple[int, int, int, int]:
     """The part of the frame in which a box and its next place lie."""
@@ -120,7 +124,7 @@ def window(
     return left, top, right, bottom
 
 
-def corners(grey: Grey, box: PixelBox, *, outside: bool = False) -> Floats:
+def find_corners(grey: Grey, box: PixelBox, *, outside: bool = False) -> Floats:
     """Points worth following within a box, or around it: (N, 2)."""
     mask = np.full(grey.shape, 255 if outside else 0, dtype=np.uint8)
     centre = (int((box.left + box.right) / 2), int((box.top + box.bottom) / 2))
@@ -131,72 +135,74 @@ def corners(grey: Grey, box: PixelBox, *, outside: bool = False) -> Floats:
         )
     else:
         cv2.ellipse(mask, centre, half, 0, 0, 360, 255, -1)
-    found = cv2.goodFeaturesToTrack(grey, 40 if outside else 80, 0.01, 3, mask=mask)
-    return np.empty((0, 2)) if found is None else found.reshape(-1, 2).astype(np.float64)
+    points = cv2.goodFeaturesToTrack(grey, 40 if outside else 80, 0.01, 3, mask=mask)
+    return np.empty((0, 2)) if points is None else points.reshape(-1, 2).astype(np.float64)
 
 
-def there_and_back(old: Grey, new: Grey, starts: Floats, drift: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+def forward_backward_flow(old: Grey, new: Grey, starts: Floats, drift: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """Where points go, and whether each comes back to within a pixel of its start."""
     points = starts.astype(np.float32).reshape(-1, 1, 2)
     guess = points + drift.astype(np.float32)
     flow = partial(cv2.calcOpticalFlowPyrLK, winSize=(17, 17), maxLevel=3, flags=cv2.OPTFLOW_USE_INITIAL_FLOW)
-    ends, there, _ = flow(old, new, points, guess)
-    again, back, _ = flow(new, old, ends, points.copy())
-    error = np.linalg.norm((again - points).reshape(-1, 2), axis=1)
-    sound = (there.reshape(-1) == 1) & (back.reshape(-1) == 1) & (error < 1.0)
-    return ends.reshape(-1, 2).astype(np.float64), sound
+    ends, forward_status, _ = flow(old, new, points, guess)
+    returned, backward_status, _ = flow(new, old, ends, points.copy())
+    error = np.linalg.norm((returned - points).reshape(-1, 2), axis=1)
+    is_consistent = (forward_status.reshape(-1) == 1) & (backward_status.reshape(-1) == 1) & (error < 1.0)
+    return ends.reshape(-1, 2).astype(np.float64), is_consistent
 
 
 class Appearance:
     """What a thing looks like: the colours of the first box and, slowly following, of later ones; and a template."""
 
     def __init__(self, image: Frame, box_px: PixelBox) -> None:
-        self.first = self.recent = colours(image, box_px)
-        self.template = patch(image, box_px)
+        self.first_histogram = self.recent_histogram = colour_histogram(image, box_px)
+        self.template = crop_patch(image, box_px)
         self.size = (box_px.right - box_px.left, box_px.bottom - box_px.top)
 
-    def likeness(self, image: Frame, box_px: PixelBox) -> float:
+    def similarity(self, image: Frame, box_px: PixelBox) -> float:
         """Bhattacharyya coefficient of the colours, 0 to 1: the better of the first and the recent."""
-        seen = colours(image, box_px)
-        return float(max(np.sqrt(seen * self.first).sum(), np.sqrt(seen * self.recent).sum()))
+        histogram = colour_histogram(image, box_px)
+        return float(
+            max(np.sqrt(histogram * self.first_histogram).sum(), np.sqrt(histogram * self.recent_histogram).sum())
+        )
 
-    def learn(self, image: Frame, box_px: PixelBox, *, confirmed: bool) -> None:
+    def update(self, image: Frame, box_px: PixelBox, *, confirmed: bool) -> None:
         """The thing is here. Its colours may change only where a detector confirms it: motion alone would drift."""
         if confirmed:
-            self.recent = 0.8 * self.recent + 0.2 * colours(image, box_px)
-        self.template = patch(image, box_px)
+            self.recent_histogram = 0.8 * self.recent_histogram + 0.2 * colour_histogram(image, box_px)
+        self.template = crop_patch(image, box_px)
         self.size = (box_px.right - box_px.left, box_px.bottom - box_px.top)
 
-    def seek(self, image: Frame, within: PixelBox | None = None) -> Moved | None:
+    def match_template(self, image: Frame, search_box: PixelBox | None = None) -> BoxEstimate | None:
         """The place that looks most like the recent template, in part of the frame or all of it; None if none does."""
         left, top, right, bottom = (0, 0, image.shape[1], image.shape[0])
-        if within is not None:
-            left, top, right, bottom = window(within, (0.0, 0.0), 0.0, image.shape)
+        if search_box is not None:
+            left, top, right, bottom = search_bounds(search_box, (0.0, 0.0), 0.0, image.shape)
         scale = min(1.0, TEMPLATE_SIDE / max(self.size))
-        ground = resized(image[top:bottom, left:right], scale)
-        best: Moved | None = None
+        search_area = downscale(image[top:bottom, left:right], scale)
+        best: BoxEstimate | None = None
         for growth in (1.0, 0.9, 1.1):
             width, height = (max(round(v * scale * growth), 4) for v in self.size)
-            if ground.shape[0] <= height or ground.shape[1] <= width:
+            if search_area.shape[0] <= height or search_area.shape[1] <= width:
                 continue
-            sought = cv2.resize(self.template, (width, height), interpolation=cv2.INTER_AREA)
-            _, value, _, (x, y) = cv2.minMaxLoc(cv2.matchTemplate(ground, sought, cv2.TM_CCOEFF_NORMED))
+            resized_template = cv2.resize(self.template, (width, height), interpolation=cv2.INTER_AREA)
+            _, value, _, (x, y) = cv2.minMaxLoc(cv2.matchTemplate(search_area, resized_template, cv2.TM_CCOEFF_NORMED))
             if best is None or value > best.quality + 0.03:
                 x0, y0 = left + x / scale, top + y / scale
-                best = Moved(PixelBox(x0, y0, x0 + width / scale, y0 + height / scale), float(value))
+                best = BoxEstimate(PixelBox(x0, y0, x0 + width / scale, y0 + height / scale), float(value))
         return best
 
 
-def patch(image: Frame, box_px: PixelBox) -> Frame:
-    left, top, right, bottom = whole(box_px, image)
+def crop_patch(image: Frame, box_px: PixelBox) -> Frame:
+    left, top, right, bottom = pixel_bounds(box_px, image)
     return image[top:bottom, left:right].copy()
 
 
-def colours(image: Frame, box_px: PixelBox) -> Floats:
+def colour_histogram(image: Frame, box_px: PixelBox) -> Floats:
     """Colour histogram of the ellipse in a box, in HSV: (192,), its sum is 1."""
-    left, top, right, bottom = whole(box_px, image)
-    part = cv2.resize(image[top:bottom, left:right], (32, 32), interpolation=cv2.INTER_AREA)
-    hsv = cv2.cvtColor(part, cv2.COLOR_RGB2HSV)
+    left, top, right, bottom = pixel_bounds(box_px, image)
+    region = cv2.resize(image[top:bottom, left:right], (32, 32), interpolation=cv2.INTER_AREA)
+    hsv = cv2.cvtColor(region, cv2.COLOR_RGB2HSV)
     counts = cv2.calcHist([hsv], [0, 1, 2], ELLIPSE, [12, 4, 4], [0, 180, 0, 256, 0, 256]).reshape(-1)
     counts = counts.astype(np.float64) + 1e-3
     return np.asarray(counts / counts.sum())
@@ -205,11 +211,11 @@ def colours(image: Frame, box_px: PixelBox) -> Floats:
 ELLIPSE = cv2.ellipse(np.zeros((32, 32), dtype=np.uint8), (16, 16), (13, 13), 0, 0, 360, 255, -1)
 
 
-def whole(box_px: PixelBox, image: Frame) -> tuple[int, int, int, int]:
-    return box_px.whole(Size(image.shape[1], image.shape[0]))
+def pixel_bounds(box_px: PixelBox, image: Frame) -> tuple[int, int, int, int]:
+    return box_px.pixel_bounds(Size(image.shape[1], image.shape[0]))
 
 
-def resized(image: Frame, scale: float) -> Frame:
+def downscale(image: Frame, scale: float) -> Frame:
     if scale >= 1.0:
         return np.ascontiguousarray(image)
     size = (max(round(image.shape[1] * scale), 1), max(round(image.shape[0] * scale), 1))

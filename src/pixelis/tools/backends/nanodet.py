@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from pixelis.geometry import PixelBox
-from pixelis.weights import fingerprint, path_of
-from pixelis.weights.session import session
+from pixelis.core.geometry import PixelBox
+from pixelis.weights import fingerprint, weight_path
+from pixelis.weights.session import open_session
 
 SIDE = 416
 STRIDES = (8, 16, 32)
@@ -53,7 +53,7 @@ class NanoDet:
     """NanoDet. Raises WeightsError where its file has not been pulled."""
 
     def __init__(self) -> None:
-        self._session = session(path_of("nanodet"))
+        self._session = open_session(weight_path("nanodet"))
         self.fingerprint = fingerprint("nanodet")
 
     def detect(
@@ -65,26 +65,26 @@ class NanoDet:
         of COCO and VOC that lifts the mean AP from 0.299 to 0.351, and that of small things from 0.120 to 0.234.
         """
         height, width = image_rgb.shape[:2]
-        looks = [self._look(image_rgb, threshold)]
-        for left, top, right, bottom in grid(width, height, tiles):
-            part = self._look(np.ascontiguousarray(image_rgb[top:bottom, left:right]), threshold)
+        results = [self._run_network(image_rgb, threshold)]
+        for left, top, right, bottom in tile_grid(width, height, tiles):
+            tile = self._run_network(np.ascontiguousarray(image_rgb[top:bottom, left:right]), threshold)
             # a thing that a seam cuts is seen whole by the neighbouring tile or by the look at everything
             low = np.array([SEAM_PX * (left > 0), SEAM_PX * (top > 0)])
             high = np.array([right - left - SEAM_PX * (right < width), bottom - top - SEAM_PX * (bottom < height)])
-            cut = (part.boxes[:, :2] < low) | (part.boxes[:, 2:] > high)  # (N, 2): across, down
-            looks.append(part.where(~(cut[:, 0] | cut[:, 1])).moved(left, top))
-        seen = Seen(
-            np.concatenate([look.boxes for look in looks]),
-            np.concatenate([look.scores for look in looks]),
-            np.concatenate([look.classes for look in looks]),
+            touches_seam = (tile.boxes[:, :2] < low) | (tile.boxes[:, 2:] > high)  # (N, 2): across, down
+            results.append(tile.select(~(touches_seam[:, 0] | touches_seam[:, 1])).shift(left, top))
+        merged = RawDetections(
+            np.concatenate([result.boxes for result in results]),
+            np.concatenate([result.scores for result in results]),
+            np.concatenate([result.classes for result in results]),
         )
-        seen = seen.where(np.argsort(-seen.scores, kind="stable")[:CANDIDATES])
+        merged = merged.select(np.argsort(-merged.scores, kind="stable")[:CANDIDATES])
         return [
-            Detection(COCO_NAMES[seen.classes[i]], float(seen.scores[i]), PixelBox(*seen.boxes[i].tolist()))
-            for i in suppress(seen.boxes, seen.classes, overlap)
+            Detection(COCO_NAMES[merged.classes[i]], float(merged.scores[i]), PixelBox(*merged.boxes[i].tolist()))
+            for i in non_maximum_suppression(merged.boxes, merged.classes, overlap)
         ]
 
-    def _look(self, image_rgb: Rgb, threshold: float) -> Seen:
+    def _run_network(self, image_rgb: Rgb, threshold: float) -> RawDetections:
         height, width = image_rgb.shape[:2]
         pixels, scale = preprocess(image_rgb)
         outputs = self._session.run([*SCORES, *DISTANCES], {"input_1": pixels})
@@ -92,10 +92,10 @@ class NanoDet:
         boxes = np.concatenate([decode(level[0], s) for level, s in zip(outputs[3:], STRIDES, strict=True)])
         boxes = np.clip(boxes / np.float32(scale), 0, np.array([width, height, width, height], np.float32))
         cells, classes = np.nonzero(scores >= threshold)
-        return Seen(boxes[cells], scores[cells, classes], classes)
+        return RawDetections(boxes[cells], scores[cells, classes], classes)
 
 
-class Seen(NamedTuple):
+class RawDetections(NamedTuple):
     """What one look gave, before the better of two boxes is chosen."""
 
     boxes: Floats
@@ -103,21 +103,21 @@ class Seen(NamedTuple):
     scores: Floats
     classes: NDArray[np.intp]
 
-    def where(self, chosen: NDArray[Any]) -> Seen:
-        return Seen(self.boxes[chosen], self.scores[chosen], self.classes[chosen])
+    def select(self, selection: NDArray[Any]) -> RawDetections:
+        return RawDetections(self.boxes[selection], self.scores[selection], self.classes[selection])
 
-    def moved(self, right: int, down: int) -> Seen:
+    def shift(self, right: int, down: int) -> RawDetections:
         return self._replace(boxes=self.boxes + np.array([right, down, right, down], np.float32))
 
 
-def grid(width: int, height: int, tiles: int) -> list[tuple[int, int, int, int]]:
+def tile_grid(width: int, height: int, tiles: int) -> list[tuple[int, int, int, int]]:
     """Left, top, right, bottom of `tiles` x `tiles` equal parts that overlap by a fifth; one tile needs no grid."""
     if tiles < 2:
         return []
-    wide, high = (round(side / (tiles - (tiles - 1) * TILE_OVERLAP)) for side in (width, height))
-    lefts = [round((width - wide) * i / (tiles - 1)) for i in range(tiles)]
-    tops = [round((height - high) * i / (tiles - 1)) for i in range(tiles)]
-    return [(left, top, left + wide, top + high) for top in tops for left in lefts]
+    tile_width, tile_height = (round(side / (tiles - (tiles - 1) * TILE_OVERLAP)) for side in (width, height))
+    lefts = [round((width - tile_width) * i / (tiles - 1)) for i in range(tiles)]
+    tops = [round((height - tile_height) * i / (tiles - 1)) for i in range(tiles)]
+    return [(left, top, left + tile_width, top + tile_height) for top in tops for left in lefts]
 
 
 def preprocess(image_rgb: Rgb) -> tuple[Floats, float]:
@@ -125,8 +125,8 @@ def preprocess(image_rgb: Rgb) -> tuple[Floats, float]:
     height, width = image_rgb.shape[:2]
     scale = SIDE / max(height, width)
     size = max(round(width * scale), 1), max(round(height * scale), 1)
-    way = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-    small = cv2.resize(image_rgb, size, interpolation=way).astype(np.float32)
+    interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    small = cv2.resize(image_rgb, size, interpolation=interpolation).astype(np.float32)
     canvas = np.zeros((SIDE, SIDE, 3), np.float32)  # zero is the mean colour
     canvas[: size[1], : size[0]] = (small[..., ::-1] - BGR_MEAN) / BGR_STD
     return np.ascontiguousarray(canvas.transpose(2, 0, 1)[None]), scale
@@ -142,16 +142,16 @@ def decode(distances: Floats, stride: int) -> Floats:
     return np.stack([x - sides[:, 0], y - sides[:, 1], x + sides[:, 2], y + sides[:, 3]], axis=1)
 
 
-def suppress(boxes: Floats, classes: NDArray[np.intp], overlap: float) -> list[int]:
+def non_maximum_suppression(boxes: Floats, classes: NDArray[np.intp], overlap: float) -> list[int]:
     """Which boxes stay, of boxes sorted by score: those that no better one of their class covers."""
     areas = np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0), axis=1)
-    left = np.flatnonzero(areas > 0)
-    stays: list[int] = []
-    while left.size:
-        best, rest = left[0], left[1:]
-        stays.append(int(best))
+    remaining = np.flatnonzero(areas > 0)
+    indices: list[int] = []
+    while remaining.size:
+        best, rest = remaining[0], remaining[1:]
+        indices.append(int(best))
         low, high = np.maximum(boxes[rest, :2], boxes[best, :2]), np.minimum(boxes[rest, 2:], boxes[best, 2:])
-        shared = np.prod(np.maximum(high - low, 0), axis=1)
-        iou = shared / (areas[rest] + areas[best] - shared)
-        left = rest[(iou <= overlap) | (classes[rest] != classes[best])]
-    return stays
+        intersection = np.prod(np.maximum(high - low, 0), axis=1)
+        iou = intersection / (areas[rest] + areas[best] - intersection)
+        remaining = rest[(iou <= overlap) | (classes[rest] != classes[best])]
+    return indices

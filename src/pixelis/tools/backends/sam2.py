@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from pixelis.errors import ToolError
-from pixelis.geometry import PixelBox, Size
-from pixelis.weights import fingerprint, path_of
-from pixelis.weights.session import session
+from pixelis.core.errors import ToolError
+from pixelis.core.geometry import PixelBox, Size
+from pixelis.weights import fingerprint, weight_path
+from pixelis.weights.session import open_session
 
 SIDE = 1024
 RGB_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
@@ -38,7 +38,7 @@ Floats = NDArray[np.float32]
 Halves = NDArray[np.float16]
 
 
-class Segment(NamedTuple):
+class MaskCandidate(NamedTuple):
     """A candidate: which pixels, and the IoU that the model expects of them."""
 
     mask: Bools
@@ -53,7 +53,7 @@ class Embedding:
     """From fine to coarse; the last one is the embedding proper."""
 
     @classmethod
-    def of(cls, features: Sequence[NDArray[np.float32]]) -> Self:
+    def from_features(cls, features: Sequence[NDArray[np.float32]]) -> Self:
         return cls(tuple(np.asarray(feature, np.float16) for feature in features))
 
     def to_bytes(self) -> bytes:
@@ -81,15 +81,15 @@ class Sam2:
     """SAM 2. Raises WeightsError where its files have not been pulled."""
 
     def __init__(self) -> None:
-        self._encoder = session(path_of("sam2-tiny-encoder"))
-        self._decoder = session(path_of("sam2-tiny-decoder"))
-        both = fingerprint("sam2-tiny-encoder") + fingerprint("sam2-tiny-decoder")
-        self.fingerprint = hashlib.sha256(both.encode("ascii")).hexdigest()
+        self._encoder = open_session(weight_path("sam2-tiny-encoder"))
+        self._decoder = open_session(weight_path("sam2-tiny-decoder"))
+        fingerprints = fingerprint("sam2-tiny-encoder") + fingerprint("sam2-tiny-decoder")
+        self.fingerprint = hashlib.sha256(fingerprints.encode("ascii")).hexdigest()
 
     def embed(self, image_rgb: Rgb) -> Embedding:
         """The encoder's view of a picture; about four seconds on one core."""
         names = ["high_res_feats_0", "high_res_feats_1", "image_embed"]
-        return Embedding.of(self._encoder.run(names, {"image": preprocess(image_rgb, SIDE)}))
+        return Embedding.from_features(self._encoder.run(names, {"image": preprocess(image_rgb, SIDE)}))
 
     def restore(self, content: bytes) -> Embedding:
         """An embedding out of `Embedding.to_bytes`."""
@@ -103,9 +103,9 @@ class Sam2:
         points: ArrayLike | None = None,
         labels: ArrayLike | None = None,
         box_px: PixelBox | None = None,
-    ) -> list[Segment]:
+    ) -> list[MaskCandidate]:
         """Up to three candidates, best first, for clicks (x, y) in pixels (label 1: inside, 0: outside) and a box."""
-        clicks = prompt(points, labels, box_px)
+        clicks = build_prompt(points, labels, box_px)
         fine, middle, coarse = embedding.as_floats()
         logits, scores = self._decoder.run(
             ["masks", "iou_predictions"],
@@ -119,10 +119,10 @@ class Sam2:
                 "has_mask_input": np.zeros(1, np.float32),
             },
         )
-        return candidates(logits[0], scores[0], size, one_click=clicks.is_one_click)
+        return rank_candidates(logits[0], scores[0], size, one_click=clicks.is_one_click)
 
 
-class Prompt(NamedTuple):
+class Sam2Prompt(NamedTuple):
     """Points in pixels with SAM's labels; a box is two of them."""
 
     points_px: Floats
@@ -135,17 +135,17 @@ class Prompt(NamedTuple):
         return len(self.labels) == 1
 
 
-def prompt(points: ArrayLike | None, labels: ArrayLike | None, box_px: PixelBox | None) -> Prompt:
+def build_prompt(points: ArrayLike | None, labels: ArrayLike | None, box_px: PixelBox | None) -> Sam2Prompt:
     """The prompt as SAM wants it: the box's corners first. Raises ToolError where there is nothing to go by."""
     clicks = np.asarray(() if points is None else points, np.float32).reshape(-1, 2)
-    inside = np.ones(len(clicks), np.float32) if labels is None else np.asarray(labels, np.float32).reshape(-1)
-    if len(inside) != len(clicks) or not np.isin(inside, (0, 1)).all():
-        raise ToolError(f"SAM 2 wants a label 0 or 1 for each of {len(clicks)} points, not {inside.tolist()}")
+    click_labels = np.ones(len(clicks), np.float32) if labels is None else np.asarray(labels, np.float32).reshape(-1)
+    if len(click_labels) != len(clicks) or not np.isin(click_labels, (0, 1)).all():
+        raise ToolError(f"SAM 2 wants a label 0 or 1 for each of {len(clicks)} points, not {click_labels.tolist()}")
     if box_px is None and not len(clicks):
         raise ToolError("SAM 2 wants a point or a box")
     corners = np.asarray(() if box_px is None else box_px, np.float32).reshape(-1, 2)
     corner_labels = np.asarray(() if box_px is None else BOX_LABELS, np.float32)
-    return Prompt(np.concatenate([corners, clicks]), np.concatenate([corner_labels, inside]))
+    return Sam2Prompt(np.concatenate([corners, clicks]), np.concatenate([corner_labels, click_labels]))
 
 
 def preprocess(image_rgb: Rgb, side: int) -> Floats:
@@ -155,7 +155,7 @@ def preprocess(image_rgb: Rgb, side: int) -> Floats:
     return np.ascontiguousarray(scaled.transpose(2, 0, 1)[None])
 
 
-def candidates(logits: Floats, scores: Floats, size: Size, *, one_click: bool) -> list[Segment]:
+def rank_candidates(logits: Floats, scores: Floats, size: Size, *, one_click: bool) -> list[MaskCandidate]:
     """Masks on a frame of `size` out of the decoder's (K, h, w) logits, best first; empty ones are left out."""
     shares = (logits > 0).mean(axis=(1, 2))  # (K,)
     rank = scores + WHOLE_OVER_PART * np.log(shares + 1e-6) if one_click else scores
@@ -163,5 +163,5 @@ def candidates(logits: Floats, scores: Floats, size: Size, *, one_click: bool) -
     for k in np.argsort(-rank, kind="stable"):
         mask = cv2.resize(logits[k], tuple(size), interpolation=cv2.INTER_LINEAR) > 0
         if mask.any():
-            segments.append(Segment(mask, float(np.clip(scores[k], 0.0, 1.0))))
+            segments.append(MaskCandidate(mask, float(np.clip(scores[k], 0.0, 1.0))))
     return segments

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pixelis.errors import WeightsError
-from pixelis.geometry import PixelBox, Size
-from pixelis.tools.backends.sam2 import Embedding, Rgb, Segment, candidates, preprocess, prompt
-from pixelis.weights.store import hash_of
+from pixelis.core.errors import WeightsError
+from pixelis.core.geometry import PixelBox, Size
+from pixelis.tools.backends.sam2 import Embedding, MaskCandidate, Rgb, build_prompt, preprocess, rank_candidates
+from pixelis.weights.store import hash_path
 
 
 class Sam2Transformers:
@@ -32,13 +32,13 @@ class Sam2Transformers:
         self._side = int(self._model.config.prompt_encoder_config.image_size)
         folder = Path(model)
         name = str(getattr(self._model.config, "_commit_hash", None) or model)
-        self.fingerprint = hash_of(folder) if folder.is_dir() else hashlib.sha256(name.encode()).hexdigest()
+        self.fingerprint = hash_path(folder) if folder.is_dir() else hashlib.sha256(name.encode()).hexdigest()
 
     def embed(self, image_rgb: Rgb) -> Embedding:
         """The encoder's view of a picture."""
         with self._torch.inference_mode():
             features = self._model.get_image_embeddings(self._torch.from_numpy(preprocess(image_rgb, self._side)))
-        return Embedding.of([feature.numpy() for feature in features])
+        return Embedding.from_features([feature.numpy() for feature in features])
 
     def restore(self, content: bytes) -> Embedding:
         """An embedding out of `Embedding.to_bytes`."""
@@ -52,9 +52,9 @@ class Sam2Transformers:
         points: ArrayLike | None = None,
         labels: ArrayLike | None = None,
         box_px: PixelBox | None = None,
-    ) -> list[Segment]:
+    ) -> list[MaskCandidate]:
         """Up to three candidates, best first, for clicks (x, y) in pixels (label 1: inside, 0: outside) and a box."""
-        clicks = prompt(points, labels, box_px)
+        clicks = build_prompt(points, labels, box_px)
         scaled = clicks.points_px * (self._side / np.array(size, np.float32))
         tensor = self._torch.from_numpy
         with self._torch.inference_mode():
@@ -65,4 +65,4 @@ class Sam2Transformers:
                 multimask_output=True,
             )
         logits, scores = output.pred_masks[0, 0].numpy(), output.iou_scores[0, 0].numpy()
-        return candidates(logits, scores, size, one_click=clicks.is_one_click)
+        return rank_candidates(logits, scores, size, one_click=clicks.is_one_click)

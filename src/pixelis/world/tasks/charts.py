@@ -4,163 +4,181 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from pixelis.geometry import Size
-from pixelis.world.item import Reference
-from pixelis.world.pages import Page, columns, curve, pie
+from pixelis.core.geometry import Size
+from pixelis.items import Reference
+from pixelis.world.pages import DocumentPage, draw_columns, draw_curve, draw_pie
 from pixelis.world.programs import (
     Parameters,
     References,
-    box_of,
     centre,
-    line,
+    find_lines,
+    find_printed_line,
+    find_region,
+    format_number,
+    get_box,
+    get_line_text,
+    get_text,
     nearest,
-    number,
-    region,
-    says,
-    spans,
-    text_of,
-    value_of,
+    parse_number,
 )
-from pixelis.world.tasks.document import READ, drafted, picked, texts
-from pixelis.world.template import Brief, ChainStep, Draft, Template
-from pixelis.world.vocabulary import MONTHS, TOPICS, choose, name, names, sample, spread, whole
+from pixelis.world.tasks.document import READ_PAGE, find_texts, make_draft, pick_extreme
+from pixelis.world.template import Brief, ChainStep, ItemDraft, Template
+from pixelis.world.vocabulary import (
+    MONTHS,
+    TOPICS,
+    choose,
+    choose_name,
+    choose_names,
+    sample,
+    sample_integer,
+    sample_spaced_integers,
+)
 
 
-def _columns(brief: Brief) -> tuple[Page, list[str], list[int], list[str]]:
-    page = Page(brief)
-    count = min(3 + (brief.dial.level + 1) // 2, 6, len(page.colours))
-    labels, values = names(brief.rng, count), spread(brief.rng, count, 14, 970, 11)
+def _make_column_chart(brief: Brief) -> tuple[DocumentPage, list[str], list[int], list[str]]:
+    page = DocumentPage(brief)
+    count = min(3 + (brief.difficulty.level + 1) // 2, 6, len(page.colours))
+    labels, values = choose_names(brief.rng, count), sample_spaced_integers(brief.rng, count, 14, 970, 11)
     hues = page.colours[:count]
-    page.title(f"{choose(brief.rng, TOPICS)} {whole(brief.rng, 1962, 2039)}")
-    columns(page, labels, values, hues)
+    page.write_title(f"{choose(brief.rng, TOPICS)} {sample_integer(brief.rng, 1962, 2039)}")
+    draw_columns(page, labels, values, hues)
     return page, labels, values, hues
 
 
-def above(references: References, label: str) -> Reference:
+def find_value_above(references: References, label: str) -> Reference:
     """The value over the name of a column or of a point."""
-    x = centre(box_of(line(references, label, role="label")))[0]
-    return nearest(spans(references, role="value"), lambda r: abs(centre(box_of(r))[0] - x))
+    x = centre(get_box(find_printed_line(references, label, role="label")))[0]
+    return nearest(find_lines(references, role="value"), lambda r: abs(centre(get_box(r))[0] - x))
 
 
-def _column_value(brief: Brief) -> Draft:
-    page, labels, _, _ = _columns(brief)
+def _compose_column_value(brief: Brief) -> ItemDraft:
+    page, labels, _, _ = _make_column_chart(brief)
     label = choose(brief.rng, labels)
-    return drafted(page, {"label": label}, [line(page.references, label), above(page.references, label)])
+    return make_draft(
+        page, {"label": label}, [find_printed_line(page.references, label), find_value_above(page.references, label)]
+    )
 
 
-def _value_of_label(references: References, parameters: Parameters) -> str:
-    return says(above(references, text_of(parameters, "label")))
+def _solve_label_value(references: References, parameters: Parameters) -> str:
+    return get_line_text(find_value_above(references, get_text(parameters, "label")))
 
 
-def _most_label(brief: Brief) -> Draft:
-    page, _, _, _ = _columns(brief)
-    used = texts(page, role="label") + texts(page, role="value")
-    return drafted(page, {"most": choose(brief.rng, ("highest", "lowest"))}, used)
+def _compose_most_label(brief: Brief) -> ItemDraft:
+    page, _, _, _ = _make_column_chart(brief)
+    evidence = find_texts(page, role="label") + find_texts(page, role="value")
+    return make_draft(page, {"most": choose(brief.rng, ("highest", "lowest"))}, evidence)
 
 
-def _label_most(references: References, parameters: Parameters) -> str:
-    found = [(value_of(says(above(references, says(r)))), says(r)) for r in spans(references, role="label")]
-    return picked(found, text_of(parameters, "most"))
+def _solve_most_label(references: References, parameters: Parameters) -> str:
+    label_values = [
+        (parse_number(get_line_text(find_value_above(references, get_line_text(r)))), get_line_text(r))
+        for r in find_lines(references, role="label")
+    ]
+    return pick_extreme(label_values, get_text(parameters, "most"))
 
 
-def _difference(brief: Brief) -> Draft:
-    page, labels, values, _ = _columns(brief)
+def _compose_difference(brief: Brief) -> ItemDraft:
+    page, labels, values, _ = _make_column_chart(brief)
     pair = sorted(sample(brief.rng, range(len(labels)), 2), key=lambda k: -values[k])
     a, b = (labels[k] for k in pair)
-    used = [f(page.references, label) for label in (a, b) for f in (line, above)]
-    return drafted(page, {"a": a, "b": b}, used)
+    evidence = [f(page.references, label) for label in (a, b) for f in (find_printed_line, find_value_above)]
+    return make_draft(page, {"a": a, "b": b}, evidence)
 
 
-def _minus(references: References, parameters: Parameters) -> str:
-    a, b = (value_of(says(above(references, text_of(parameters, key)))) for key in ("a", "b"))
-    return number(a - b)
+def _solve_difference(references: References, parameters: Parameters) -> str:
+    a, b = (parse_number(get_line_text(find_value_above(references, get_text(parameters, key)))) for key in ("a", "b"))
+    return format_number(a - b)
 
 
-def _colour_value(brief: Brief) -> Draft:
-    page, _, _, hues = _columns(brief)
+def _compose_colour_value(brief: Brief) -> ItemDraft:
+    page, _, _, hues = _make_column_chart(brief)
     colour = choose(brief.rng, hues)
-    target = region(page.references, f"{colour} column")
-    return drafted(page, {"colour": colour, "target": f"{colour} column"}, [target, _on_top(page.references, target)])
+    target = find_region(page.references, f"{colour} column")
+    return make_draft(
+        page, {"colour": colour, "target": f"{colour} column"}, [target, _find_value_on_top(page.references, target)]
+    )
 
 
-def _on_top(references: References, column: Reference) -> Reference:
-    x0, y0, x1, _ = box_of(column)
-    off = lambda r: abs(centre(box_of(r))[0] - (x0 + x1) / 2) + abs(box_of(r)[3] - y0)  # noqa: E731
-    return nearest(spans(references, role="value"), off)
+def _find_value_on_top(references: References, column: Reference) -> Reference:
+    x0, y0, x1, _ = get_box(column)
+    distance = lambda r: abs(centre(get_box(r))[0] - (x0 + x1) / 2) + abs(get_box(r)[3] - y0)  # noqa: E731
+    return nearest(find_lines(references, role="value"), distance)
 
 
-def _value_on_top(references: References, parameters: Parameters) -> str:
-    return says(_on_top(references, region(references, text_of(parameters, "target"))))
+def _solve_colour_value(references: References, parameters: Parameters) -> str:
+    return get_line_text(_find_value_on_top(references, find_region(references, get_text(parameters, "target"))))
 
 
-def _curve(brief: Brief) -> tuple[Page, list[str]]:
-    page = Page(brief, size=Size(704, 576))
-    count = 4 + brief.dial.level
+def _make_line_chart(brief: Brief) -> tuple[DocumentPage, list[str]]:
+    page = DocumentPage(brief, size=Size(704, 576))
+    count = 4 + brief.difficulty.level
     first = int(brief.rng.integers(0, 12 - count + 1))
     labels = list(MONTHS[first : first + count])
-    values = spread(brief.rng, count, 21, 480, 7)
-    page.title(f"{choose(brief.rng, TOPICS)} in {name(brief.rng)}")
-    curve(page, labels, values, page.colours[0])
+    values = sample_spaced_integers(brief.rng, count, 21, 480, 7)
+    page.write_title(f"{choose(brief.rng, TOPICS)} in {choose_name(brief.rng)}")
+    draw_curve(page, labels, values, page.colours[0])
     return page, labels
 
 
-def _month_value(brief: Brief) -> Draft:
-    page, labels = _curve(brief)
+def _compose_month_value(brief: Brief) -> ItemDraft:
+    page, labels = _make_line_chart(brief)
     label = choose(brief.rng, labels)
-    return drafted(page, {"label": label}, [line(page.references, label), above(page.references, label)])
+    return make_draft(
+        page, {"label": label}, [find_printed_line(page.references, label), find_value_above(page.references, label)]
+    )
 
 
-def _peak(brief: Brief) -> Draft:
-    page, _ = _curve(brief)
-    used = texts(page, role="label") + texts(page, role="value")
-    return drafted(page, {"most": choose(brief.rng, ("highest", "lowest"))}, used)
+def _compose_peak(brief: Brief) -> ItemDraft:
+    page, _ = _make_line_chart(brief)
+    evidence = find_texts(page, role="label") + find_texts(page, role="value")
+    return make_draft(page, {"most": choose(brief.rng, ("highest", "lowest"))}, evidence)
 
 
-def _pie(brief: Brief) -> tuple[Page, list[str], list[str]]:
-    page = Page(brief, size=Size(704, 576))
-    count = min(3 + brief.dial.level // 2, 5, len(page.colours))
+def _make_pie_chart(brief: Brief) -> tuple[DocumentPage, list[str], list[str]]:
+    page = DocumentPage(brief, size=Size(704, 576))
+    count = min(3 + brief.difficulty.level // 2, 5, len(page.colours))
     while True:
-        parts = spread(brief.rng, count - 1, 12, 88, 10)
+        parts = sample_spaced_integers(brief.rng, count - 1, 12, 88, 10)
         cuts = [0, *sorted(parts), 100]
         shares = [b - a for a, b in pairwise(cuts)]
         if min(shares) >= 10 and len(set(shares)) == count:
             break
-    labels = names(brief.rng, count)
-    page.title(f"Share of {choose(brief.rng, TOPICS).lower()}")
-    pie(page, labels, shares, page.colours[:count])
+    labels = choose_names(brief.rng, count)
+    page.write_title(f"Share of {choose(brief.rng, TOPICS).lower()}")
+    draw_pie(page, labels, shares, page.colours[:count])
     return page, labels, page.colours[:count]
 
 
-def beside(references: References, y: float, role: str) -> Reference:
-    return nearest(spans(references, role=role), lambda r: abs(centre(box_of(r))[1] - y))
+def find_at_height(references: References, y: float, role: str) -> Reference:
+    return nearest(find_lines(references, role=role), lambda r: abs(centre(get_box(r))[1] - y))
 
 
-def _share(brief: Brief) -> Draft:
-    page, labels, _ = _pie(brief)
+def _compose_share(brief: Brief) -> ItemDraft:
+    page, labels, _ = _make_pie_chart(brief)
     label = choose(brief.rng, labels)
-    named = line(page.references, label)
-    value = beside(page.references, centre(box_of(named))[1], "value")
-    draft = drafted(page, {"label": label}, [named, value])
-    draft.accepted = lambda answer: (answer, answer.replace("%", " %"), answer.removesuffix("%"))
+    label_line = find_printed_line(page.references, label)
+    value = find_at_height(page.references, centre(get_box(label_line))[1], "value")
+    draft = make_draft(page, {"label": label}, [label_line, value])
+    draft.accepted_answers = lambda answer: (answer, answer.replace("%", " %"), answer.removesuffix("%"))
     return draft
 
 
-def _share_of(references: References, parameters: Parameters) -> str:
-    y = centre(box_of(line(references, text_of(parameters, "label"), role="label")))[1]
-    return says(beside(references, y, "value"))
+def _solve_share(references: References, parameters: Parameters) -> str:
+    y = centre(get_box(find_printed_line(references, get_text(parameters, "label"), role="label")))[1]
+    return get_line_text(find_at_height(references, y, "value"))
 
 
-def _legend(brief: Brief) -> Draft:
-    page, _, hues = _pie(brief)
+def _compose_legend(brief: Brief) -> ItemDraft:
+    page, _, hues = _make_pie_chart(brief)
     colour = choose(brief.rng, hues)
-    key = region(page.references, f"{colour} key")
-    label = beside(page.references, centre(box_of(key))[1], "label")
-    return drafted(page, {"colour": colour, "target": f"{colour} key"}, [key, label])
+    key = find_region(page.references, f"{colour} key")
+    label = find_at_height(page.references, centre(get_box(key))[1], "label")
+    return make_draft(page, {"colour": colour, "target": f"{colour} key"}, [key, label])
 
 
-def _stands_for(references: References, parameters: Parameters) -> str:
-    y = centre(box_of(region(references, text_of(parameters, "target"))))[1]
-    return says(beside(references, y, "label"))
+def _solve_legend(references: References, parameters: Parameters) -> str:
+    y = centre(get_box(find_region(references, get_text(parameters, "target"))))[1]
+    return get_line_text(find_at_height(references, y, "label"))
 
 
 TEMPLATES = (
@@ -172,7 +190,7 @@ TEMPLATES = (
             "How much is it for {label}?",
             "Read the chart: what is the figure for {label}?",
         ),
-        _column_value, _value_of_label, "anls", (READ,), doc="the number over {label}",
+        _compose_column_value, _solve_label_value, "anls", (READ_PAGE,), doc="the number over {label}",
     ),
     Template(
         "document.most_label", "document",
@@ -182,7 +200,7 @@ TEMPLATES = (
             "For which name is the value {most}?",
             "Name the {most} one in the chart.",
         ),
-        _most_label, _label_most, "anls", (READ,), doc="compare the numbers; the name below",
+        _compose_most_label, _solve_most_label, "anls", (READ_PAGE,), doc="compare the numbers; the name below",
     ),
     Template(
         "document.difference", "document",
@@ -192,7 +210,7 @@ TEMPLATES = (
             "Subtract the value of {b} from that of {a}.",
             "How much more does {a} have than {b}?",
         ),
-        _difference, _minus, "anls", (READ,), reads_operands=True, doc="the number over {a} minus that over {b}",
+        _compose_difference, _solve_difference, "anls", (READ_PAGE,), reads_operands=True, doc="the number over {a} minus that over {b}",
     ),
     Template(
         "document.colour_value", "document",
@@ -202,8 +220,8 @@ TEMPLATES = (
             "How high is the {colour} column, as written above it?",
             "Read the figure of the {colour} column.",
         ),
-        _colour_value, _value_on_top, "anls",
-        (ChainStep(tool="SEG", args={"target": "{target}"}), READ),
+        _compose_colour_value, _solve_colour_value, "anls",
+        (ChainStep(tool="SEG", args={"target": "{target}"}), READ_PAGE),
         doc="the number just above the region, or ZOOM on it with scale 0.6 and OCR",
     ),
     Template(
@@ -214,7 +232,7 @@ TEMPLATES = (
             "How much was it in {label}?",
             "Read the curve at {label}.",
         ),
-        _month_value, _value_of_label, "anls", (READ,), doc="the number over the point above {label}",
+        _compose_month_value, _solve_label_value, "anls", (READ_PAGE,), doc="the number over the point above {label}",
     ),
     Template(
         "document.peak", "document",
@@ -224,7 +242,7 @@ TEMPLATES = (
             "Which month shows the {most} value?",
             "Name the month with the {most} number.",
         ),
-        _peak, _label_most, "anls", (READ,), doc="compare the numbers; the month below",
+        _compose_peak, _solve_most_label, "anls", (READ_PAGE,), doc="compare the numbers; the month below",
     ),
     Template(
         "document.share", "document",
@@ -234,7 +252,7 @@ TEMPLATES = (
             "Which percentage belongs to {label}?",
             "What part of the whole is {label}?",
         ),
-        _share, _share_of, "anls", (READ,), doc="the percentage in the row of {label}",
+        _compose_share, _solve_share, "anls", (READ_PAGE,), doc="the percentage in the row of {label}",
     ),
     Template(
         "document.legend", "document",
@@ -244,8 +262,8 @@ TEMPLATES = (
             "According to the legend, what is {colour}?",
             "The {colour} part of the pie: what is it called?",
         ),
-        _legend, _stands_for, "anls",
-        (ChainStep(tool="SEG", args={"target": "{target}"}, note="the slice and the square of the legend"), READ),
+        _compose_legend, _solve_legend, "anls",
+        (ChainStep(tool="SEG", args={"target": "{target}"}, note="the slice and the square of the legend"), READ_PAGE),
         doc="the name in the row of the smaller region",
     ),
 )  # fmt: skip

@@ -2,171 +2,181 @@
 
 from __future__ import annotations
 
-from pixelis.geometry import Size
-from pixelis.world.figures import ICON_NAMES, different
+from pixelis.core.geometry import Size
+from pixelis.world.figure_outlines import ICON_NAMES, distinct_figures
 from pixelis.world.palette import VIVID
 from pixelis.world.programs import (
     Parameters,
     References,
     Unanswerable,
-    box_of,
     centre,
-    field_of,
+    find_lines,
+    find_region,
+    find_regions,
+    get_box,
+    get_line_text,
+    get_text,
+    locate_field,
     nearest,
-    region,
-    regions,
-    says,
-    spans,
-    text_of,
 )
 from pixelis.world.stage import PixelRect, Stage
 from pixelis.world.tasks.staging import (
-    CLEAR,
-    FIGURES,
-    LOOK,
-    PATTERNED,
-    both,
-    drafted,
-    large,
-    small_radius,
-    steady,
-    text_on,
-    two_stages,
+    COMMON_FIGURES,
+    DISTINCT_FIGURES,
+    FIND_TARGET,
+    PATTERN_PAINTS,
+    make_draft,
+    make_large_stage,
+    make_pair_draft,
+    make_stage_pair,
+    pattern_colours,
+    sample_small_radius,
+    solve_text_on,
 )
-from pixelis.world.template import Brief, ChainStep, Draft, Template
-from pixelis.world.vocabulary import choose, code, names, sample
+from pixelis.world.template import Brief, ChainStep, ItemDraft, Template
+from pixelis.world.vocabulary import choose, choose_names, make_code, sample
 
 
-def _panel_text(brief: Brief) -> Draft:
-    stage = large(brief)
-    texts = names(brief.rng, 4) if brief.chance(0.7) else [code(brief.rng) for _ in range(4)]
-    made = [
-        stage.panel(colour, text, stage.text_px()) for colour, text in zip(stage.lone_colours[:3], texts, strict=False)
+def _compose_panel_text(brief: Brief) -> ItemDraft:
+    stage = make_large_stage(brief)
+    texts = choose_names(brief.rng, 4) if brief.bernoulli(0.7) else [make_code(brief.rng) for _ in range(4)]
+    panels = [
+        stage.add_panel(colour, text, stage.sample_text_px())
+        for colour, text in zip(stage.standalone_colours[:3], texts, strict=False)
     ]
-    target, text = made[0]
-    stage.distract(brief.dial.distractors, avoid=(target.colour,))
-    return drafted(stage, [stage.named(target), text.name], {"target": target.phrase, "colour": target.colour})
+    target, text = panels[0]
+    stage.add_distractors(brief.difficulty.distractors, avoid=(target.colour,))
+    return make_draft(
+        stage, [stage.reference_name(target), text.name], {"target": target.phrase, "colour": target.colour}
+    )
 
 
-def _tag_text(brief: Brief) -> Draft:
-    stage = large(brief)
-    texts = [code(brief.rng) for _ in range(3)] if brief.chance(0.6) else names(brief.rng, 3)
-    hues = stage.lone_colours[:3]
+def _compose_tag_text(brief: Brief) -> ItemDraft:
+    stage = make_large_stage(brief)
+    texts = [make_code(brief.rng) for _ in range(3)] if brief.bernoulli(0.6) else choose_names(brief.rng, 3)
+    hues = stage.standalone_colours[:3]
     figures = sample(brief.rng, ICON_NAMES, 3)
     size = stage.size
     for colour, figure, text in zip(hues, figures, texts, strict=True):
-        radius, px = small_radius(stage, big=False), stage.text_px()
-        box = stage.layout.room(2 * radius + 8 * px, 2 * radius + 4 * px, gap=2 * px)
+        radius, px = sample_small_radius(stage, big=False), stage.sample_text_px()
+        box = stage.layout.find_room(2 * radius + 8 * px, 2 * radius + 4 * px, gap=2 * px)
         thing = stage.add(
             colour, figure, radius, at=((box[0] + box[2]) // 2, min(box[1] + radius, size.height - 4 * px))
         )
-        stage.label(text, px, thing)
-        stage.layout.take(box)
-    stage.distract(brief.dial.distractors, avoid=(hues[0],))
+        stage.add_tag(text, px, thing)
+        stage.layout.reserve(box)
+    stage.add_distractors(brief.difficulty.distractors, avoid=(hues[0],))
     target = stage.things[0]
-    return drafted(stage, [stage.named(target), stage.texts[0].name], {"target": target.phrase})
+    return make_draft(stage, [stage.reference_name(target), stage.texts[0].name], {"target": target.phrase})
 
 
-def _text_under(references: References, parameters: Parameters) -> str:
-    x0, _, x1, y1 = box_of(region(references, text_of(parameters, "target")))
+def _solve_tag_text(references: References, parameters: Parameters) -> str:
+    x0, _, x1, y1 = get_box(find_region(references, get_text(parameters, "target")))
 
-    def below(r: object) -> float:
-        x, y = centre(box_of(r))  # type: ignore[arg-type]
+    def distance_below(r: object) -> float:
+        x, y = centre(get_box(r))  # type: ignore[arg-type]
         return abs(x - (x0 + x1) / 2) + abs(y - y1) + (10.0 if y < y1 else 0.0)
 
-    return says(nearest(spans(references), below))
+    return get_line_text(nearest(find_lines(references), distance_below))
 
 
-def _ink_colour(brief: Brief) -> Draft:
-    stage = large(brief)
-    words = names(brief.rng, 3)
-    paper = "white" if brief.chance(0.5) else "black"
+def _compose_ink_colour(brief: Brief) -> ItemDraft:
+    stage = make_large_stage(brief)
+    words = choose_names(brief.rng, 3)
+    paper = "white" if brief.bernoulli(0.5) else "black"
     hues = sample(
         brief.rng, [c for c in VIVID if c not in (("yellow", "cyan") if paper == "white" else ("blue", "purple"))], 3
     )
-    made = [stage.inked(paper, hue, word, round(stage.text_px() * 1.3)) for hue, word in zip(hues, words, strict=True)]
-    stage.distract(brief.dial.distractors)
-    return drafted(stage, [made[0].name], {"word": words[0], "attribute": "colour"})
+    lines = [
+        stage.add_coloured_text(paper, hue, word, round(stage.sample_text_px() * 1.3))
+        for hue, word in zip(hues, words, strict=True)
+    ]
+    stage.add_distractors(brief.difficulty.distractors)
+    return make_draft(stage, [lines[0].name], {"word": words[0], "attribute": "colour"})
 
 
-def _ink_of(references: References, parameters: Parameters) -> str:
-    for r in spans(references):
-        if says(r).casefold() == text_of(parameters, "word").casefold():
+def _solve_ink_colour(references: References, parameters: Parameters) -> str:
+    for r in find_lines(references):
+        if get_line_text(r).casefold() == get_text(parameters, "word").casefold():
             return str(r.properties["colour"])
     raise Unanswerable("the word is not there")
 
 
-def _shape(brief: Brief) -> Draft:
-    stage = large(brief)
-    radius, colour = small_radius(stage, big=brief.glance()), stage.lone_colours[0]
-    target = stage.add(colour, choose(brief.rng, CLEAR[: 8 if radius < 24 else 10 if radius < 28 else 11]), radius)
-    stage.maybe_hide(target)
-    stage.distract(brief.dial.distractors, avoid=(colour,))
+def _compose_shape(brief: Brief) -> ItemDraft:
+    stage = make_large_stage(brief)
+    radius, colour = sample_small_radius(stage, big=brief.sample_is_large()), stage.standalone_colours[0]
+    target = stage.add(
+        colour, choose(brief.rng, DISTINCT_FIGURES[: 8 if radius < 24 else 10 if radius < 28 else 11]), radius
+    )
+    stage.maybe_occlude(target)
+    stage.add_distractors(brief.difficulty.distractors, avoid=(colour,))
     parameters = {"target": f"{colour} thing", "colour": colour, "attribute": "shape"}
-    return drafted(stage, [stage.named(target)], parameters)
+    return make_draft(stage, [stage.reference_name(target)], parameters)
 
 
-def _texture(brief: Brief) -> Draft:
-    stage = large(brief)
+def _compose_texture(brief: Brief) -> ItemDraft:
+    stage = make_large_stage(brief)
     pattern = choose(brief.rng, ("plain", "striped", "checkered"))
-    figure, colour = choose(brief.rng, ("circle", "diamond")), steady(stage)[0]
-    radius = max(round(small_radius(stage, big=False) * 1.4), 42)
-    target = stage.add(colour, figure, radius, pattern=pattern, paint_rgb=PATTERNED[colour], turn=0.0)
-    stage.distract(brief.dial.distractors, avoid=(colour,))
-    return drafted(
-        stage, [stage.named(target)], {"target": f"{colour} thing", "colour": colour, "attribute": "texture"}
+    figure, colour = choose(brief.rng, ("circle", "diamond")), pattern_colours(stage)[0]
+    radius = max(round(sample_small_radius(stage, big=False) * 1.4), 42)
+    target = stage.add(colour, figure, radius, pattern=pattern, paint_rgb=PATTERN_PAINTS[colour], turn=0.0)
+    stage.add_distractors(brief.difficulty.distractors, avoid=(colour,))
+    return make_draft(
+        stage, [stage.reference_name(target)], {"target": f"{colour} thing", "colour": colour, "attribute": "texture"}
     )
 
 
-def _orientation(brief: Brief) -> Draft:
-    stage = large(brief)
+def _compose_orientation(brief: Brief) -> ItemDraft:
+    stage = make_large_stage(brief)
     word = choose(brief.rng, ("horizontal", "vertical", "rising", "falling"))
     turn = {"horizontal": 0.0, "vertical": 90.0, "rising": -45.0, "falling": 45.0}[word] + float(
         brief.rng.integers(-9, 10)
     )
     colour = stage.colours[0]
-    target = stage.add(colour, "bar", round(small_radius(stage, big=False) * 1.7), turn=turn)
+    target = stage.add(colour, "bar", round(sample_small_radius(stage, big=False) * 1.7), turn=turn)
     target.properties["orientation"] = word
-    stage.distract(brief.dial.distractors, avoid=(colour,))
+    stage.add_distractors(brief.difficulty.distractors, avoid=(colour,))
     parameters = {"target": f"{colour} bar", "colour": colour, "attribute": "orientation"}
-    return drafted(stage, [stage.named(target)], parameters)
+    return make_draft(stage, [stage.reference_name(target)], parameters)
 
 
-def _property(references: References, parameters: Parameters) -> str:
-    target = text_of(parameters, "target")
-    found = regions(references, target) or [
+def _solve_property(references: References, parameters: Parameters) -> str:
+    target = get_text(parameters, "target")
+    matches = find_regions(references, target) or [
         r for r in references if r.footprint.kind == "mask" and r.footprint.label.split(" ")[0] == target.split(" ")[0]
     ]
-    if not found:
+    if not matches:
         raise Unanswerable(f"there is no {target}")
-    return str(found[0].properties[text_of(parameters, "attribute")])
+    return str(matches[0].properties[get_text(parameters, "attribute")])
 
 
-def _relation(brief: Brief) -> Draft:
-    stage = large(brief)
-    word, big = choose(brief.rng, ("left", "right", "above", "below")), brief.glance()
+def _compose_relation(brief: Brief) -> ItemDraft:
+    stage = make_large_stage(brief)
+    word, big = choose(brief.rng, ("left", "right", "above", "below")), brief.sample_is_large()
     across, down = {"left": (-1, 0), "right": (1, 0), "above": (0, -1), "below": (0, 1)}[word]
     width, height = stage.size
-    far = brief.rng.uniform(0.42, 0.6)
+    distance = brief.rng.uniform(0.42, 0.6)
     middle_x = brief.rng.uniform(0.3, 0.7) if across == 0 else 0.5
     middle_y = brief.rng.uniform(0.3, 0.7) if down == 0 else 0.5
-    figures = sample(brief.rng, FIGURES, 2)
+    figures = sample(brief.rng, COMMON_FIGURES, 2)
     things = []
     for sign, colour, figure in zip((0.5, -0.5), stage.colours, figures, strict=False):
         drift = brief.rng.uniform(-0.06, 0.06)
-        x = middle_x + across * far * sign + (drift if across == 0 else 0)
-        y = middle_y + down * far * sign + (drift if down == 0 else 0)
-        things.append(stage.add(colour, figure, small_radius(stage, big=big), at=(round(x * width), round(y * height))))
+        x = middle_x + across * distance * sign + (drift if across == 0 else 0)
+        y = middle_y + down * distance * sign + (drift if down == 0 else 0)
+        things.append(
+            stage.add(colour, figure, sample_small_radius(stage, big=big), at=(round(x * width), round(y * height)))
+        )
     first, second = things
-    stage.maybe_hide(first)
-    stage.distract(brief.dial.distractors, avoid=(first.colour, second.colour))
+    stage.maybe_occlude(first)
+    stage.add_distractors(brief.difficulty.distractors, avoid=(first.colour, second.colour))
     parameters = {"a": first.phrase, "b": second.phrase, "aspect": height / width}
-    return drafted(stage, [stage.named(first), stage.named(second)], parameters)
+    return make_draft(stage, [stage.reference_name(first), stage.reference_name(second)], parameters)
 
 
-def _side(references: References, parameters: Parameters) -> str:
-    ax, ay = centre(box_of(region(references, text_of(parameters, "a"))))
-    bx, by = centre(box_of(region(references, text_of(parameters, "b"))))
+def _solve_relation(references: References, parameters: Parameters) -> str:
+    ax, ay = centre(get_box(find_region(references, get_text(parameters, "a"))))
+    bx, by = centre(get_box(find_region(references, get_text(parameters, "b"))))
     dx, dy = ax - bx, (ay - by) * float(str(parameters["aspect"]))
     if abs(dx) >= abs(dy):
         return "left" if dx < 0 else "right"
@@ -186,64 +196,64 @@ def field_box(stage: Stage, index: int) -> PixelRect:
     )
 
 
-def _field(brief: Brief) -> Draft:
-    stage = large(brief)
-    colour, big = stage.colours[0], brief.glance()
-    radius = small_radius(stage, big=False) * (2 if big else 1)
+def _compose_field(brief: Brief) -> ItemDraft:
+    stage = make_large_stage(brief)
+    colour, big = stage.colours[0], brief.sample_is_large()
+    radius = sample_small_radius(stage, big=False) * (2 if big else 1)
     left, top, right, bottom = field_box(stage, int(brief.rng.integers(9)))
     at = (int(brief.rng.integers(left, right + 1)), int(brief.rng.integers(top, bottom + 1)))
     inside = (
         min(max(at[0], radius + 4), stage.size.width - radius - 4),
         min(max(at[1], radius + 4), stage.size.height - radius - 4),
     )
-    target = stage.add(colour, choose(brief.rng, CLEAR[:8]), radius, at=inside)
-    stage.maybe_hide(target)
-    stage.distract(brief.dial.distractors, avoid=(colour,))
-    return drafted(stage, [stage.named(target)], {"target": target.phrase})
+    target = stage.add(colour, choose(brief.rng, DISTINCT_FIGURES[:8]), radius, at=inside)
+    stage.maybe_occlude(target)
+    stage.add_distractors(brief.difficulty.distractors, avoid=(colour,))
+    return make_draft(stage, [stage.reference_name(target)], {"target": target.phrase})
 
 
-def _field_of(references: References, parameters: Parameters) -> str:
-    return field_of(box_of(region(references, text_of(parameters, "target"))))
+def _solve_field(references: References, parameters: Parameters) -> str:
+    return locate_field(get_box(find_region(references, get_text(parameters, "target"))))
 
 
-def _pair_presence(brief: Brief) -> Draft:
-    first, second, shared = two_stages(brief, Size(640, 480))
-    answer, big = int(brief.rng.integers(4)), brief.glance()
-    colour, figure = shared[0], choose(brief.rng, FIGURES)
+def _compose_pair_presence(brief: Brief) -> ItemDraft:
+    first, second, shared = make_stage_pair(brief, Size(640, 480))
+    answer, big = int(brief.rng.integers(4)), brief.sample_is_large()
+    colour, figure = shared[0], choose(brief.rng, COMMON_FIGURES)
     evidence: list[str] = []
-    for stage, shown in ((first, answer in (0, 2)), (second, answer in (1, 2))):
-        other = choose(brief.rng, different(FIGURES, figure))
-        if shown:
-            made = stage.add(colour, figure, small_radius(stage, big=big))
-            evidence.append(stage.named(made))
-        elif brief.chance(0.7):
-            stage.add(colour, other, small_radius(stage, big=big))
-        stage.add(choose(brief.rng, shared[1:]), figure, small_radius(stage, big=False))
-        stage.distract(brief.dial.distractors - 1, avoid=(colour,))
-    return both(first, second, evidence, {"target": f"{colour} {figure}"})
+    for stage, is_present in ((first, answer in (0, 2)), (second, answer in (1, 2))):
+        other = choose(brief.rng, distinct_figures(COMMON_FIGURES, figure))
+        if is_present:
+            target = stage.add(colour, figure, sample_small_radius(stage, big=big))
+            evidence.append(stage.reference_name(target))
+        elif brief.bernoulli(0.7):
+            stage.add(colour, other, sample_small_radius(stage, big=big))
+        stage.add(choose(brief.rng, shared[1:]), figure, sample_small_radius(stage, big=False))
+        stage.add_distractors(brief.difficulty.distractors - 1, avoid=(colour,))
+    return make_pair_draft(first, second, evidence, {"target": f"{colour} {figure}"})
 
 
-def _which_picture(references: References, parameters: Parameters) -> str:
-    shown = [bool(regions(references, text_of(parameters, "target"), f"Image_{k}")) for k in (0, 1)]
+def _solve_pair_presence(references: References, parameters: Parameters) -> str:
+    is_present = [bool(find_regions(references, get_text(parameters, "target"), f"Image_{k}")) for k in (0, 1)]
     return {(True, False): "Image_0", (False, True): "Image_1", (True, True): "both"}.get(
-        (shown[0], shown[1]), "neither"
+        (is_present[0], is_present[1]), "neither"
     )
 
 
-def _pair_text(brief: Brief) -> Draft:
-    first, second, shared = two_stages(brief, Size(640, 480))
+def _compose_pair_text(brief: Brief) -> ItemDraft:
+    first, second, shared = make_stage_pair(brief, Size(640, 480))
     shared = [c for c in shared if c != "orange"]
-    asked = int(brief.rng.integers(2))
-    words = names(brief.rng, 4)
+    target_index = int(brief.rng.integers(2))
+    words = choose_names(brief.rng, 4)
     evidence = []
     for k, stage in enumerate((first, second)):
-        panel, text = stage.panel(shared[0], words[2 * k], stage.text_px())
-        stage.panel(shared[1], words[2 * k + 1], stage.text_px())
-        stage.distract(brief.dial.distractors - 1, avoid=(shared[0],))
-        if k == asked:
-            evidence = [stage.named(panel), text.name]
-    parameters = {"target": f"{shared[0]} panel", "colour": shared[0], "media": f"Image_{asked}"}
-    return both(first, second, evidence, parameters)
+        panel, text = stage.add_panel(shared[0], words[2 * k], stage.sample_text_px())
+        stage.add_panel(shared[1], words[2 * k + 1], stage.sample_text_px())
+        stage.add_distractors(brief.difficulty.distractors - 1, avoid=(shared[0],))
+        if k == target_index:
+            evidence = [stage.reference_name(panel), text.name]
+    parameters = {"target": f"{shared[0]} panel", "colour": shared[0], "media": f"Image_{target_index}"}
+    return make_pair_draft(first, second, evidence, parameters)
 
 
 TEMPLATES = (
@@ -256,8 +266,8 @@ TEMPLATES = (
             "Which word or code stands on the {colour} panel?",
             "Find the {colour} panel and tell me its text.",
         ),
-        _panel_text, text_on, "exact",
-        (LOOK, ChainStep(tool="ZOOM", args={"box": "$1.box"}), ChainStep(tool="OCR", args={"media": "$2.view"})),
+        _compose_panel_text, solve_text_on, "exact",
+        (FIND_TARGET, ChainStep(tool="ZOOM", args={"box": "$1.box"}), ChainStep(tool="OCR", args={"media": "$2.view"})),
         doc="the text that OCR read",
     ),
     Template(
@@ -268,9 +278,9 @@ TEMPLATES = (
             "Read the tag of the {target}.",
             "The {target} has a tag. What is on it?",
         ),
-        _tag_text, _text_under, "exact",
+        _compose_tag_text, _solve_tag_text, "exact",
         (
-            LOOK,
+            FIND_TARGET,
             ChainStep(tool="ZOOM", args={"box": "$1.box", "scale": 0.3}, note="step back until the tag is in view"),
             ChainStep(tool="OCR", args={"media": "$2.view"}),
         ),
@@ -284,7 +294,7 @@ TEMPLATES = (
             'Somewhere it says "{word}". What colour are the letters?',
             'Which colour has the writing "{word}"?',
         ),
-        _ink_colour, _ink_of, "exact",
+        _compose_ink_colour, _solve_ink_colour, "exact",
         (
             ChainStep(tool="OCR", note="find the line that says {word}"),
             ChainStep(tool="PROP", args={"box": "$1.box[k]", "attributes": ["colour"]}),
@@ -299,8 +309,8 @@ TEMPLATES = (
             "Name the shape of the {colour} object.",
             "The {colour} thing: what figure is it?",
         ),
-        _shape, _property, "exact",
-        (LOOK, ChainStep(tool="PROP", args={"mask": "$1.mask", "attributes": ["shape"]})),
+        _compose_shape, _solve_property, "exact",
+        (FIND_TARGET, ChainStep(tool="PROP", args={"mask": "$1.mask", "attributes": ["shape"]})),
         doc="the shape that PROP names",
     ),
     Template(
@@ -311,9 +321,9 @@ TEMPLATES = (
             "Look closely at the {colour} object: plain, striped or checkered?",
             "What is the surface of the {colour} thing like, plain, striped or checkered?",
         ),
-        _texture, _property, "exact",
+        _compose_texture, _solve_property, "exact",
         (
-            LOOK,
+            FIND_TARGET,
             ChainStep(tool="ZOOM", args={"box": "$1.box"}),
             ChainStep(tool="PROP", args={"mask": "$1.mask", "attributes": ["texture"]}),
         ),
@@ -327,8 +337,8 @@ TEMPLATES = (
             "Which way does the {colour} bar point: horizontal, vertical, rising or falling?",
             "Tell me the orientation of the {colour} bar: horizontal, vertical, rising or falling.",
         ),
-        _orientation, _property, "exact",
-        (LOOK, ChainStep(tool="PROP", args={"mask": "$1.mask", "attributes": ["orientation"]})),
+        _compose_orientation, _solve_property, "exact",
+        (FIND_TARGET, ChainStep(tool="PROP", args={"mask": "$1.mask", "attributes": ["orientation"]})),
         doc="the orientation that PROP names",
     ),
     Template(
@@ -339,7 +349,7 @@ TEMPLATES = (
             "Is the {a} to the left of, to the right of, above or below the {b}? Answer left, right, above or below.",
             "Where does the {a} lie with respect to the {b}: left, right, above or below?",
         ),
-        _relation, _side, "exact",
+        _compose_relation, _solve_relation, "exact",
         (ChainStep(tool="SEG", args={"target": "{a}"}), ChainStep(tool="SEG", args={"target": "{b}"})),
         doc="the larger of the two differences between the centres, in pixels",
     ),
@@ -351,8 +361,8 @@ TEMPLATES = (
             "Divide the picture into three by three fields. In which one (top left … bottom right) is the {target}?",
             "Tell me the part of the frame, such as top right or centre, that holds the {target}.",
         ),
-        _field, _field_of, "exact",
-        (LOOK, ChainStep(tool="PROP", args={"mask": "$1.mask", "attributes": ["position"]})),
+        _compose_field, _solve_field, "exact",
+        (FIND_TARGET, ChainStep(tool="PROP", args={"mask": "$1.mask", "attributes": ["position"]})),
         doc="the position that PROP names",
     ),
     Template(
@@ -363,7 +373,7 @@ TEMPLATES = (
             "Look for a {target} in the two pictures. Answer Image_0, Image_1, both or neither.",
             "Image_0, Image_1, both or neither: which has a {target}?",
         ),
-        _pair_presence, _which_picture, "exact",
+        _compose_pair_presence, _solve_pair_presence, "exact",
         (
             ChainStep(tool="SEG", args={"target": "{target}", "media": "Image_0"}, note="a failure means: not there"),
             ChainStep(tool="SEG", args={"target": "{target}", "media": "Image_1"}),
@@ -378,7 +388,7 @@ TEMPLATES = (
             "Read the {colour} panel of {media}.",
             "In {media}, which text is on the {colour} panel?",
         ),
-        _pair_text, text_on, "exact",
+        _compose_pair_text, solve_text_on, "exact",
         (
             ChainStep(tool="SEG", args={"target": "{target}", "media": "{media}"}),
             ChainStep(tool="ZOOM", args={"box": "$1.box", "media": "{media}"}),

@@ -1,0 +1,1 @@
+"""What `pixelis bench` runs, beside peers and beside the paper. Needs a clone."""

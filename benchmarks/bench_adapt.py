@@ -1,0 +1,63 @@
+"""Bench rows of a query of phase 3: eight, sixteen and twenty-four rollouts, which is all that a plain majority needs,
+and eight with vote, memory and learning.
+
+All answer the same queries in turns of a batch, in one process, so that a busy machine disturbs them alike. Tools are
+not counted: whoever asks first pays for all. What learning costs in rollouts is what equal cost means in plain voting
+(supp:budget_fairness).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bench_rows import BenchRow
+from experiments.common.paired_tests import merge_config
+from pixelis.core.config import load_config
+from pixelis.dedup.media_collection import ProgressCallback, no_progress
+from pixelis.evaluation.streams import make_stream
+from pixelis.memory.keys import KeyMaker
+from pixelis.training.ttrl.journal import LEDGER, read_rows
+from pixelis.training.ttrl.train import adapt
+from pixelis.training.ttrl.ttrl_config import TtrlConfig
+
+SETTINGS = Path("configs/nano/winding_ttrl.yaml")
+SHIFTS = ("lighting:3", "motion_blur:3")
+NO_MONITORING = {"canary": {"items": 0}, "calibration": {"items": 0}, "snapshot_every": 1000}
+FIXED_ROLLOUTS = (8, 16, 24)
+"""Rollouts of those that do not learn."""
+LEARNING = "vote, memory and learning"
+
+
+def rows(keys: KeyMaker, *, turns: int = 6, progress: ProgressCallback = no_progress) -> list[BenchRow]:
+    """CPU seconds of a query, tools apart, over `turns` batches; the first warms up and is left out."""
+    base = load_config(TtrlConfig, SETTINGS, []).model_dump(mode="json")
+    changes: dict[str, dict[str, Any]] = {f"{n} rollouts": {"learn": False, "samples": n} for n in FIXED_ROLLOUTS}
+    changes[f"{FIXED_ROLLOUTS[0]} rollouts, {LEARNING}"] = {"samples": FIXED_ROLLOUTS[0]}
+    configs = {
+        name: TtrlConfig.model_validate(merge_config(base, NO_MONITORING | change)) for name, change in changes.items()
+    }
+    size = next(iter(configs.values())).batch
+    items = list(make_stream((), split="dev", limit=-(-size * (turns + 1) // 6), shifts=SHIFTS).items())
+    costs = dict[str, float]()
+    with TemporaryDirectory(prefix="pixelis-bench-adapt-") as temporary:
+        for turn in range(turns + 1):
+            for number, (name, settings) in enumerate(configs.items()):
+                progress("batches", turn * len(configs) + number, (turns + 1) * len(configs))
+                adapt(settings, items[: size * (turn + 1)], Path(temporary) / name.replace(" ", "-"), keys=keys)
+        for name, settings in configs.items():
+            ledger_rows = read_rows(Path(temporary) / name.replace(" ", "-") / LEDGER)[size:]
+            costs[name] = float(np.mean([row["cpu_s" if settings.learn else "rollout_cpu_s"] for row in ledger_rows]))
+    min_cost, max_cost = (costs[f"{n} rollouts"] for n in (FIXED_ROLLOUTS[0], FIXED_ROLLOUTS[-1]))
+    learning_cost = costs[f"{FIXED_ROLLOUTS[0]} rollouts, {LEARNING}"]
+    equivalent_rollouts = FIXED_ROLLOUTS[0] + (learning_cost - min_cost) * (FIXED_ROLLOUTS[-1] - FIXED_ROLLOUTS[0]) / (
+        max_cost - min_cost
+    )
+    note = f"as much as {equivalent_rollouts:.1f} rollouts alone; mean of {size * turns} queries, tools not counted"
+    return [
+        BenchRow(name=f"a query: {name}", ours_cpu_s=cost, note=note if configs[name].learn else "")
+        for name, cost in costs.items()
+    ]

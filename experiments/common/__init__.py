@@ -1,0 +1,1 @@
+"""Paired tests and result archives, shared by the experiments."""

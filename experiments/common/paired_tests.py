@@ -1,0 +1,207 @@
+"""Variants of a phase, run alike and compared in pairs: what `reproduce rft` and `reproduce ttrl` share.
+
+Every part (a variant with a seed) has a folder of its own and is skipped where it has ended, so that the whole can be
+stopped and gone on with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from pixelis.core.config import Config
+from pixelis.core.errors import ConfigError
+from pixelis.evaluation.harness import ScoredItem, from_row
+from pixelis.metrics.bootstrap import Interval, bca_interval
+from pixelis.metrics.statistics import benjamini_hochberg, mean_of_runs, paired_permutation_test
+
+Floats = NDArray[np.float64]
+LogFn = Callable[[str], None]
+PERMUTATIONS = 9999
+COUNT_MEASURES = ("calls", "decisive")
+"""Numbers of steps: of these it is told by what share they are fewer."""
+PERCENT_MEASURES = tuple(
+    f"{key}{when}" for key in ("accuracy", "greedy", "voted", "majority") for when in ("", "_later", "_last_third")
+)
+"""Percentages of right answers: where all are right, or all wrong, their interval is exact."""
+
+
+class RunScores(NamedTuple):
+    """What one seed of a variant scored, item by item."""
+
+    seed: int | None
+    """None where nothing was drawn: it stands for every seed."""
+    items: tuple[str, ...]
+    measures: Mapping[str, Floats]
+    """(n,) of each measure."""
+
+
+RunsByVariant = Mapping[str, Sequence[RunScores]]
+"""The runs of each variant."""
+
+
+class SeededVariant(Config):
+    """One way to go on from a policy, with some seeds."""
+
+    name: str = Field(pattern="^[a-z0-9-]+$")
+    seeds: int = Field(default=1, ge=1)
+    change: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the phase's configuration."""
+
+
+V = TypeVar("V", bound=SeededVariant)
+
+
+class ExperimentPart(NamedTuple, Generic[V]):
+    """One variant with one seed."""
+
+    variant: V
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.variant.name}-{self.seed}"
+
+
+def select_parts(variants: Sequence[V], only: Sequence[str]) -> list[ExperimentPart[V]]:
+    """All seeds of each variant, in the order of the file, or those of `only`: variants (`ours`) and parts (`ours-1`).
+
+    ConfigError for a name that none has.
+    """
+    all_parts = [ExperimentPart(variant, seed) for variant in variants for seed in range(variant.seeds)]
+    names = {variant.name for variant in variants}
+    if unknown := set(only) - names - {part.name for part in all_parts}:
+        raise ConfigError(f"no variant {sorted(unknown)[0]!r}: want some of {', '.join(sorted(names))}")
+    return [part for part in all_parts if not only or part.variant.name in only or part.name in only]
+
+
+def merge_config(tree: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with some keys changed, level by level."""
+    result = dict(tree)
+    for key, value in change.items():
+        result[key] = (
+            merge_config(result[key], value)
+            if isinstance(value, Mapping) and isinstance(result.get(key), dict)
+            else value
+        )
+    return result
+
+
+def read_scored_items(folder: Path) -> list[ScoredItem]:
+    """What an evaluation left."""
+    return [from_row(json.loads(line)) for line in (folder / "items.jsonl").read_text().splitlines()]
+
+
+def mean_interval(values: Floats, key: str) -> Interval:
+    """BCa over items of a measure's mean; its only value where it has but one."""
+    if key in PERCENT_MEASURES:
+        share_interval = bca_interval(values / 100.0, rng=np.random.default_rng(0))
+        return share_interval._replace(
+            point=100.0 * share_interval.point, low=100.0 * share_interval.low, high=100.0 * share_interval.high
+        )
+    if np.ptp(values) == 0.0:
+        return Interval(float(values[0]), float(values[0]), float(values[0]), "constant")
+    return bca_interval(values, rng=np.random.default_rng(0))
+
+
+def pair_values(a: Sequence[RunScores], b: Sequence[RunScores], key: str) -> tuple[Floats, Floats]:
+    """(n,) of a measure for two variants, over the seeds that both have; all of each where they share none."""
+    items = {run.items for run in (*a, *b)}
+    if len(items) > 1:
+        raise ConfigError("two variants were asked different questions: delete the runs of one, and run it again")
+    left, right = select_shared_seeds(a, b)
+    return np.mean([run.measures[key] for run in left], axis=0), np.mean([run.measures[key] for run in right], axis=0)
+
+
+def select_shared_seeds(a: Sequence[RunScores], b: Sequence[RunScores]) -> tuple[list[RunScores], list[RunScores]]:
+    """Of two variants the runs whose seed both have; all of each where they share none. A run without a seed stays."""
+    seeds = [{run.seed for run in runs if run.seed is not None} for runs in (a, b)]
+    shared = seeds[0] & seeds[1] or seeds[0] | seeds[1]
+    left, right = ([run for run in runs if run.seed is None or run.seed in shared] for runs in (a, b))
+    return left, right
+
+
+def difference(a: Sequence[RunScores], b: Sequence[RunScores], key: str) -> dict[str, Any]:
+    """How much more the first has than the second: paired by item, BCa interval, paired permutation test.
+
+    Intervals and p are over items: that other seeds might have learnt otherwise is not in them. `by_seed` tells how far
+    the seeds that both have agree, and `t_over_seeds` what these few say of others (Student's t).
+    """
+    left, right = pair_values(a, b, key)
+    test = paired_permutation_test(left, right, rng=np.random.default_rng(0), permutations=PERMUTATIONS)
+    estimate = mean_interval(left - right, "difference")
+    out: dict[str, Any] = {"difference": test.difference, "low": estimate.low, "high": estimate.high, "p": test.p_value}
+    means, base_means = ({run.seed: float(run.measures[key].mean()) for run in runs} for runs in (a, b))
+    mean_pairs = (
+        (mean, base_means.get(seed, base_means.get(None))) for seed, mean in means.items()
+    )  # None: one base for all seeds
+    out["by_seed"] = [mean - other for mean, other in mean_pairs if other is not None]
+    runs = mean_of_runs(out["by_seed"])
+    out["t_over_seeds"] = {"low": runs.low, "high": runs.high, "p": runs.p_value} if runs else None
+    if key in COUNT_MEASURES and right.mean() > 0:
+        fewer = bca_interval(np.column_stack([left, right]), percent_less, rng=np.random.default_rng(0))
+        out |= {"less": fewer.point, "less_low": fewer.low, "less_high": fewer.high}
+    return out
+
+
+def percent_less(pairs: Floats) -> float:
+    """By what share, in percent, the mean of the first column lies under that of the second."""
+    left, right = pairs.mean(axis=0)
+    return float(100.0 * (1.0 - left / right)) if right else 0.0
+
+
+def compare_to_bases(runs_by_variant: RunsByVariant, bases: Mapping[str, str], over: str) -> list[dict[str, Any]]:
+    """One row a variant: seeds averaged item by item, BCa intervals over items, tests against its base.
+
+    `bases` has the base of each variant that is tested; `over` names the difference in the rows. p-values of one
+    measure are one family, adjusted by Benjamini and Hochberg.
+    """
+    table = []
+    for name, runs in runs_by_variant.items():
+        row: dict[str, Any] = {"variant": name, "seeds": len(runs), "items": len(runs[0].items)}
+        for key in runs[0].measures:
+            values = np.mean([run.measures[key] for run in runs], axis=0)
+            estimate = mean_interval(values, key)
+            spread = float(np.std([run.measures[key].mean() for run in runs], ddof=1)) if len(runs) > 1 else None
+            row[key] = {
+                "n": len(values),
+                "mean": estimate.point,
+                "low": estimate.low,
+                "high": estimate.high,
+                "over_seeds": spread,
+            }
+            if bases.get(name) in runs_by_variant and bases[name] != name:
+                row[key][over] = difference(runs, runs_by_variant[bases[name]], key) | {"base": bases[name]}
+        table.append(row)
+    return adjust_p_values(table, over)
+
+
+def compare_pairwise(runs_by_variant: RunsByVariant, ours: str) -> list[dict[str, Any]]:
+    """Ours against every other variant, measure by measure."""
+    rows: list[dict[str, Any]] = []
+    for name, runs in runs_by_variant.items() if ours in runs_by_variant else ():
+        if name != ours:
+            keys = [key for key in runs_by_variant[ours][0].measures if key in runs[0].measures]
+            rows.append(
+                {
+                    "variant": ours,
+                    "over": name,
+                    **{k: {"over": difference(runs_by_variant[ours], runs, k)} for k in keys},
+                }
+            )
+    return adjust_p_values(rows, "over")
+
+
+def adjust_p_values(table: list[dict[str, Any]], over: str) -> list[dict[str, Any]]:
+    """The same rows with adjusted p-values, each measure a family of its own."""
+    for key in {key for row in table for key, value in row.items() if isinstance(value, dict) and over in value}:
+        tests = [row[key][over] for row in table if over in row.get(key, {})]
+        for test, p in zip(tests, benjamini_hochberg([test["p"] for test in tests]).adjusted, strict=True):
+            test["p_adjusted"] = float(p)
+    return table

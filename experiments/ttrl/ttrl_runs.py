@@ -1,0 +1,397 @@
+"""The parts of phase 3's comparison: a variant's stream, and the held-out questions after it.
+
+Each part lies in a folder of its own and is gone on with where it was stopped; what has ended is kept as a small
+archive too, so that another machine takes it from there. A stream's archive has its rows and not its weights: where a
+budget is named it is written after the questions were asked, so that none is left without them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from experiments.common.paired_tests import ExperimentPart, LogFn, SeededVariant, merge_config, read_scored_items
+from experiments.common.result_archive import FINGERPRINT, archive_part, is_finished, restore_part, write_fingerprint
+from experiments.ttrl.ttrl_archives import (
+    GREEDY_HELD_OUT_FILES,
+    HELD_OUT_FILES,
+    MEMORY_FILES,
+    STATISTICS_FILES,
+    STREAM_FILES,
+    settings_fingerprint,
+    shorten_ledger,
+)
+from experiments.ttrl.ttrl_risk import StreamRows
+from experiments.ttrl.ttrl_table import VOTED
+from pixelis.core.config import Config
+from pixelis.core.provenance import write_atomic, write_json
+from pixelis.data.corpus.record import Split
+from pixelis.equations.embedding import CosineStatistics
+from pixelis.evaluation.process_report import task_statistics
+from pixelis.evaluation.run_evaluation import evaluate_model
+from pixelis.evaluation.streams import Course, Stream, StreamTask, make_stream
+from pixelis.memory.keys import KeyMaker
+from pixelis.policy.checkpoint import hash_weights
+from pixelis.training.common.run_folder import RESOLVED
+from pixelis.training.ttrl.journal import LEDGER, MEMORY, UPDATES, batch_end, read_rows
+from pixelis.training.ttrl.train import adapt
+from pixelis.training.ttrl.ttrl_config import TtrlConfig
+from pixelis.training.ttrl.ttrl_export import export_policy_after
+from pixelis.voting.fit_calibration import CALIBRATION_FILE as CALIBRATION
+
+NO_CANARIES = {"canary": {"items": 0}}
+"""Canary questions stop a deployment; in a comparison every variant lives its whole stream, a falling one too."""
+
+
+class TtrlVariant(SeededVariant):
+    """One way to adapt."""
+
+    course: Course | None = None
+    """Of the shifts in its stream, where that is another than the others'."""
+    matched: bool = True
+    """Off for stress: it has no say in the budget, and is taken at its own end where it learnt from less."""
+    voted: bool = True
+    """Off: the held-out questions are asked greedily alone. Stress is never asked by vote."""
+    whole: bool = False
+    """Taken at the end of its stream, whatever it has learnt from."""
+    asked: bool = True
+    """Off where the policy is that of `none`: the held-out questions would get the same answers. Its stream is told."""
+    base: str | None = None
+    """The variant that it is held against, where that is another than `none`."""
+
+    @property
+    def examined_by_vote(self) -> bool:
+        return self.voted and self.matched
+
+
+class ReproduceTtrlConfig(Config):
+    """What is compared, and on what."""
+
+    ttrl: Path
+    """The configuration that variants change."""
+    families: tuple[str, ...] = ()
+    """All six where none is named."""
+    shifts: tuple[str, ...] = ("lighting:3", "motion_blur:3")
+    course: Course = "steady"
+    skip: int = Field(default=0, ge=0)
+    """Items of each family, of dev and of test, before the first one here: settings were chosen with them in view."""
+    stream_items: int = Field(default=60, ge=1)
+    """Queries of each family in the stream."""
+    held_items: int = Field(default=40, ge=1)
+    """Questions of each family that are asked before and after, of other seeds, greedily."""
+    voted_items: int = Field(default=40, ge=1)
+    """The same by vote, which costs eight times as much: the first of them."""
+    statistics_items: int = Field(default=20, ge=1)
+    """The same for E_ext's statistics."""
+    old_items: int = Field(default=20, ge=0)
+    """Questions of each family without a shift, asked greedily: what was forgotten of the old domain."""
+    memory_items: int = Field(default=20, ge=0)
+    """Questions of each family without a shift that the policy at the start answers by vote: what it accepts is the
+    memory of all variants, and nothing is added to it. 0: each has its own, empty at first, and adds to it."""
+    budget: int | None = Field(default=None, ge=0)
+    """Queries that a policy has learnt from when it is asked, at the most. Not given, it is what the variant with the
+    fewest learnt from, which is known when all streams have ended: then all must end on one machine."""
+    none: str = "no-adaptation"
+    """The variant that the others are held against."""
+    ours: str = "ours"
+    """The variant that is held against every other."""
+    variants: tuple[TtrlVariant, ...]
+
+
+class TtrlExperiment(NamedTuple):
+    """Where everything lies."""
+
+    config: ReproduceTtrlConfig
+    base: TtrlConfig
+    work: Path
+    results: Path
+    keys: Callable[[], KeyMaker] | None
+    log: LogFn
+
+    def query_stream(self, split: Split, items: int, *, course: Course | None = None, skip: int = 0) -> Stream:
+        config = self.config
+        return make_stream(
+            config.families,
+            split=split,
+            limit=items,
+            shifts=config.shifts,
+            course=course or config.course,
+            skip=config.skip + skip,
+        )
+
+    def settings(self, part: ExperimentPart[TtrlVariant]) -> TtrlConfig:
+        change = {**part.variant.change, "seed": part.seed, "name": part.name, "greedy": True, **NO_CANARIES}
+        settings = TtrlConfig.model_validate(merge_config(self.base.model_dump(mode="json"), change))
+        shared = bool(settings.neighbours and self.config.memory_items)
+        return settings.model_copy(update={"memory": self.memory, "remember": False}) if shared else settings
+
+    @property
+    def memory(self) -> Path:
+        """The one that all variants share."""
+        return self.work / "memory" / MEMORY
+
+    def stream_folder(self, part: ExperimentPart[TtrlVariant]) -> Path:
+        return self.work / part.name / "stream"
+
+    def archive(self, name: str) -> Path:
+        return self.results / "parts" / f"{name}.zip"
+
+    def fingerprint(self, part: ExperimentPart[TtrlVariant], **more: Any) -> dict[str, Any]:
+        """What the rows of a part depend on."""
+        config = self.config
+        return {
+            "weights": hash_weights(self.base.policy),
+            "settings": settings_fingerprint(self.settings(part)),
+            "families": config.families, "shifts": config.shifts, "course": part.variant.course or config.course,
+            "stream_items": config.stream_items, "statistics_items": config.statistics_items,
+            "memory_items": config.memory_items, "skip": config.skip, **more,
+        }  # fmt: skip
+
+    def rows(self, part: ExperimentPart[TtrlVariant]) -> StreamRows:
+        """Of a stream that has come to its end; none before."""
+        rows = read_rows(self.stream_folder(part) / LEDGER)
+        expected = len(self.query_stream("dev", self.config.stream_items, course=part.variant.course))
+        return rows if len(rows) >= expected else []
+
+
+# --- a stream
+
+
+def thresholds_path(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant]) -> Path:
+    """Of the policy at the start, whoever is asked."""
+    return experiment.work / f"{experiment.config.none}-{part.seed}" / "stream" / CALIBRATION
+
+
+def shares_baseline_calibration(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant]) -> bool:
+    """Whether the same policy would be asked the same dev-cal questions in the same way as by `none`."""
+    baseline = next((v for v in experiment.config.variants if v.name == experiment.config.none), None)
+    if baseline is None:
+        return False
+    part_inputs, baseline_inputs = (
+        calibration_inputs(experiment.settings(candidate)) for candidate in (part, ExperimentPart(baseline, part.seed))
+    )
+    return part_inputs == baseline_inputs
+
+
+def calibration_inputs(settings: TtrlConfig) -> tuple[object, ...]:
+    """What thresholds depend on besides the policy; δ is not looked at while they are fitted."""
+    vote = settings.vote.model_copy(update={"delta": 0.0})
+    return settings.calibration, vote, settings.samples, settings.tools, settings.limits, settings.seed
+
+
+def restore_stream(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant]) -> bool:
+    """Whether the rows of a stream that has ended are here, or could be taken from their archive."""
+    folder, fingerprint = experiment.stream_folder(part), experiment.fingerprint(part)
+    if is_finished(folder, fingerprint) and experiment.rows(
+        part
+    ):  # signed at its beginning: another stream is not gone on with
+        return True
+    # what was run here has its settings; without them it was being taken from its archive when that was cut off
+    return not (folder / RESOLVED).exists() and restore_part(
+        folder, experiment.archive(f"{part.name}-stream"), STREAM_FILES, fingerprint
+    )
+
+
+def run_stream(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], show: Any) -> None:
+    """Answer the stream with one variant, or go on with it."""
+    folder, settings = experiment.stream_folder(part), experiment.settings(part)
+    if restore_stream(experiment, part):
+        if not settings.learn:
+            archive_missing_stream(experiment, part)
+        return
+    if settings.memory == experiment.memory:
+        build_shared_memory(experiment, show)
+    experiment.log(f"{part.name}: the stream")
+    stream = experiment.query_stream("dev", experiment.config.stream_items, course=part.variant.course)
+    write_fingerprint(folder, experiment.fingerprint(part))
+    if (shared_thresholds := thresholds_path(experiment, part)).exists() and shares_baseline_calibration(
+        experiment, part
+    ):
+        write_atomic(folder / CALIBRATION, shared_thresholds.read_bytes())
+    adapt(
+        settings, stream.items(), folder, show=show,
+        keys=experiment.keys() if experiment.keys and settings.neighbours else None,
+        dev_cal=make_stream(experiment.config.families, split="dev-cal", limit=settings.calibration.items).items,
+    )  # fmt: skip
+    if experiment.config.budget is None or not settings.learn:
+        archive_stream(experiment, part)
+
+
+def archive_stream(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant]) -> None:
+    archive, shorten = experiment.archive(f"{part.name}-stream"), {LEDGER: shorten_ledger}
+    archive_part(experiment.stream_folder(part), archive, STREAM_FILES, experiment.fingerprint(part), shorten=shorten)
+
+
+def archive_missing_stream(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant]) -> None:
+    """A process may have been killed when a stream had ended, before its archive was written."""
+    if not experiment.archive(f"{part.name}-stream").exists():
+        archive_stream(experiment, part)
+
+
+def build_shared_memory(experiment: TtrlExperiment, show: Any) -> None:
+    """Fill the memory that all variants share, or go on with it: no label is seen, and nothing is learnt."""
+    folder, config = experiment.work / "memory", experiment.config
+    change = {"learn": False, "name": "memory", "memory": None, **NO_CANARIES}
+    settings = TtrlConfig.model_validate(merge_config(experiment.base.model_dump(mode="json"), change))
+    first_item = config.skip + config.stream_items + config.statistics_items
+    fingerprint = {
+        "weights": hash_weights(experiment.base.policy), "settings": settings_fingerprint(settings),
+        "families": config.families, "items": config.memory_items, "first": first_item,
+    }  # fmt: skip
+    stream = make_stream(config.families, split="dev", limit=config.memory_items, skip=first_item)
+    if is_finished(folder, fingerprint) and len(read_rows(folder / LEDGER)) >= len(stream):
+        if not experiment.archive("memory").exists():
+            archive_part(
+                folder, experiment.archive("memory"), MEMORY_FILES, fingerprint, shorten={LEDGER: shorten_ledger}
+            )
+        return
+    if not (folder / RESOLVED).exists() and restore_part(
+        folder, experiment.archive("memory"), MEMORY_FILES, fingerprint
+    ):
+        return
+    experiment.log("the memory of all variants")
+    write_fingerprint(folder, fingerprint)
+    adapt(
+        settings, stream.items(), folder, show=show, keys=experiment.keys() if experiment.keys else None,
+        dev_cal=make_stream(config.families, split="dev-cal", limit=settings.calibration.items).items,
+    )  # fmt: skip
+    archive_part(folder, experiment.archive("memory"), MEMORY_FILES, fingerprint, shorten={LEDGER: shorten_ledger})
+
+
+# --- the held-out questions
+
+
+def row_at_budget(rows: StreamRows, budget: int) -> int:
+    """The first end of a batch at which as many queries as the budget allows had been learnt from.
+
+    A batch is learnt from as a whole: one that would overshoot is not taken. The last row where the budget was never
+    reached.
+    """
+    trained_queries = np.cumsum([0, *(row["learnt"] for row in rows)])  # (n + 1,) before the first row, after each
+    if trained_queries[-1] < budget:
+        return len(rows)
+    ends = [0, *(k for k, row in enumerate(rows, start=1) if batch_end(row, k) == k)]
+    max_trained = max(trained_queries[end] for end in ends if trained_queries[end] <= budget)
+    return next(end for end in ends if trained_queries[end] == max_trained)
+
+
+def snapshot_row(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budget: int) -> int:
+    """The row after which a variant is asked."""
+    rows = experiment.rows(part)
+    return len(rows) if part.variant.whole or not experiment.settings(part).learn else row_at_budget(rows, budget)
+
+
+def held_out_folder(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budget: int) -> Path:
+    """Another budget is another policy, and has its own folder; who learns nothing, or all, has one."""
+    name = "held" if not experiment.settings(part).learn else "held-whole" if part.variant.whole else f"held-{budget}"
+    return experiment.work / part.name / name
+
+
+def exam_finished(folder: Path, part: ExperimentPart[TtrlVariant]) -> bool:
+    """An exam is signed when all its questions have been asked; those by vote may be wanted since."""
+    votes_finished = (folder / VOTED / "done.json").exists() or not part.variant.examined_by_vote
+    return (folder / FINGERPRINT).exists() and votes_finished
+
+
+def exam_fingerprint(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budget: int) -> dict[str, Any]:
+    """What the answers to the held-out questions depend on."""
+    shared_thresholds, config = thresholds_path(experiment, part), experiment.config
+    is_budgeted = experiment.settings(part).learn and not part.variant.whole
+    return experiment.fingerprint(
+        part, budget=budget if is_budgeted else None, held_items=config.held_items, voted_items=config.voted_items,
+        old_items=config.old_items, thresholds=json.loads(shared_thresholds.read_text()) if shared_thresholds.exists() else None,
+    )  # fmt: skip
+
+
+def restore_exam(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budget: int) -> bool:
+    """Whether the held-out answers are here, or could be taken from their archive."""
+    folder, fingerprint = held_out_folder(experiment, part, budget), exam_fingerprint(experiment, part, budget)
+    archive_files = HELD_OUT_FILES if part.variant.examined_by_vote else GREEDY_HELD_OUT_FILES
+    archive = experiment.archive(f"{part.name}-{folder.name}")
+    return is_finished(folder, fingerprint) or restore_part(folder, archive, archive_files, fingerprint)
+
+
+def run_exam(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budget: int, show: Any) -> None:
+    """Ask the held-out questions greedily, and some also by vote."""
+    folder, settings = held_out_folder(experiment, part, budget), experiment.settings(part)
+    if not part.variant.asked:
+        return
+    if restore_exam(experiment, part, budget):
+        archive_missing_stream(experiment, part)
+        return
+    policy = settings.policy
+    if settings.learn and not (experiment.stream_folder(part) / UPDATES).exists():
+        experiment.log(
+            f"{part.name}: its rows came from {experiment.archive(f'{part.name}-stream')}, without weights, and nobody has "
+            f"asked it after {budget} queries: delete that file and {experiment.work / part.name} to run it again"
+        )
+        return
+    if settings.learn:
+        policy = str(folder / "policy")
+        if not (folder / "policy" / "model.safetensors").exists():
+            export_policy_after(
+                experiment.stream_folder(part), snapshot_row(experiment, part, budget), folder / "policy"
+            )
+    stream = experiment.query_stream("test", experiment.config.held_items, course="steady")
+    if not (folder / "greedy" / "report.json").exists():
+        experiment.log(f"{part.name}: held-out, greedily")
+        evaluate_model(
+            policy, [StreamTask(stream)], limit=len(stream), seed=part.seed, composite=True, out=folder / "greedy",
+            without_tools=not settings.tools,
+        )  # fmt: skip
+    if experiment.config.old_items and not (folder / "old" / "report.json").exists():
+        experiment.log(f"{part.name}: without a shift, greedily")
+        unshifted = make_stream(
+            experiment.config.families, split="test", limit=experiment.config.old_items, skip=experiment.config.skip
+        )
+        evaluate_model(
+            policy, [StreamTask(unshifted)], limit=len(unshifted), seed=part.seed, out=folder / "old",
+            without_tools=not settings.tools,
+        )  # fmt: skip
+    if part.variant.examined_by_vote:
+        run_voted_exam(experiment, part, folder, policy, show)
+    fingerprint = exam_fingerprint(experiment, part, budget)
+    archive_files = HELD_OUT_FILES if part.variant.examined_by_vote else GREEDY_HELD_OUT_FILES
+    shorten = {f"{VOTED}/{LEDGER}": shorten_ledger}
+    archive_part(folder, experiment.archive(f"{part.name}-{folder.name}"), archive_files, fingerprint, shorten=shorten)
+    write_fingerprint(folder, fingerprint)
+    archive_stream(experiment, part)
+
+
+def run_voted_exam(
+    experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], folder: Path, policy: str, show: Any
+) -> None:
+    """The held-out questions with N rollouts each, under the vote and the thresholds that all variants share."""
+    settings, shared_thresholds = experiment.settings(part), thresholds_path(experiment, part)
+    experiment.log(f"{part.name}: held-out, by vote")
+    changes = {
+        "policy": policy, "learn": False, "seed": part.seed, "neighbours": 0, "tools": settings.tools,
+        "name": part.name, **NO_CANARIES,
+    }  # fmt: skip
+    voting = TtrlConfig.model_validate(merge_config(experiment.base.model_dump(mode="json"), changes))
+    if shared_thresholds.exists():
+        write_atomic(folder / VOTED / CALIBRATION, shared_thresholds.read_bytes())
+    stream = experiment.query_stream("test", experiment.config.voted_items, course="steady")
+    report = adapt(voting, stream.items(), folder / VOTED, show=show)
+    write_json(folder / VOTED / "done.json", {"queries": report.queries})
+
+
+def external_statistics(experiment: TtrlExperiment) -> dict[str, CosineStatistics]:
+    """E_ext's statistics, from chains of the policy at the start on dev items that no stream has."""
+    folder, archive, config = experiment.work / "statistics", experiment.archive("statistics"), experiment.config
+    fingerprint = {
+        "weights": hash_weights(experiment.base.policy), "families": config.families, "shifts": config.shifts,
+        "items": config.statistics_items, "skip": config.skip + config.stream_items,
+    }  # fmt: skip
+    if not is_finished(folder, fingerprint) and not restore_part(folder, archive, STATISTICS_FILES, fingerprint):
+        experiment.log("statistics of E_ext")
+        stream = experiment.query_stream("dev", config.statistics_items, course="steady", skip=config.stream_items)
+        evaluate_model(experiment.base.policy, [StreamTask(stream)], limit=len(stream), composite=True, out=folder)
+        archive_part(folder, archive, STATISTICS_FILES, fingerprint)
+        write_fingerprint(folder, fingerprint)
+    return task_statistics(read_scored_items(folder))

@@ -1,0 +1,1 @@
+"""What everything rests on: errors, geometry, configuration, atomic writes, provenance."""

@@ -1,0 +1,196 @@
+"""From a YAML file and a few words of the command line to a checked model.
+
+A configuration is a small model beside the loop that reads it: a subclass of `Config` whose defaults are the paper's
+values and whose attribute docstrings are its help. A file lists only what differs. Whatever is wrong is said at once,
+each with its key and its line, so that nobody mends a file one error a run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pixelis.core.errors import ConfigError
+
+MAX_BYTES = 2**20
+"""A longer file is no configuration."""
+MAX_DEPTH = 32
+MAX_KEYS = 20_000
+"""Aliases let a short file stand for a long one."""
+KEY_LIST_PREFIX = "; the keys here are "
+
+
+class Config(BaseModel):
+    """Base of every configuration: frozen, without unknown keys, NaN or infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+C = TypeVar("C", bound=BaseModel)
+Loc = tuple[str | int, ...]
+
+
+def load_config(model: type[C], path: Path | None, overrides: Sequence[str] = ()) -> C:
+    """The configuration of a file, with `key.sub=value` laid over it; ConfigError names everything that is wrong."""
+    tree, lines = read_yaml(path) if path is not None else ({}, {})
+    values, problems = apply_overrides(model, tree, overrides)
+    try:
+        config = model.model_validate(values)
+    except ValidationError as error:
+        problems += [
+            describe_problem(model, problem, path, lines, overrides) for problem in error.errors(include_url=False)
+        ]
+    if problems:
+        problems = [drop_repeated_key_list(text, problems[:k]) for k, text in enumerate(problems)]
+        messages = problems[:20] + ([f"and {len(problems) - 20} more"] if len(problems) > 20 else [])
+        count = "1 key is" if len(problems) == 1 else f"{len(problems)} keys are"
+        raise ConfigError(f"{path or 'command line'}: {count} wrong\n  " + "\n  ".join(messages))
+    return config
+
+
+def resolve_config_path(path: Path) -> Path:
+    """The file of this name; one of `configs/` that is not in the working directory is the one that came along."""
+    package_dir = Path(__file__).resolve().parents[1]
+    if not path.exists() and not path.is_absolute() and path.parts[:1] == ("configs",) and ".." not in path.parts:
+        for root in (package_dir, package_dir.parents[1]):  # of a wheel, of a clone
+            if (root / path).is_file():
+                return root / path
+    return path
+
+
+def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Loc, int]]:
+    """The mapping that a file holds, and the line on which each of its keys stands."""
+    try:
+        with resolve_config_path(path).open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror})") from error
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"{path} has over {MAX_BYTES} bytes: no configuration is that long")
+    try:
+        node = yaml.compose(content.decode("utf-8"), Loader=yaml.SafeLoader)
+        if node is None:
+            return {}, {}
+        lines: dict[Loc, int] = {}
+        duplicates = list(index_key_lines(node, (), lines))
+        tree = yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        what = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ConfigError(f"{where}: not YAML ({what})") from error
+    if duplicates:
+        raise ConfigError(f"{path}: " + "; ".join(duplicates))
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} holds a {type(tree).__name__}; want keys with values")
+    return tree, lines
+
+
+def index_key_lines(node: yaml.Node, parent: Loc, lines: dict[Loc, int]) -> Iterator[str]:
+    """Note the line of every key; complain about a key that stands twice, which YAML itself lets pass."""
+    if len(parent) > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH}")
+    if len(lines) > MAX_KEYS:
+        raise ValueError(f"over {MAX_KEYS} keys")
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            key_path = (*parent, str(key.value))
+            if key_path in lines:
+                yield f"line {key.start_mark.line + 1}: {dotted_key(key_path)} stands twice"
+            lines[key_path] = key.start_mark.line + 1
+            yield from index_key_lines(value, key_path, lines)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            lines[(*parent, index)] = value.start_mark.line + 1
+            yield from index_key_lines(value, (*parent, index), lines)
+
+
+def apply_overrides(
+    model: type[BaseModel], tree: Mapping[str, Any], overrides: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The tree with `key.sub=value` set in it, and a sentence for every override that cannot be set."""
+    merged = _copy_tree(tree)
+    problems = []
+    for text in overrides:
+        key, separator, value = text.partition("=")
+        keys = key.strip().split(".")
+        if not separator or not all(keys):
+            problems.append(f"{text!r} on the command line: want key=value or key.sub=value")
+            continue
+        try:
+            parsed = yaml.safe_load(value) if value.strip() else None
+        except yaml.YAMLError:
+            problems.append(f"{key} on the command line: {value!r} is not a value that YAML knows")
+            continue
+        branch = merged
+        for name in keys[:-1]:
+            if not isinstance(branch.get(name), dict):
+                branch[name] = {}
+            branch = branch[name]
+        branch[keys[-1]] = parsed
+    return merged, problems
+
+
+def _copy_tree(tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copy_tree(value) if isinstance(value, dict) else value for key, value in tree.items()}
+
+
+def describe_problem(
+    model: type[BaseModel], problem: Any, path: Path | None, lines: Mapping[Loc, int], overrides: Sequence[str]
+) -> str:
+    """One complaint: where the key stands, its path, and what was wanted."""
+    loc: Loc = tuple(problem["loc"])
+    key_path = dotted_key(loc)
+    is_override = any(key_path == o.split("=")[0].strip() for o in overrides)
+    line = next((lines[loc[:n]] for n in range(len(loc), 0, -1) if loc[:n] in lines), None)
+    where = " (command line)" if is_override else f" (line {line})" if line and path else ""
+    if problem["type"] == "extra_forbidden":
+        known_keys = fields_at(model, loc[:-1])
+        close_matches = difflib.get_close_matches(str(loc[-1]), known_keys, n=1)
+        hint = (
+            f"; did you mean {close_matches[0]}?"
+            if close_matches
+            else f"{KEY_LIST_PREFIX}{', '.join(known_keys)}"
+            if known_keys
+            else ""
+        )
+        return f"{key_path}{where}: there is no such key{hint}"
+    what = problem["msg"].removeprefix("Value error, ")
+    received = "" if problem["type"] in ("missing", "value_error") else f", not {str(problem['input'])[:60]!r}"
+    return f"{key_path or 'the whole'}{where}: {what[0].deactivate()}{what[1:]}{received}"
+
+
+def drop_repeated_key_list(text: str, previous: Sequence[str]) -> str:
+    """A complaint without the list of keys, where one before it ended with the same."""
+    message, separator, keys = text.partition(KEY_LIST_PREFIX)
+    return message if separator and any(other.endswith(separator + keys) for other in previous) else text
+
+
+def fields_at(model: type[BaseModel], loc: Loc) -> list[str]:
+    """The keys that a model knows at a place inside it; none where the place is no model."""
+    for name in loc:
+        field = model.model_fields.get(str(name))
+        inner = next((m for m in models_in(field.annotation if field else None)), None)
+        if inner is None:
+            return []
+        model = inner
+    return list(model.model_fields)
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models in an annotation such as `Inner | None`."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        for member in get_args(annotation):
+            yield from models_in(member)
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+
+
+def dotted_key(loc: Loc) -> str:
+    return ".".join(str(part) for part in loc)

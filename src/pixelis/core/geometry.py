@@ -1,0 +1,261 @@
+"""Where evidence lies: boxes, masks, tracks, time spans and text spans, as frozen, validated values.
+
+Everything here is in *unit* coordinates: x to the right and y down, from 0 to 1 over the medium's width and height.
+Pixels are another type (`PixelBox`), and the only way between the two is a `Size`, so that the frames of reference
+cannot be mixed up: a function that wants a `Box` does not accept a `PixelBox`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pycocotools import mask as coco
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+UnitCoordinate = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Score = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Point = tuple[UnitCoordinate, UnitCoordinate]
+UnitBox = tuple[UnitCoordinate, UnitCoordinate, UnitCoordinate, UnitCoordinate]
+
+FrameNumber = Annotated[int, Field(ge=0, lt=2**31)]
+
+DECIMALS = 6
+"""Footprints keep six decimals: finer than a pixel of any picture, coarse enough to print the same everywhere."""
+MAX_MASK_CELLS = 120_000_000
+"""Cells of a mask: as many as the largest picture that is decoded has pixels."""
+
+
+def round_unit(value: float) -> float:
+    """A coordinate or score with the precision that footprints keep."""
+    return round(float(value), DECIMALS)
+
+
+class Size(NamedTuple):
+    """Width and height in pixels."""
+
+    width: int
+    height: int
+
+    @property
+    def pixels(self) -> int:
+        return self.width * self.height
+
+
+class PixelBox(NamedTuple):
+    """A box in the pixels of one particular frame: left, top, right, bottom; right and bottom lie outside."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def to_unit(self, size: Size) -> UnitBox:
+        """The same box in unit coordinates, cut to the frame; raises ValueError where nothing of it is inside."""
+        x0, x1 = (min(max(v / size.width, 0.0), 1.0) for v in (self.left, self.right))
+        y0, y1 = (min(max(v / size.height, 0.0), 1.0) for v in (self.top, self.bottom))
+        x0, y0, x1, y1 = round_unit(x0), round_unit(y0), round_unit(x1), round_unit(y1)
+        if not (x0 < x1 and y0 < y1):
+            raise ValueError(f"box {tuple(self)} has no area inside a frame of {size.width}x{size.height} pixels")
+        return x0, y0, x1, y1
+
+    def pixel_bounds(self, size: Size) -> tuple[int, int, int, int]:
+        """The whole pixels that the box touches, cut to the frame, never empty: `frame[top:bottom, left:right]`."""
+        left = min(max(int(np.floor(self.left + 1e-6)), 0), size.width - 1)
+        top = min(max(int(np.floor(self.top + 1e-6)), 0), size.height - 1)
+        right = min(max(int(np.ceil(self.right - 1e-6)), left + 1), size.width)
+        bottom = min(max(int(np.ceil(self.bottom - 1e-6)), top + 1), size.height)
+        return left, top, right, bottom
+
+
+def to_pixels(box_unit: UnitBox, size: Size) -> PixelBox:
+    """A unit box in the pixels of a frame of this size."""
+    x0, y0, x1, y1 = box_unit
+    return PixelBox(x0 * size.width, y0 * size.height, x1 * size.width, y1 * size.height)
+
+
+class Value(BaseModel):
+    """A frozen value that refuses unknown keys, NaN and infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class FootprintBase(Value):
+    """What every footprint says besides its shape: where it lies, what it is called, how sure its tool was."""
+
+    media: str = "Image_0"
+    """The medium of the query, as the query names it."""
+    label: str = ""
+    score: Score = 1.0
+
+
+class Box(FootprintBase):
+    """An upright rectangle on one frame."""
+
+    kind: Literal["box"] = "box"
+    frame: FrameNumber = 0
+    x0: UnitCoordinate
+    y0: UnitCoordinate
+    x1: UnitCoordinate
+    y1: UnitCoordinate
+
+    @model_validator(mode="after")
+    def _has_area(self) -> Self:
+        if not (self.x0 < self.x1 and self.y0 < self.y1):
+            raise ValueError(f"box [{self.x0}, {self.y0}, {self.x1}, {self.y1}] has no area: want x0 < x1 and y0 < y1")
+        return self
+
+    @property
+    def box_unit(self) -> UnitBox:
+        return self.x0, self.y0, self.x1, self.y1
+
+    @property
+    def area(self) -> float:
+        """Share of the frame, 0 to 1."""
+        return (self.x1 - self.x0) * (self.y1 - self.y0)
+
+    def to_px(self, size: Size) -> PixelBox:
+        return to_pixels(self.box_unit, size)
+
+
+class Mask(FootprintBase):
+    """A region of one frame as COCO run lengths over a grid of `width` x `height` cells, column by column."""
+
+    kind: Literal["mask"] = "mask"
+    frame: FrameNumber = 0
+    width: int = Field(gt=0)
+    height: int = Field(gt=0)
+    counts: str
+    """COCO's compressed run lengths, as text."""
+
+    @model_validator(mode="after")
+    def _runs_fill_the_grid(self) -> Self:
+        if self.width * self.height > MAX_MASK_CELLS:  # a few letters of run lengths may promise any number
+            raise ValueError(f"a mask of {self.width}x{self.height} cells is too large: at most {MAX_MASK_CELLS}")
+        total = sum(run_lengths(self.counts))
+        if total != self.width * self.height:
+            raise ValueError(f"mask runs cover {total} cells, the grid {self.width}x{self.height} has another number")
+        return self
+
+    @classmethod
+    def from_array(cls, array: NDArray[np.bool_], **fields: object) -> Mask:
+        """A mask from a (height, width) array of booleans."""
+        height, width = array.shape
+        counts = coco.encode(np.asfortranarray(array, dtype=np.uint8))["counts"].decode("ascii")
+        return cls.model_validate({"width": width, "height": height, "counts": counts, **fields})
+
+    def __eq__(self, other: object) -> bool:
+        """By the fields alone: pydantic would compare the kept arrays too, and numpy has no one answer to that."""
+        return isinstance(other, Mask) and all(getattr(self, k) == getattr(other, k) for k in type(self).model_fields)
+
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, k) for k in type(self).model_fields))
+
+    @cached_property
+    def array(self) -> NDArray[np.bool_]:
+        """(height, width) booleans, read-only."""
+        decoded = coco.decode(self._coco).astype(bool)
+        decoded.flags.writeable = False
+        return decoded
+
+    @property
+    def _coco(self) -> dict[str, object]:
+        return {"size": [self.height, self.width], "counts": self.counts.encode("ascii")}
+
+    @property
+    def area(self) -> float:
+        """Share of the frame, 0 to 1."""
+        return float(coco.area(self._coco)) / (self.width * self.height)
+
+    @property
+    def box_unit(self) -> UnitBox | None:
+        """The smallest box around the mask; None where the mask is empty."""
+        x, y, w, h = (float(v) for v in coco.toBbox(self._coco))
+        return PixelBox(x, y, x + w, y + h).to_unit(Size(self.width, self.height)) if w and h else None
+
+
+class TextSpan(FootprintBase):
+    """A line of text as read, with the four corners of where it stands (clockwise from the text's own top left)."""
+
+    kind: Literal["text"] = "text"
+    frame: FrameNumber = 0
+    text: str
+    quad: tuple[Point, Point, Point, Point]
+
+    @property
+    def box_unit(self) -> UnitBox:
+        xs, ys = zip(*self.quad, strict=True)
+        return min(xs), min(ys), max(xs), max(ys)
+
+
+class Track(FootprintBase):
+    """One thing followed over frames: a box for each frame in which it was seen, frames in rising order."""
+
+    kind: Literal["track"] = "track"
+    track_id: int = Field(ge=0, lt=2**31)
+    frames: tuple[FrameNumber, ...] = Field(min_length=1)
+    boxes: tuple[UnitBox, ...]
+
+    @model_validator(mode="after")
+    def _one_box_for_each_frame(self) -> Self:
+        if len(self.frames) != len(self.boxes):
+            raise ValueError(f"track has {len(self.frames)} frames and {len(self.boxes)} boxes: want one box a frame")
+        if any(b <= a for a, b in zip(self.frames, self.frames[1:], strict=False)):
+            raise ValueError("track frames must rise strictly")
+        if any(not (x0 < x1 and y0 < y1) for x0, y0, x1, y1 in self.boxes):
+            raise ValueError("track has a box without area: want x0 < x1 and y0 < y1")
+        return self
+
+    def box_at(self, frame: int) -> UnitBox | None:
+        """The box on this frame, if the thing was seen there."""
+        return dict(zip(self.frames, self.boxes, strict=True)).get(frame)
+
+
+class Span(FootprintBase):
+    """A stretch of time in seconds; `start_s` may equal `end_s` for a single frame."""
+
+    kind: Literal["span"] = "span"
+    start_s: float = Field(ge=0.0)
+    end_s: float = Field(ge=0.0)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.end_s < self.start_s:
+            raise ValueError(f"span ends ({self.end_s} s) before it starts ({self.start_s} s)")
+        return self
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.start_s
+
+
+Footprint = Annotated[Box | Mask | Track | Span | TextSpan, Field(discriminator="kind")]
+"""What a tool touched: the union that traces keep, rewards compare and pages draw."""
+
+
+def run_lengths(counts: str) -> list[int]:
+    """The run lengths in COCO's compressed text (six bits a character, from the third run on as differences).
+
+    Raises ValueError on anything that COCO's own decoder would read past its end.
+    """
+    runs: list[int] = []
+    value = shift = 0
+    for char in counts:
+        bits = ord(char) - 48
+        if not 0 <= bits < 64 or shift > 60:
+            raise ValueError(f"mask counts hold {char!r}: not COCO run lengths")
+        value |= (bits & 0x1F) << shift
+        shift += 5
+        if not bits & 0x20:
+            if bits & 0x10:
+                value -= 1 << shift
+            run = value + (runs[-2] if len(runs) > 2 else 0)
+            if run < 0:
+                raise ValueError("mask counts hold a negative run length")
+            runs.append(run)
+            value = shift = 0
+    if shift:
+        raise ValueError("mask counts end in the middle of a number")
+    return runs

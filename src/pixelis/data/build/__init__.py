@@ -1,0 +1,1 @@
+"""Building a corpus from a configuration."""

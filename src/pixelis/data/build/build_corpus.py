@@ -1,0 +1,368 @@
+"""`pixelis data build`: from a configuration to a corpus, killable at any moment, with the same bytes in the end.
+
+Everything unfinished lies in `.building/`: the plan, and one small file for each finished item, renamed into place
+whole. When the items of a shard are all there, the shard is written from them in order and they are taken away. The
+manifest comes last. A second run reads what is there and goes on; whatever is damaged is made again.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pixelis.core.errors import ConfigError, TraceError
+from pixelis.core.provenance import provenance, write_json
+from pixelis.data.build.build_plan import build_lock, prepare_plan, require_known_templates
+from pixelis.data.build.solver import SolverReply, unit_path
+from pixelis.data.build.solver_pool import SolverPool
+from pixelis.data.corpus.corpus import MANIFEST, Corpus, write_manifest
+from pixelis.data.corpus.corpus_config import CorpusConfig
+from pixelis.data.corpus.item_files import ItemFiles, corpus_units, item_seed
+from pixelis.data.corpus.record import Record, Split, decode, unpack
+from pixelis.data.corpus.shard import Shard, ShardFacts, write_shard
+from pixelis.data.corpus.splits import Unit
+
+MAX_CONSECUTIVE_FAILURES = 25
+"""Items in a row that a server leaves undone before the build stops asking it."""
+
+
+class BuildProgress(NamedTuple):
+    """How far a build is."""
+
+    total: int
+    completed: int
+    """Items whose record is on disk, those of earlier runs among them."""
+    resumed: int
+    """Items that were there when this run began."""
+    accepted: int
+    """Of the items made in this run."""
+    cache_hits: int
+    cache_misses: int
+    elapsed_s: float
+
+    @property
+    def new_records(self) -> int:
+        return self.completed - self.resumed
+
+    @property
+    def items_per_s(self) -> float:
+        return self.new_records / self.elapsed_s if self.elapsed_s > 0.0 else 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        return self.accepted / self.new_records if self.new_records else 0.0
+
+    @property
+    def cache_hit_rate(self) -> float:
+        return self.cache_hits / (self.cache_hits + self.cache_misses) if self.cache_hits + self.cache_misses else 0.0
+
+    @property
+    def remaining_s(self) -> float | None:
+        return (self.total - self.completed) / self.items_per_s if self.new_records else None
+
+
+class BuildReport(NamedTuple):
+    """What one run of the build came to."""
+
+    folder: str
+    corpus: str
+    """The corpus hash; empty where the corpus is not whole."""
+    records: int
+    accepted: int
+    made: int
+    """Records that this run added."""
+    seconds: float
+    items_per_s: float
+    cache_hit_rate: float
+    timeouts: int
+    """Calls recorded as timed out or crashed: the only thing that may differ on another machine."""
+    undone: dict[str, int]
+    """Items that a later run has to try again, by reason."""
+    detail: str = ""
+    """The last reason in words."""
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.corpus)
+
+
+class ShardJob(NamedTuple):
+    """One shard to write."""
+
+    name: str
+    split: Split
+    units: tuple[Unit, ...]
+
+
+def shard_jobs(config: CorpusConfig, items: ItemFiles) -> Iterator[ShardJob]:
+    """The shards of a corpus in order; only one of them is held at a time."""
+    units = corpus_units(config, items)
+    for (split, number), group in groupby(units, key=lambda u: (u.split, u.ordinal // config.shard_size)):
+        yield ShardJob(f"{split}-{number:05d}.zip", split, tuple(group))
+
+
+def build(
+    config: CorpusConfig,
+    folder: Path,
+    *,
+    workers: int = 2,
+    on_progress: Callable[[BuildProgress], None] = lambda progress: None,
+) -> BuildReport:
+    """Make the corpus, or go on with it. Raises ConfigError where the folder is in use or holds something else."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with build_lock(folder):
+            items = ItemFiles.read(config.items)
+            if config.teacher.kind == "oracle":
+                require_known_templates(items)
+            plan = prepare_plan(config, folder, items)
+            if (folder / MANIFEST).exists():
+                corpus = Corpus(folder)
+                if not (damaged_paths := find_damaged_shards(corpus)):
+                    shutil.rmtree(folder / ".building", ignore_errors=True)  # killed between the manifest and this
+                    return report_existing(corpus)
+                reopen_corpus(folder, plan, damaged_paths)
+            return CorpusBuild(config, folder, plan, items, on_progress).run(workers)
+    except OSError as error:
+        raise to_trace_error(error, folder) from error
+
+
+def to_trace_error(error: OSError, folder: Path) -> TraceError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return TraceError(f"{folder}: the disk is full; what is done is kept whole: make room, run the same command")
+    return TraceError(f"{folder}: the corpus cannot be written ({error.strerror or error}); what is done is kept")
+
+
+def report_existing(corpus: Corpus) -> BuildReport:
+    return BuildReport(
+        folder=str(corpus.folder),
+        corpus=corpus.manifest.corpus,
+        records=corpus.manifest.records,
+        accepted=corpus.manifest.accepted,
+        made=0,
+        seconds=0.0,
+        items_per_s=0.0,
+        cache_hit_rate=0.0,
+        timeouts=0,
+        undone={},
+        detail="it was whole before",
+    )
+
+
+def find_damaged_shards(corpus: Corpus) -> list[Path]:
+    """Shards that are not what the manifest says, or are not there."""
+    damaged_paths = []
+    for facts in corpus.manifest.shards:
+        try:
+            corpus.require_shard(facts)
+        except TraceError:
+            damaged_paths.append(corpus.folder / "shards" / facts.name)
+    return damaged_paths
+
+
+def reopen_corpus(folder: Path, plan: dict[str, Any], damaged_paths: list[Path]) -> None:
+    """A corpus that was whole becomes one that is being built: its damaged shards go, and the manifest last."""
+    write_json(folder / ".building" / "plan.json", plan)
+    for path in damaged_paths:
+        path.unlink(missing_ok=True)
+    (folder / MANIFEST).unlink()
+
+
+class CorpusBuild:
+    """One run of a build: what is left to do, and what came of it."""
+
+    def __init__(
+        self,
+        config: CorpusConfig,
+        folder: Path,
+        plan: dict[str, Any],
+        items: ItemFiles,
+        on_progress: Callable[[BuildProgress], None],
+    ) -> None:
+        self.config, self.folder, self.plan, self.on_progress = config, folder, plan, on_progress
+        self.items = items
+        self.total = items.total(config)
+        self.work_dir = folder / ".building"
+        self.shard_facts: dict[str, ShardFacts] = {}
+        self.open_shards: dict[str, tuple[ShardJob, set[str]]] = {}
+        """Shards begun, with the units that are missing; a unit that cannot be made keeps its shard here."""
+        self.shard_of_unit: dict[str, str] = {}
+        self.resumed = self.new_records = self.cache_hits = self.cache_misses = self.timeouts = 0
+        self.accepted_resumed = self.accepted = 0
+        """Among the items that were found, and among those made."""
+        self.deferred: dict[str, int] = {}
+        self.detail = ""
+        self.consecutive_failures = 0
+        self.stopped = False
+        self.started_at = time.monotonic()
+
+    def run(self, workers: int) -> BuildReport:
+        (self.work_dir / "units").mkdir(parents=True, exist_ok=True)
+        scratch = self.work_dir / "tmp"
+        shutil.rmtree(scratch, ignore_errors=True)  # what a killed run left
+        scratch.mkdir()
+        for partial_file in (*self.folder.glob("shards/.*.part"), *self.folder.glob(".*.part")):
+            partial_file.unlink()  # of a run that was killed while it wrote a shard
+        vlm = self.config.teacher.kind == "vlm"  # it waits for a server: one process with many threads
+        toolbox_config = self.config.toolbox.model_copy(update={"workers": workers if vlm else 1})
+        hello = {
+            "config": self.config.model_copy(update={"toolbox": toolbox_config}).model_dump(mode="json"),
+            "folder": str(self.work_dir.absolute()),
+            "replies": str(replies_folder(self.folder).absolute()),
+            "items": self.items.hashes,
+        }
+        threads = self.config.teacher.server.concurrency if vlm else 1
+        pending = self.pending_units()
+        first_unit = next(pending, None)
+        if first_unit is not None:
+            with SolverPool(hello, scratch, workers=1 if vlm else workers, threads=threads) as pool:
+                pool.submit(first_unit)
+                self.process_units(pool, pending)
+        for _ in pending:  # where the run was stopped: what lies in later shards is counted all the same
+            pass
+        return self.finish()
+
+    def pending_units(self) -> Iterator[Unit]:
+        """Units without a record, shard after shard; shards that are whole, and all after a stop, are only counted."""
+        for job in shard_jobs(self.config, self.items):
+            facts = self.load_shard_facts(self.folder / "shards" / job.name, job.units)
+            if facts is not None:
+                self.shard_facts[job.name] = facts
+                self.resumed += facts.records
+                self.accepted_resumed += facts.accepted
+                continue
+            missing = []
+            for unit in job.units:
+                record = self.load_record(unit)
+                if record is None:
+                    missing.append(unit)
+                else:
+                    self.resumed += 1
+                    self.accepted_resumed += record.accepted
+            if not missing:
+                self.finish_shard(job)
+            elif not self.stopped:
+                self.open_shards[job.name] = job, {unit.name for unit in missing}
+                self.shard_of_unit.update((unit.name, job.name) for unit in missing)
+                yield from missing
+
+    def load_shard_facts(self, path: Path, units: tuple[Unit, ...]) -> ShardFacts | None:
+        """The facts of a shard that is there, whole, and of these units; any other is taken away, to be made again."""
+        if not path.exists():
+            return None
+        expected = [(unit.split, unit.ordinal, unit.family, unit.difficulty) for unit in units]
+        try:
+            shard = Shard(path)
+            if [(row.split, row.ordinal, row.family, row.difficulty) for row in shard.rows] == expected:
+                return shard.facts()
+        except TraceError:
+            pass  # as good as none
+        path.unlink()
+        return None
+
+    def load_record(self, unit: Unit) -> Record | None:
+        """A unit's record, where it is on disk, is what was written, and is of this unit."""
+        path = unit_path(self.work_dir, unit)
+        try:
+            record = decode(unpack(path.read_bytes())[0])
+        except FileNotFoundError:
+            return None
+        except (ValueError, TraceError):
+            record = None
+        if record is None or unit_from_record(record) != unit:
+            path.unlink()
+            return None
+        return record
+
+    def process_units(self, pool: SolverPool, pending: Iterator[Unit]) -> None:
+        while True:
+            while not self.stopped and pool.has_capacity and (unit := next(pending, None)) is not None:
+                pool.submit(unit)
+            if not pool.is_busy:
+                return
+            self.handle_reply(pool.wait_for_reply())
+            self.on_progress(self.progress())
+
+    def handle_reply(self, reply: SolverReply) -> None:
+        if not reply.unit:
+            raise ConfigError(reply.error)
+        if reply.full:
+            raise OSError(errno.ENOSPC, reply.error)
+        if reply.undone:
+            self.deferred[reply.undone] = self.deferred.get(reply.undone, 0) + 1
+            self.detail = reply.error
+            self.consecutive_failures += 1
+            self.stopped |= reply.stop or self.consecutive_failures >= MAX_CONSECUTIVE_FAILURES
+            return
+        if reply.error:
+            raise TraceError(f"item {reply.unit}: {reply.error}; what is done is kept")
+        self.consecutive_failures = 0
+        self.new_records += 1
+        self.accepted += reply.accepted
+        self.cache_hits += reply.hits
+        self.cache_misses += reply.misses
+        self.timeouts += reply.timeouts
+        job, missing = self.open_shards[self.shard_of_unit.pop(reply.unit)]
+        missing.discard(reply.unit)
+        if not missing:
+            self.finish_shard(job)
+
+    def finish_shard(self, job: ShardJob) -> None:
+        """The shard from its units, which are read one after another and then taken away."""
+        path = self.folder / "shards" / job.name
+        write_shard(path, (unpack(unit_path(self.work_dir, unit).read_bytes()) for unit in job.units))
+        self.shard_facts[job.name] = Shard(path).facts()
+        for unit in job.units:
+            unit_path(self.work_dir, unit).unlink(missing_ok=True)
+        self.open_shards.pop(job.name, None)
+
+    def progress(self) -> BuildProgress:
+        elapsed_s = time.monotonic() - self.started_at
+        completed = self.resumed + self.new_records
+        return BuildProgress(
+            self.total, completed, self.resumed, self.accepted, self.cache_hits, self.cache_misses, elapsed_s
+        )
+
+    def finish(self) -> BuildReport:
+        """The manifest, where nothing is missing; the report either way."""
+        progress = self.progress()
+        corpus = ""
+        if progress.completed == progress.total:
+            ordered_facts = [self.shard_facts[job.name] for job in shard_jobs(self.config, self.items)]
+            corpus = write_manifest(self.folder, self.plan, ordered_facts).corpus
+            shutil.rmtree(self.work_dir)
+        report = BuildReport(
+            folder=str(self.folder),
+            corpus=corpus,
+            records=progress.completed,
+            accepted=self.accepted_resumed + self.accepted,
+            made=progress.new_records,
+            seconds=round(progress.elapsed_s, 3),
+            items_per_s=round(progress.items_per_s, 3),
+            cache_hit_rate=round(progress.cache_hit_rate, 4),
+            timeouts=self.timeouts,
+            undone=self.deferred,
+            detail=self.detail,
+        )
+        write_json(self.folder / "build.json", provenance(report=report._asdict()))
+        return report
+
+
+def unit_from_record(record: Record) -> Unit:
+    """The unit that a record was made from."""
+    item, shift = record.item, record.item.shift
+    name, severity = (shift.name, shift.severity) if shift else (None, 0)
+    file, _, line = record.source.rpartition(":")
+    item_location = (file, int(line)) if file else ("", 0)
+    seed = item_seed(file, item.id) if file else item.seed
+    return Unit(record.split, record.ordinal, item.family, item.difficulty, seed, name, severity, *item_location)
+
+
+def replies_folder(folder: Path) -> Path:
+    """Where a VLM's replies are kept: beside the corpus, since a corpus can be built from them again."""
+    return folder.with_name(f"{folder.name}.replies")

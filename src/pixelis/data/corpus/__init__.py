@@ -1,0 +1,1 @@
+"""The corpus on disk: records, shards, splits, statistics."""

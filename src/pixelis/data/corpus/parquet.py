@@ -1,0 +1,288 @@
+"""Parquet out: a corpus, items or traces as a folder that Hugging Face `datasets` opens by its path.
+
+What one looks at first has a column; the whole item and the whole trace stand beside them as JSON, from which equal
+ones are read again: nothing is lost but the spelling of a file that others wrote. Pixels are not exported: media are
+named by hash, and by path where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from pixelis.core.errors import ConfigError, TraceError
+from pixelis.data.corpus.corpus import MANIFEST, Corpus
+from pixelis.data.corpus.record import Record
+from pixelis.data.importers.import_result import ImportResult
+from pixelis.data.importers.traces.foreign_files import Problem, read_lines
+from pixelis.items import Item
+from pixelis.trace import codec
+from pixelis.trace.schema import Trace, canonical_json
+
+ROWS_PER_FILE = 20_000
+ROWS_PER_GROUP = 256
+"""Rows that are held in memory before they are written."""
+PYARROW_REQUIREMENT = "pyarrow>=26"
+
+
+class ParquetRow(NamedTuple):
+    """One line of the table it belongs to."""
+
+    table: str
+    """`corpus`, `items` or `traces`: one configuration of the dataset each."""
+    split: str
+    columns: dict[str, Any]
+
+
+def export_parquet(source: Path, out: Path, *, accepted: bool = False) -> ImportResult:
+    """Write `source` (a corpus folder, or a file of items or traces) as Parquet files with a README into `out`.
+
+    `accepted` leaves out what acceptance refused. The folder appears when it is whole.
+    """
+    arrow, parquet = _import_pyarrow()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{out} exists and is not empty: name a new folder")
+    staging = out.with_name(f".{out.name}.part")
+    result = ImportResult()
+    try:
+        staging.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(staging)
+        writers: dict[tuple[str, str], _SplitWriter] = {}
+        for row in rows(source, accepted=accepted):
+            if isinstance(row, Problem):
+                result.add_problem(row)
+                continue
+            key = (row.table, row.split)
+            if key not in writers:
+                writers[key] = _SplitWriter(staging / row.table, row.split, table_schema(arrow, row.table), parquet)
+            writers[key].add(row.columns)
+            result.count += 1
+        for files in writers.values():
+            files.close()
+        if result.count:
+            (staging / "README.md").write_text(
+                dataset_card(source, {k: f.row_count for k, f in writers.items()}), encoding="utf-8"
+            )
+            if out.exists():
+                out.rmdir()
+            staging.rename(out)
+        else:
+            _remove_leftovers(staging)
+            staging.rmdir()
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written ({error.strerror})") from error
+    return result
+
+
+def _import_pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ConfigError(
+            f"Parquet needs pyarrow, which is not installed: pip install '{PYARROW_REQUIREMENT}'"
+        ) from None
+    return pyarrow, pyarrow.parquet
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Take away what an export that was killed has left: only files and folders that an export writes."""
+    for file in [*sorted(folder.rglob("*.parquet")), folder / "README.md"]:
+        file.unlink(missing_ok=True)
+    for inner in [f for f in folder.iterdir() if f.is_dir()]:
+        inner.rmdir()
+
+
+class _SplitWriter:
+    """The files of one split of one table, written a group of rows at a time."""
+
+    def __init__(self, folder: Path, split: str, columns: Any, parquet: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder, self._split, self._schema, self._parquet = folder, split, columns, parquet
+        self._writer: Any = None
+        self._buffer: list[dict[str, Any]] = []
+        self.row_count = 0
+
+    def add(self, columns: dict[str, Any]) -> None:
+        self._buffer.append(columns)
+        self.row_count += 1
+        if len(self._buffer) == ROWS_PER_GROUP or self.row_count % ROWS_PER_FILE == 0:
+            self._flush()
+        if self.row_count % ROWS_PER_FILE == 0:
+            self._close_file()
+
+    def _flush(self) -> None:
+        import pyarrow
+
+        if not self._buffer:
+            return
+        if self._writer is None:
+            name = f"{self._split}-{(self.row_count - 1) // ROWS_PER_FILE:05d}.parquet"
+            self._writer = self._parquet.ParquetWriter(self._folder / name, self._schema, compression="zstd")
+        self._writer.write_table(pyarrow.Table.from_pylist(self._buffer, schema=self._schema))
+        self._buffer.clear()
+
+    def _close_file(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def close(self) -> None:
+        self._flush()
+        self._close_file()
+
+
+# --- rows
+
+
+def rows(source: Path, *, accepted: bool = False) -> Iterator[ParquetRow | Problem]:
+    """The rows of a corpus folder, of a file of items or traces, or of every such file in a folder."""
+    if (source / MANIFEST).is_file():
+        yield from _corpus_rows(Corpus(source), accepted=accepted)
+        return
+    if source.is_dir():
+        files = sorted(f for f in source.rglob("*.jsonl") if not f.name.endswith(".problems.jsonl"))
+        if not files:
+            raise ConfigError(f"{source} is no corpus and holds no .jsonl files of items or traces")
+    else:
+        files = [source]
+    for file in files:
+        yield from _file_rows(file)
+
+
+def _corpus_rows(corpus: Corpus, *, accepted: bool) -> Iterator[ParquetRow | Problem]:
+    for number in range(len(corpus)):
+        try:
+            record = corpus[number]
+        except TraceError as error:
+            yield Problem(f"{corpus.folder}, record {number}", str(error))
+            continue
+        if record.accepted or not accepted:
+            yield ParquetRow("corpus", split_name(record.split), record_columns(record))
+
+
+def _file_rows(file: Path) -> Iterator[ParquetRow | Problem]:
+    for line in read_lines(file):
+        if isinstance(line, Problem):
+            yield line
+            continue
+        where = f"{file}:{line.number}"
+        try:
+            if line.text.startswith(codec.FIRST_BYTES.decode()):
+                yield ParquetRow("traces", "train", trace_columns(codec.decode(line.text.encode() + b"\n")))
+            else:
+                yield ParquetRow("items", "train", item_columns(Item.model_validate_json(line.text)))
+        except TraceError as error:
+            yield Problem(where, str(error))
+        except ValidationError as error:
+            first_error = error.errors(include_url=False)[0]
+            yield Problem(
+                where, f"neither a trace nor an item: {'.'.join(map(str, first_error['loc']))}: {first_error['msg']}"
+            )
+
+
+def split_name(split: str) -> str:
+    """A split as Hugging Face spells it: `dev-cal` is `dev_cal` there."""
+    return split.replace("-", "_")
+
+
+def record_columns(record: Record) -> dict[str, Any]:
+    return {
+        **item_columns(record.item),
+        **trace_columns(record.trace),
+        "accepted": record.accepted,
+        "acceptance_json": json.dumps(record.acceptance, sort_keys=True),
+        "teaching_json": json.dumps(record.teaching, sort_keys=True),
+    }
+
+
+def item_columns(item: Item) -> dict[str, Any]:
+    paths = item.parameters.get("media_paths", ())
+    hints = paths if isinstance(paths, tuple) else (paths,)
+    return {
+        "id": item.id,
+        "family": item.family,
+        "template": item.template,
+        "difficulty": item.difficulty,
+        "seed": item.seed,
+        "question": item.question,
+        "options": list(item.options),
+        "answer": item.answer,
+        "answers": list(item.answers),
+        "scoring": item.scoring,
+        "needs": list(item.required_tools),
+        "media": [
+            {**m.model_dump(), "path": str(hints[k]) if k < len(hints) else None} for k, m in enumerate(item.media)
+        ],
+        "licence": str(item.parameters.get("licence", "")),
+        "watermark": str(item.parameters.get("watermark", "")),
+        "item_json": item.model_dump_json(exclude_none=True),
+    }
+
+
+def trace_columns(trace: Trace) -> dict[str, Any]:
+    return {
+        "trace_id": trace.id,
+        "query": trace.query,
+        "origin": trace.origin,
+        "final_answer": trace.answer,
+        "answer_confidence": trace.answer_confidence,
+        "steps": [
+            {
+                "thought": step.thought,
+                "tool": step.call.tool,
+                "args": json.dumps(step.call.args, sort_keys=True, ensure_ascii=False),
+                "status": step.result.status,
+                "text": step.result.text or step.result.error,
+                "confidence": step.result.confidence,
+                "seconds": step.result.seconds,
+            }
+            for step in trace.steps
+        ],
+        "seal": trace.seal,
+        "trace_json": canonical_json(trace.model_dump(mode="json")).decode(),
+    }
+
+
+def table_schema(arrow: Any, table: str) -> Any:
+    """The columns of a table; the same for every file, whatever its rows hold."""
+    text, texts = arrow.string(), arrow.list_(arrow.string())
+    medium = {
+        "name": text, "sha256": text, "width": arrow.int32(), "height": arrow.int32(), "frames": arrow.int32(),
+        "duration_s": arrow.float64(), "path": text,
+    }  # fmt: skip
+    step = {
+        "thought": text, "tool": text, "args": text, "status": text, "text": text, "confidence": arrow.float64(),
+        "seconds": arrow.float64(),
+    }  # fmt: skip
+    item: dict[str, Any] = {
+        "id": text, "family": text, "template": text, "difficulty": arrow.int8(), "seed": arrow.int64(),
+        "question": text, "options": texts, "answer": text, "answers": texts, "scoring": text, "needs": texts,
+        "media": arrow.list_(arrow.struct(list(medium.items()))), "licence": text, "watermark": text, "item_json": text,
+    }  # fmt: skip
+    trace: dict[str, Any] = {
+        "trace_id": text, "query": text, "origin": text, "final_answer": text, "answer_confidence": arrow.float64(),
+        "steps": arrow.list_(arrow.struct(list(step.items()))), "seal": text, "trace_json": text,
+    }  # fmt: skip
+    extra: dict[str, Any] = {"accepted": arrow.bool_(), "acceptance_json": text, "teaching_json": text}
+    return arrow.schema(list({"items": item, "traces": trace, "corpus": {**item, **trace, **extra}}[table].items()))
+
+
+def dataset_card(source: Path, counts: Mapping[tuple[str, str], int]) -> str:
+    """The dataset's README: its head tells `datasets.load_dataset` which files are which split."""
+    tables: dict[str, list[tuple[str, int]]] = {}
+    for (table, split), count in counts.items():
+        tables.setdefault(table, []).append((split, count))
+    header = ["---", "configs:"]
+    for table, splits in tables.items():
+        header += [f"- config_name: {table}", "  data_files:"]
+        for split, _ in splits:
+            header += [f"  - split: {split}", f'    path: "{table}/{split}-*.parquet"']
+    listing = [f"| {table} | {split} | {count} |" for table, splits in tables.items() for split, count in splits]
+    body = ["# Exported from Pixelis", "", f"Source: `{source.name}`.", "", "| table | split | rows |", "|---|---|---|"]
+    footer = ["", "`item_json` and `trace_json` hold the whole records; the other columns are taken from them."]
+    return "\n".join([*header, "---", "", *body, *listing, *footer, ""])

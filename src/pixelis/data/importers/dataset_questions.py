@@ -1,0 +1,291 @@
+"""The questions that are put about real data: wordings, reference programs and the tool calls that lead to the answer.
+
+They are templates as the world's are, except that annotations compose them, not a seed; so necessity labels come from
+the same perturbation tests (supp:tool_necessity), by running these programs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+import numpy as np
+
+from pixelis.core.errors import ConfigError
+from pixelis.core.geometry import Mask, Span, TextSpan, Track
+from pixelis.items import Item, MediumFacts, Reference
+from pixelis.metrics.temporal import temporal_iou
+from pixelis.world.generate import build_item
+from pixelis.world.programs import (
+    Parameters,
+    References,
+    Unanswerable,
+    area,
+    aspect,
+    centre,
+    find_lines,
+    find_region,
+    find_regions,
+    find_time_span,
+    find_time_spans,
+    find_track,
+    format_number,
+    get_box,
+    get_line_text,
+    get_text,
+    get_words,
+    heading,
+    mask_to_grid,
+    nearest,
+    track_displacement,
+)
+from pixelis.world.template import Brief, ChainStep, DifficultySettings, ItemDraft, Template
+from pixelis.world.tool_necessity import shorter_side_px
+
+SAME_OVERLAP = 0.5
+"""Two regions of a class are one thing where they share this much of the smaller one."""
+HEADINGS = ("left", "right", "up", "down", "up left", "up right", "down left", "down right")
+
+
+def refuse_to_compose(brief: Brief) -> ItemDraft:
+    """What composes a question over annotations: nothing does, it is made by an import."""
+    raise ConfigError("this question is composed from annotations (pixelis data import), not from a seed")
+
+
+# --- programs
+
+
+def count_distinct(references: References, phrase: str) -> int:
+    """How many things of a class there are; regions that lie over each other are one."""
+    footprints = [r.footprint for r in find_regions(references, phrase)]
+    grids = [mask_to_grid(f).astype(bool) for f in footprints if isinstance(f, Mask)]
+    unique_masks: list[np.ndarray] = []
+    for grid in sorted(grids, key=lambda g: -int(g.sum())):
+        min_overlap = SAME_OVERLAP * max(int(grid.sum()), 1)
+        if not any(g.shape == grid.shape and int((g & grid).sum()) > min_overlap for g in unique_masks):
+            unique_masks.append(grid)
+    return len(unique_masks) + sum(not isinstance(f, Mask) for f in footprints)
+
+
+def count_target(references: References, parameters: Parameters) -> str:
+    """How many things of the asked class there are."""
+    return str(count_distinct(references, get_text(parameters, "target")))
+
+
+def _side(references: References, parameters: Parameters) -> str:
+    a, b = (centre(get_box(find_region(references, get_text(parameters, key)))) for key in ("a", "b"))
+    return "left" if a[0] < b[0] else "right"
+
+
+def _largest(references: References, parameters: Parameters) -> str:
+    return max(get_words(parameters, "names"), key=lambda name: area(find_region(references, name)))
+
+
+def _tracks(references: References, label: str) -> list[Track]:
+    footprints = [r.footprint for r in references if r.properties.get("class") == label]
+    return [f for f in footprints if isinstance(f, Track)]
+
+
+def _count_tracks(references: References, parameters: Parameters) -> str:
+    return str(len(_tracks(references, get_text(parameters, "target"))))
+
+
+def _count_crossings(references: References, parameters: Parameters) -> str:
+    ends = [
+        (centre(t.boxes[0])[0], centre(t.boxes[-1])[0]) for t in _tracks(references, get_text(parameters, "target"))
+    ]
+    return str(sum(first < 0.5 <= last for first, last in ends))
+
+
+def _heading(references: References, parameters: Parameters) -> str:
+    target_track = find_track(references, get_text(parameters, "target"))
+    return heading(*track_displacement(target_track, aspect(parameters)))
+
+
+def _text_at(references: References, parameters: Parameters) -> str:
+    x, y = (float(str(v)) for v in _as_tuple(parameters, "point"))
+    covering = [r for r in find_lines(references) if _covers(r, x, y)]
+    return get_line_text(nearest(covering, lambda r: letter_height(r, aspect(parameters))))
+
+
+def _covers(reference: Reference, x: float, y: float) -> bool:
+    x0, y0, x1, y1 = get_box(reference)
+    return x0 <= x <= x1 and y0 <= y <= y1
+
+
+def letter_height(reference: Reference, aspect_ratio: float) -> float:
+    """Height of the letters in frame widths: the shorter way across the quadrilateral, whichever way the text runs."""
+    footprint = reference.footprint
+    if not isinstance(footprint, TextSpan):
+        return 0.0
+    quad = np.array(footprint.quad) * (1.0, aspect_ratio)
+    sides = np.linalg.norm(quad - np.roll(quad, -1, axis=0), axis=1)  # (4,)
+    return float(min(sides[0] + sides[2], sides[1] + sides[3])) / 2
+
+
+def _largest_word(references: References, parameters: Parameters) -> str:
+    return get_line_text(nearest(find_lines(references), lambda r: -letter_height(r, aspect(parameters))))
+
+
+def _best_window(references: References, parameters: Parameters) -> str:
+    """The offered window that shares most with when it happens."""
+    segments = find_time_spans(references, get_text(parameters, "query"))
+    starts, ends = (tuple(float(str(v)) for v in _as_tuple(parameters, key)) for key in ("starts", "ends"))
+    overlaps = [
+        max((temporal_iou((a, b), (f.start_s, f.end_s)) for f in segments), default=0.0)
+        for a, b in zip(starts, ends, strict=True)
+    ]
+    if max(overlaps) <= 0.0:
+        raise Unanswerable("it happens in none of the windows")
+    return get_words(parameters, "windows")[int(np.argmax(overlaps))]
+
+
+def _as_tuple(parameters: Parameters, key: str) -> Sequence[object]:
+    value = parameters[key]
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _start_second(references: References, parameters: Parameters) -> str:
+    return format_number(round(find_time_span(references, get_text(parameters, "query")).start_s, 1))
+
+
+def _first_event(references: References, parameters: Parameters) -> str:
+    return min(get_words(parameters, "events"), key=lambda event: find_time_span(references, event).start_s)
+
+
+# --- templates
+
+FIND = ChainStep(tool="SEG", args={"target": "{target}", "limit": 64})
+TEMPLATES: dict[str, Template] = {
+    template.id: template
+    for template in (
+        Template(
+            "coco.count", "space",
+            (
+                "How many objects of the class “{target}” are in the picture?",
+                "Count the objects of kind “{target}”. How many do you find?",
+                "What is the number of “{target}” objects here?",
+            ),
+            refuse_to_compose, count_target, "mra", (FIND,), doc="the number of regions",
+        ),
+        Template(
+            "coco.side", "search",
+            (
+                "Is the {a} to the left or to the right of the {b}?",
+                "On which side of the {b} is the {a}, left or right?",
+                "Seen from the camera: does the {a} stand left or right of the {b}?",
+            ),
+            refuse_to_compose, _side, "exact",
+            (ChainStep(tool="SEG", args={"target": "{a}"}), ChainStep(tool="SEG", args={"target": "{b}"})),
+            doc="the order of the two boxes' centres",
+        ),
+        Template(
+            "coco.largest", "choice",
+            (
+                "Which of these takes up most of the picture?",
+                "Which of these covers the largest area in the image?",
+                "Which object is the largest as seen here?",
+            ),
+            refuse_to_compose, _largest, "choice",
+            (ChainStep(tool="SEG", args={"target": "{names}"}, note="once for each of the names"),),
+            doc="the name whose region has the largest area",
+        ),
+        Template(
+            "mot.count", "space",
+            (
+                "How many different objects of the class “{target}” appear in the clip?",
+                "Count every “{target}” that comes into view, each one once.",
+            ),
+            refuse_to_compose, _count_tracks, "mra", (ChainStep(tool="TRK", args={"label": "{coco}"}),),
+            doc="the number of tracks",
+        ),
+        Template(
+            "mot.crossing", "space",
+            (
+                "How many objects of the class “{target}” go from the left half of the view to the right half?",
+                "Count the “{target}” tracks that begin in the left half of the picture and end in the right half.",
+            ),
+            refuse_to_compose, _count_crossings, "mra", (ChainStep(tool="TRK", args={"label": "{coco}"}),),
+            doc="tracks whose first box lies left of the middle and whose last does not",
+        ),
+        Template(
+            "mot.heading", "motion",
+            (
+                "The {class} at [{box}] on frame {frame}: which way does it move until it is last seen?",
+                "Follow the {class} that is at [{box}] on frame {frame}. In which direction does it go over the clip?",
+            ),
+            refuse_to_compose, _heading, "choice", (ChainStep(tool="TRK", args={"box": "{box}", "start_frame": "{frame}"}),),
+            doc="from the centre of the track's first box to that of its last",
+        ),
+        Template(
+            "ocr.at", "document",
+            (
+                "What does the text at ({point}) say?",
+                "Which word stands at the point ({point}), x and y from 0 to 1?",
+                "Read what is written at ({point}).",
+            ),
+            refuse_to_compose, _text_at, "anls",
+            (ChainStep(tool="ZOOM", args={"box": "{box}"}), ChainStep(tool="OCR", args={"media": "$1.view"})),
+            doc="the line that OCR read",
+        ),
+        Template(
+            "ocr.largest", "document",
+            (
+                "What does the largest lettering in the picture say?",
+                "Which word is written in the largest letters?",
+                "Read the biggest text.",
+            ),
+            refuse_to_compose, _largest_word, "anls", (ChainStep(tool="OCR"),), doc="the line with the highest box",
+        ),
+        Template(
+            "spans.when", "motion",
+            (
+                "When does this happen: “{query}”?",
+                "In which part of the clip can this be seen: “{query}”?",
+                "Which stretch of the video shows this: “{query}”?",
+            ),
+            refuse_to_compose, _best_window, "choice", (ChainStep(tool="TEMP", args={"query": "{query}"}),),
+            doc="the offered window that overlaps the best segment most",
+        ),
+        Template(
+            "spans.start", "space",
+            (
+                "At what second does this begin: “{query}”?",
+                "How many seconds into the clip does this start: “{query}”?",
+            ),
+            refuse_to_compose, _start_second, "mra", (ChainStep(tool="TEMP", args={"query": "{query}"}),),
+            doc="where the best segment begins",
+        ),
+        Template(
+            "spans.first", "motion",
+            ("Which of these comes first in the clip?", "Two things happen in the video. Which one happens first?"),
+            refuse_to_compose, _first_event, "choice",
+            (ChainStep(tool="TEMP", args={"query": "{events}"}, note="once for each of the events"),),
+            doc="the event whose segment begins first",
+        ),
+    )
+}  # fmt: skip
+
+
+def make_question_item(
+    name: str, draft: ItemDraft, *, id: str, seed: int, templates: Mapping[str, Template] = TEMPLATES
+) -> Item:
+    """The item of a template over annotations; Unanswerable where its program finds no answer."""
+    template = templates[name]
+    wording = template.wordings[seed % len(template.wordings)]
+    item = build_item(template, draft, wording, seed=seed, settings=DifficultySettings(1))
+    return item.model_copy(update={"id": id, "difficulty": estimate_difficulty(item)})
+
+
+def estimate_difficulty(item: Item) -> int:
+    """An estimate, 1 to 5: how small the evidence is at the policy's input size, and how much lies around it."""
+    media: dict[str, MediumFacts] = {m.name: m for m in item.media}
+    evidence = [item.reference(name) for name in item.evidence]
+    time_spans = [r.footprint for r in evidence if isinstance(r.footprint, Span)]
+    if time_spans:
+        duration_s = max(item.media[0].duration_s, 1e-9)
+        share = max(min(min(t.seconds for t in time_spans) / duration_s, 1.0), 1e-9)
+        return 1 + sum(share < bound for bound in (0.5, 0.25, 0.1, 0.05))
+    smallest = min((shorter_side_px(r, media) for r in evidence), default=0.0)
+    size_levels = sum(smallest < bound for bound in (64, 32, 16))
+    return min(1 + size_levels + ceil(max(len(item.references) - 8, 0) / 24), 5)

@@ -1,0 +1,191 @@
+"""Items on disk: one JSON line for each, the problems of the import beside them, and the way back to their media."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from pixelis.core.errors import ConfigError, MediaError
+from pixelis.core.provenance import atomic_write
+from pixelis.data.importers import dataset_questions, photo_questions, text_questions
+from pixelis.data.importers.coco import coco_items
+from pixelis.data.importers.import_result import ImportOptions, ImportOutcome, ImportResult
+from pixelis.data.importers.mot import mot_items
+from pixelis.data.importers.spans import span_items
+from pixelis.data.importers.text_datasets import ocr_items
+from pixelis.data.importers.traces.foreign_files import Problem, TextLine, parse_json, read_lines
+from pixelis.data.importers.traces.foreign_traces import ImportedTrace
+from pixelis.data.importers.user_questions import user_items
+from pixelis.items import Item
+from pixelis.media import MediaSet, open_media
+from pixelis.trace import codec
+from pixelis.trace.schema import canonical_json
+from pixelis.verification.rights import rights_reasons
+from pixelis.world.generate import necessity_case as case_of_the_world
+from pixelis.world.generate import template as template_of_the_world
+from pixelis.world.template import Template
+from pixelis.world.tool_necessity import NecessityCase
+
+TEMPLATES = {**dataset_questions.TEMPLATES, **photo_questions.TEMPLATES, **text_questions.TEMPLATES}
+"""Every question that importers put."""
+DatasetKind = Literal["coco", "mot", "ocr", "spans", "questions"]
+IMPORTERS: dict[str, Callable[[Path, ImportOptions], Iterator[ImportOutcome]]] = {
+    "coco": coco_items,
+    "mot": mot_items,
+    "ocr": ocr_items,
+    "spans": span_items,
+    "questions": user_items,
+}
+
+
+def problems_path(out: Path) -> Path:
+    """Where the problems of an import are written: `items.problems.jsonl` beside `items.jsonl`."""
+    return out.with_name(f"{out.name.removesuffix('.jsonl')}.problems.jsonl")
+
+
+def write_items(outcomes: Iterable[ImportOutcome], out: Path, *, limit: int | None = None) -> ImportResult:
+    """Write items as they come, and every problem beside them. Where there is no item, `out` is not written.
+
+    An item whose media may not enter a corpus, by their licence or a visible watermark, is a problem.
+    """
+    require_items_file(out)
+
+    def encode(outcome: Item, result: ImportResult) -> bytes:
+        return outcome.model_dump_json(exclude_none=True).encode() + b"\n"
+
+    return _write_outcomes(map(check_rights, outcomes), out, encode, limit)
+
+
+def check_rights(outcome: ImportOutcome) -> ImportOutcome:
+    """The item, or why its media may not be used."""
+    reasons = rights_reasons(outcome) if isinstance(outcome, Item) else []
+    return Problem(outcome.id, "; ".join(reasons)) if isinstance(outcome, Item) and reasons else outcome
+
+
+def write_traces(outcomes: Iterable[ImportedTrace | Problem], out: Path, *, limit: int | None = None) -> ImportResult:
+    """The same for foreign traces, with their calls counted."""
+    codec.check_target(out)
+
+    def encode(outcome: ImportedTrace, result: ImportResult) -> bytes:
+        result.call_counts["waiting"] += outcome.waiting
+        result.call_counts["unusable"] += len(outcome.trace.steps) - outcome.waiting - len(outcome.unknown)
+        result.call_counts.update(f"unknown {name}" for name in outcome.unknown)
+        return codec.encode(outcome.trace)
+
+    return _write_outcomes(outcomes, out, encode, limit)
+
+
+T = TypeVar("T")
+
+
+def _write_outcomes(
+    outcomes: Iterable[T | Problem], out: Path, encode: Callable[[T, ImportResult], bytes], limit: int | None
+) -> ImportResult:
+    result = ImportResult()
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(problems_path(out)) as problems_file, _open_unless_empty(out, result) as file:
+            for outcome in outcomes:
+                if isinstance(outcome, Problem):
+                    result.add_problem(outcome)
+                    problems_file.write(canonical_json(outcome._asdict()) + b"\n")
+                    continue
+                file.write(encode(outcome, result))
+                result.count += 1
+                if limit and result.count >= limit:
+                    break
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written ({error.strerror})") from error
+    return result
+
+
+class _NothingWritten(Exception):  # noqa: N818 - it only takes the unwritten file away
+    pass
+
+
+@contextmanager
+def _open_unless_empty(out: Path, result: ImportResult) -> Iterator[BinaryIO]:
+    """A file that appears only if something was written to it."""
+    with suppress(_NothingWritten), atomic_write(out) as file:
+        yield file
+        if not result.count:
+            raise _NothingWritten
+
+
+def require_items_file(out: Path) -> None:
+    """ConfigError where something else would be overwritten."""
+    with suppress(FileNotFoundError):
+        if out.is_dir():
+            raise ConfigError(f"{out} is a folder: name a file")
+        with out.open("rb") as file:
+            start = file.read(6)
+        if start and not start.startswith(b'{"id":'):
+            raise ConfigError(f"{out} exists and is no file of items: nothing was written")
+
+
+def read_items(path: Path) -> Iterator[Item | Problem]:
+    """The items of a file, one after another, and a problem for each line that is none."""
+    for line in read_lines(path):
+        if isinstance(line, Problem):
+            yield line
+            continue
+        yield parse_item(f"{path}:{line.number}", line)
+
+
+def parse_item(where: str, line: TextLine) -> Item | Problem:
+    try:
+        return Item.model_validate_json(line.text)
+    except ValidationError as error:
+        first_error = error.errors(include_url=False)[0]
+        return Problem(where, f"no item: {'.'.join(map(str, first_error['loc']))}: {first_error['msg']}")
+
+
+def find_or_import_items(source: Path, out: Path, import_options: ImportOptions) -> tuple[Path, ImportResult]:
+    """A file of items as it is, with their number; a user's own questions imported into `out`. ConfigError if neither.
+
+    Which of the two it is, the first line says that holds a JSON object.
+    """
+    if is_items_file(source):
+        return source, ImportResult(count=sum(1 for _ in read_lines(source)))
+    result = write_items(user_items(source, import_options), out)
+    if not result.count:
+        raise ConfigError(f"{source}: no line of it is a question or an item; {problems_path(out)} says why")
+    return out, result
+
+
+def is_items_file(source: Path) -> bool:
+    for line in read_lines(source):
+        with suppress(ValueError):
+            content = parse_json(line.text) if isinstance(line, TextLine) else None
+            if isinstance(content, dict):
+                return "template" in content
+    return False
+
+
+def open_item_media(item: Item, items_path: Path) -> MediaSet:
+    """The media of an imported item, found by their paths and checked by their hashes; MediaError otherwise."""
+    paths = item.parameters.get("media_paths", ())
+    if not isinstance(paths, tuple) or len(paths) != len(item.media):
+        raise MediaError(f"item {item.id} does not say where its media lie")
+    fps = float(str(item.parameters.get("media_fps", 25.0)))
+    media = []
+    for facts, path in zip(item.media, paths, strict=True):
+        medium = open_media(items_path.parent / str(path), fps=fps)
+        if medium.sha256 != facts.sha256:
+            raise MediaError(f"{path} is not the medium that item {item.id} was made from (its content has changed)")
+        media.append(medium)
+    return MediaSet(tuple(media))
+
+
+def get_template(name: str) -> Template:
+    """A question template by its id, of an importer or of the world; ConfigError where there is none."""
+    return TEMPLATES[name] if name in TEMPLATES else template_of_the_world(name)
+
+
+def get_case(item: Item) -> NecessityCase:
+    """The item's reference program, so that its necessity labels can be computed anew from the item alone."""
+    return case_of_the_world(item, get_template(item.template))

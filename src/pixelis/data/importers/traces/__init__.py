@@ -1,0 +1,1 @@
+"""Importers of traces that other projects published."""

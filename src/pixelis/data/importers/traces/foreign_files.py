@@ -1,0 +1,259 @@
+"""Files that others wrote: whatever their encoding, one entry after another, and nothing lost without a word.
+
+Whoever reads such a file yields what it could take over and, in the same stream, a `Problem` for what it could not.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import mmap
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, NoReturn
+
+from pixelis.core.errors import ConfigError
+
+MAX_LINE_BYTES = 64 * 2**20
+"""A longer line is passed over and reported: no entry is that long."""
+QUESTION_KEYS = {"question", "query", "user_request", "conversations", "messages", "message_list"}
+"""An object with one of these is a record, even where all of its values are texts."""
+Buffer = bytes | mmap.mmap
+TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]', re.DOTALL)
+COLON = re.compile(rb"\s*:")
+
+
+class Problem(NamedTuple):
+    """Something in a foreign file that was not taken over as it stands."""
+
+    where: str
+    """`file:line`, or the file and the entry's own id."""
+    reason: str
+    kind: Literal["skipped", "changed", "unasked"] = "skipped"
+    """`skipped`: the entry is not taken over; `changed`: it is, after a change; `unasked`: it is sound, and no question
+    is put about it."""
+
+
+class TextLine(NamedTuple):
+    """A line of text with its number, from 1, and how it was encoded."""
+
+    number: int
+    text: str
+    encoding: Literal["utf-8", "latin-1"]
+
+
+class JsonElement(NamedTuple):
+    """Where a member of a large JSON file lies, and under which keys."""
+
+    section: str
+    """The key of the list or table that it belongs to; empty where the file is one list."""
+    key: str
+    """Its own key in a table; empty in a list."""
+    start: int
+    end: int
+
+
+class ForeignEntry(NamedTuple):
+    """One record of a file of traces."""
+
+    location: str
+    value: Any
+    encoding: str = "utf-8"
+
+
+def decode_text(raw: bytes) -> tuple[str, Literal["utf-8", "latin-1"]]:
+    """Text as UTF-8 (a byte-order mark is taken off), or as Latin-1 where it is none."""
+    try:
+        return raw.decode("utf-8-sig"), "utf-8"
+    except UnicodeDecodeError:
+        return raw.removeprefix(codecs.BOM_UTF8).decode("latin-1"), "latin-1"
+
+
+def read_lines(path: Path) -> Iterator[TextLine | Problem]:
+    """The lines of a text file that are not blank, each decoded by itself: encodings may be mixed."""
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while raw := file.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if number == 1 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                    raise ConfigError(f"{path} is UTF-16; save it as UTF-8")
+                if len(raw) > MAX_LINE_BYTES:
+                    yield Problem(f"{path}:{number}", f"the line has over {MAX_LINE_BYTES} bytes")
+                    while raw and not raw.endswith(b"\n"):
+                        raw = file.readline(MAX_LINE_BYTES)
+                    continue
+                text, encoding = decode_text(raw)
+                if text.strip():
+                    yield TextLine(number, text.rstrip("\r\n"), encoding)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror})") from error
+
+
+@contextmanager
+def map_file(path: Path) -> Iterator[Buffer]:
+    """The bytes of a file without reading them: a gigabyte of annotations takes no memory."""
+    try:
+        with path.open("rb") as file:
+            if not path.stat().st_size:
+                raise ConfigError(f"{path} is empty")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                    raise ConfigError(f"{path} is UTF-16; save it as UTF-8")
+                yield content
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def iter_elements(content: Buffer) -> Iterator[JsonElement]:
+    """Every member of the outermost list, or of the lists and tables in the outermost object, in the file's order.
+
+    Only brackets and strings are looked at, so that one broken member spoils no other. Where the file breaks off, the
+    last element runs to its end and is no JSON.
+    """
+    depth, level, opener = 0, 0, b""
+    section = key = ""
+    start = -1
+    for token in TOKEN.finditer(content):
+        text = token.group()
+        if text in (b"{", b"["):
+            if depth == 0:
+                level, opener = (1, text) if text == b"[" else (2, text)
+            elif depth == level:
+                start = token.start()
+            depth += 1
+        elif text in (b"}", b"]"):
+            depth -= 1
+            if depth == level and start >= 0:
+                yield JsonElement(section, key, start, token.end())
+                start, key = -1, ""
+        elif depth in (1, level):
+            is_key = COLON.match(content, token.end()) is not None
+            if is_key and depth == 1 and opener == b"{":
+                section, key = unquote(text), ""
+            elif is_key and depth == level:
+                key = unquote(text)
+            elif depth == level:
+                yield JsonElement(section, key, token.start(), token.end())
+    if depth > 0:
+        yield JsonElement(section, key, start if start >= 0 else len(content), len(content))
+
+
+def unquote(quoted: bytes) -> str:
+    """A JSON string without its quotes."""
+    try:
+        return str(json.loads(decode_text(quoted)[0]))
+    except ValueError:
+        return decode_text(quoted)[0].strip('"')
+
+
+def parse_element(content: Buffer, element: JsonElement) -> tuple[Any, str]:
+    """An element's value and its encoding; ValueError with a reason where it is no JSON."""
+    text, encoding = decode_text(content[element.start : element.end])
+    if not text.strip():
+        raise ValueError("the file breaks off here")
+    return parse_json(text), encoding
+
+
+def parse_json(text: str) -> Any:
+    """A JSON value; ValueError, in a few words, for anything else: NaN and nesting without end too."""
+    try:
+        return json.loads(text, parse_constant=_reject_constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error.msg} at character {error.pos})") from error
+    except RecursionError as error:
+        raise ValueError("not JSON (nested too deeply)") from error
+
+
+def _reject_constant(constant: str) -> NoReturn:
+    raise ValueError(f"not JSON ({constant} is not a number)")
+
+
+def line_number(content: Buffer, start: int, block: int = 1 << 20) -> int:
+    """The line of a byte, from 1."""
+    return 1 + sum(content[at : min(at + block, start)].count(b"\n") for at in range(0, start, block))
+
+
+def find_under(root: Path, name: str) -> Path | None:
+    """The file or folder that a foreign name means below `root`: as given, or without its first folders.
+
+    No name leads out of `root`.
+    """
+    parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
+    if not parts or ".." in parts or "\0" in name:
+        return None
+    for first in range(len(parts)):
+        candidate = root.joinpath(*parts[first:])
+        try:
+            if candidate.exists():
+                return candidate
+        except OSError:  # a name that no file can have: too long
+            return None
+    return None
+
+
+def read_entries(path: Path) -> Iterator[ForeignEntry | Problem]:
+    """The records of a file: JSON lines, one JSON list, one JSON object, or a transcript as plain text.
+
+    An object that is no record but a table of texts gives one entry for each text.
+    """
+    with map_file(path) as content:
+        head = decode_text(content[:4096])[0].lstrip()
+        if head.startswith("["):
+            yield from _read_list(path, content)
+            return
+        if not head.startswith("{"):
+            text, encoding = decode_text(content[:])
+            yield ForeignEntry(str(path), text, encoding)
+            return
+        first = content.find(b"\n")
+        first_value = _try_parse(content[: first if first >= 0 else len(content)])
+        if not first_value and (value := _try_parse(content[:])):
+            yield from _read_object(path, *value)
+            return
+        if first_value and first < 0:
+            yield from _read_object(path, *first_value)
+            return
+    yield from _read_json_lines(path)
+
+
+def _try_parse(raw: bytes) -> tuple[Any, str] | None:
+    text, encoding = decode_text(raw)
+    try:
+        return parse_json(text), encoding
+    except ValueError:
+        return None
+
+
+def _read_json_lines(path: Path) -> Iterator[ForeignEntry | Problem]:
+    for line in read_lines(path):
+        if isinstance(line, Problem):
+            yield line
+            continue
+        location = f"{path}:{line.number}"
+        try:
+            yield ForeignEntry(location, parse_json(line.text), line.encoding)
+        except ValueError as error:
+            yield Problem(location, str(error))
+
+
+def _read_list(path: Path, content: Buffer) -> Iterator[ForeignEntry | Problem]:
+    for element in iter_elements(content):
+        location = f"{path}:{line_number(content, element.start)}"
+        try:
+            value, encoding = parse_element(content, element)
+            yield ForeignEntry(location, value, encoding)
+        except ValueError as error:
+            yield Problem(location, str(error))
+
+
+def _read_object(path: Path, value: Any, encoding: str) -> Iterator[ForeignEntry]:
+    texts = {key: items if isinstance(items, list) else [items] for key, items in value.items()}
+    if value.keys() & QUESTION_KEYS or not all(isinstance(t, str) for items in texts.values() for t in items):
+        yield ForeignEntry(f"{path}:1", value, encoding)
+        return
+    for key, items in texts.items():
+        for index, text in enumerate(items):
+            yield ForeignEntry(f"{path}, {key}[{index}]", text, encoding)

@@ -1,0 +1,1 @@
+"""Photographs, signs and pages with references, to learn natural questions from."""

@@ -1,0 +1,1 @@
+"""Teachers: they take an item and return a trace."""

@@ -1,0 +1,1 @@
+"""The oracle teacher, which knows an item's references."""

@@ -1,0 +1,155 @@
+"""The oracle teacher: it solves an item of the world or of an importer with real tool calls, as a strong model would
+(sec:data).
+
+It knows the template of the question, hence which tools lead to the answer. References only tell it where to look. What
+the tools returned is noted under the names that the question uses, and the template's own program is run on the notes:
+the answer is as right as the tools were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from numpy.random import Generator
+
+from pixelis import __version__
+from pixelis.core.errors import ConfigError
+from pixelis.data.importers.imported_items import get_template
+from pixelis.data.teachers.oracle import (
+    oracle_choice,
+    oracle_document,
+    oracle_lecture,
+    oracle_motion,
+    oracle_photos,
+    oracle_search,
+    oracle_space,
+    oracle_texts,
+    oracle_user_questions,
+)
+from pixelis.data.teachers.oracle.detours import Detours
+from pixelis.data.teachers.oracle.oracle_session import OracleSession
+from pixelis.data.teachers.oracle.picture_actions import PictureActions, nearest_option
+from pixelis.data.teachers.oracle.question_goals import get_goal, prefix_goal
+from pixelis.data.teachers.oracle.rationales import write_rationale
+from pixelis.data.teachers.oracle.thought_templates import ThoughtWriter
+from pixelis.items import option_letter
+from pixelis.media import MediaSet
+from pixelis.trace.media_records import record_media
+from pixelis.trace.plan import ToolRunner
+from pixelis.trace.schema import Trace, seal_trace
+from pixelis.world import Item, RenderedItem
+from pixelis.world.programs import Unanswerable
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+"""When traces of a corpus say they were made: the same item gives the same bytes whenever it is solved."""
+ORIGIN = "teacher:oracle"
+
+Solver = Callable[[PictureActions], "str | None"]
+"""Looks, and notes what it saw; it returns an answer only where the program cannot find it from the notes."""
+FAMILY_MODULES = (oracle_search, oracle_choice, oracle_motion, oracle_document, oracle_lecture, oracle_space)
+IMPORTED_MODULES = (oracle_photos, oracle_texts, oracle_user_questions)
+SOLVERS: Mapping[str, Solver] = {
+    name: solver for module in (*FAMILY_MODULES, *IMPORTED_MODULES) for name, solver in module.SOLVERS.items()
+}
+
+
+def can_solve(template: str) -> bool:
+    """Whether the oracle can solve items of a template."""
+    return template in SOLVERS
+
+
+class OracleSolution(NamedTuple):
+    """What the oracle did with one item."""
+
+    trace: Trace
+    """Origin `teacher:oracle`; seconds are 0, because the record of a corpus must not depend on the machine."""
+    blobs: Mapping[str, bytes]
+    """The bytes of its artifacts, by their SHA-256."""
+    answer: str
+    cited_steps: tuple[int, ...]
+    """Steps, from 0, whose results the answer was computed from; empty where it is a guess."""
+
+
+def solve_item(
+    rendered: RenderedItem,
+    toolbox: ToolRunner,
+    *,
+    rng: Generator,
+    detour_rate: float = 1.0,
+    visual_guess_rate: float = 1.0,
+    canonical_wording: bool = False,
+    created_at: datetime = EPOCH,
+) -> OracleSolution:
+    """Solve one item. Wordings and detours come from `rng`; the answer comes from what the tools returned.
+
+    The toolbox should have `seg="classical"`. Where the tools do not give it away, the answer is a guess and nothing is
+    cited; it is never empty. `detours` is how likely it goes ways round; at 0 it takes the shortest way. ConfigError
+    for an item of another world.
+    """
+    item, media = rendered.item, MediaSet(rendered.media)
+    solver = SOLVERS.get(item.template)
+    if solver is None:
+        raise ConfigError(
+            f"the oracle does not know the template {item.template!r} of item {item.id}: "
+            "a VLM can teach it (teacher.kind: vlm), or its answer alone (teacher.kind: answers)"
+        )
+    goal = get_goal(item)
+    session = OracleSession(
+        item,
+        media,
+        toolbox,
+        rng,
+        ThoughtWriter(rng, canonical_wording=canonical_wording, goal=goal),
+        canonical_wording=canonical_wording,
+    )
+    with_detours = detour_rate == 1.0 or (detour_rate > 0.0 and session.chance(detour_rate))
+    returned_answer = solver(
+        PictureActions(session, Detours(session, enabled=with_detours, visual_guess_rate=visual_guess_rate))
+    )
+    answer = returned_answer or compute_answer(session)
+    cited_steps = session.cited_steps if answer else ()
+    final_answer = to_item_answer(item, answer) if answer else guess(item, rng)
+    answer_text = item.options[ord(final_answer) - ord("A")] if item.options else final_answer
+    final_answer = (
+        answer_text if canonical_wording else final_answer
+    )  # the words are a copy of what was seen; their letter has to be looked up
+    rationale = (
+        write_rationale(item, session.notes, session.drafts, answer_text, rng=rng, canonical_wording=canonical_wording)
+        if answer
+        else ""
+    )
+    rationale = prefix_goal(goal, rationale) if canonical_wording else rationale
+    trace = seal_trace(
+        id=item.id.replace("/", "-"),
+        query=item.question,
+        media=record_media(media),
+        origin=ORIGIN,
+        created_at=created_at,
+        steps=session.drafts,
+        answer=final_answer,
+        answer_thought=rationale,
+        pixelis=__version__,
+    )
+    return OracleSolution(trace, session.blobs, final_answer, tuple(sorted(cited_steps)))
+
+
+def compute_answer(session: OracleSession) -> str:
+    """The answer that the template's program finds in the notes; empty where they do not hold it."""
+    try:
+        return get_template(session.item.template).solve(session.notes, session.item.parameters)
+    except (ConfigError, Unanswerable, KeyError, ZeroDivisionError, ValueError):
+        return ""  # ConfigError: no program stands behind somebody's own question
+
+
+def to_item_answer(item: Item, text: str) -> str:
+    """The words as the item wants them: for multiple choice the letter of the option that is nearest to them."""
+    return option_letter(nearest_option(text, item.options)) if item.options else text
+
+
+def guess(item: Item, rng: Generator) -> str:
+    """What somebody says who has seen nothing."""
+    if item.options:
+        return option_letter(int(rng.integers(len(item.options))))
+    return "1" if item.scoring == "mra" else "unknown"

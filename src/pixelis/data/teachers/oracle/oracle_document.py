@@ -1,0 +1,297 @@
+"""How the oracle answers the document family: read the page, see how its lines stand to each other, read closely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pixelis.core.geometry import UnitBox
+from pixelis.data.teachers.oracle import page_layout as pages
+from pixelis.data.teachers.oracle.oracle_session import (
+    OracleCallOutcome,
+    OracleLine,
+    OracleRegion,
+    expand_box,
+    sample_box_around,
+    snap_box,
+)
+from pixelis.data.teachers.oracle.picture_actions import MIN_READING_CONFIDENCE, PictureActions
+from pixelis.metrics.overlap import box_iou
+from pixelis.tools.base import coordinates
+from pixelis.world.programs import parse_number
+
+NAME_PARAMETERS = ("row", "column", "label", "a", "b")
+"""Parameters that are names on the page."""
+PAGE_HALVES = (((0.0, 0.0, 1.0, 0.56), (0.0, 0.44, 1.0, 1.0)), ((0.0, 0.0, 1.0, 0.5), (0.0, 0.4, 1.0, 1.0)))
+LinesByRole = dict[str, list[OracleLine]]
+
+
+def read_page(actions: PictureActions, media: str | None = None) -> list[OracleLine]:
+    """All lines of a page: in one go, or part by part."""
+    session = actions.session
+    if actions.detours.should_take("parts", 3):
+        lines: list[OracleLine] = []
+        for part in session.choose(PAGE_HALVES):
+            lines += actions.read_view(session.zoom(part, "page", "closer", media=media), "page")
+        return pages.merge_lines(lines)
+    if actions.detours.should_take("refused"):
+        session.call("OCR", "skim", box=[1.0, 0.0, 0.0, 1.0], media=media)
+        return session.read("page", "correct", media=media)
+    return session.read("page", "skim", media=media)
+
+
+def reread_enlarged(actions: PictureActions, line: OracleLine, subject: str, media: str | None) -> OracleLine:
+    """One line again, enlarged: the surer reading counts."""
+    view = actions.zoom_in(actions.session.with_margin(line.span.box_unit, 0.03, 0.02), subject, media=media)
+    candidates = [r for r in actions.read_view(view, subject) if box_iou(r.span.box_unit, line.span.box_unit) > 0.3]
+    if not candidates:
+        return line
+    best = max(candidates, key=lambda r: r.span.score)
+    is_complete = len(best.text) >= len(line.text) - 1
+    return best if is_complete and best.span.score >= line.span.score - 0.05 else line._replace(step=best.step)
+
+
+def page_solver(
+    arrange: Callable[[Sequence[OracleLine]], LinesByRole],
+    lines_to_check: Callable[[PictureActions, LinesByRole], list[tuple[str, OracleLine]]],
+) -> Callable[[PictureActions], None]:
+    """A solver: read, arrange by roles, read again what matters, note everything."""
+
+    def solve(actions: PictureActions) -> None:
+        session = actions.session
+        regions = find_target_regions(actions)
+        lines = read_page(actions)
+        names = [str(session.item.parameters[key]) for key in NAME_PARAMETERS if key in session.item.parameters]
+        lines = pages.snap_to_names(lines, names)
+        if missing_names := [name for name in names if all(line.text != name for line in lines)]:
+            lines = pages.snap_to_names(
+                pages.merge_lines([*lines, *reread_missing_names(actions, missing_names)]), names
+            )
+        roles = arrange(lines)
+        if "label" in roles and arrange is pages.arrange_chart and fill_gaps(actions, lines, roles):
+            roles = arrange(pages.snap_to_names(lines, names))
+        if regions is not None:
+            note_target_region(actions, regions, roles)
+        for role, line in lines_to_check(actions, roles):
+            if line.span.score < MIN_READING_CONFIDENCE or actions.detours.should_take("reread", 2):
+                closer_line = reread_enlarged(actions, line, f'"{line.text}"', None)
+                corrected = pages.with_text(closer_line, line.text) if line.text in names else closer_line
+                roles[role] = [corrected if other is line else other for other in roles[role]]
+        if session.canonical_wording:
+            read_row_or_column(actions, roles, regions)
+        for role, members in roles.items():
+            for line in members:
+                session.note_line(line, role=role)
+
+    return solve
+
+
+def read_row_or_column(actions: PictureActions, roles: LinesByRole, regions: list[OracleRegion] | None) -> None:
+    """Read once more only what stands in a row or a column with what was asked for: then the answer is all there is.
+
+    Where lines stand to each other is hard to tell from their boxes for a small policy, and easy to see in the picture.
+    """
+    session = actions.session
+    names_by_key = {key: str(session.item.parameters[key]) for key in NAME_PARAMETERS if key in session.item.parameters}
+    lines_by_key = {
+        key: line for key, name in names_by_key.items() if (line := find_named_line(roles, name)) is not None
+    }
+    if session.item.template == "document.cell" and len(lines_by_key) == 2:
+        row, column = (snap_box(lines_by_key[key].span.box_unit) for key in ("row", "column"))
+        crossing = f"{quote_line(lines_by_key['row'])} and {quote_line(lines_by_key['column'])}"
+        cite(actions, session.call("OCR", "cross", crossing, box=[column[0], row[1], column[2], row[3]]))
+    elif session.item.template in (
+        "document.share",
+        "document.column_value",
+        "document.month_value",
+        "document.difference",
+    ):
+        for line in lines_by_key.values():
+            read_strip(
+                actions, quote_line(line), line.span.box_unit, horizontal=session.item.template == "document.share"
+            )
+    elif session.item.template in ("document.peak", "document.most_label"):
+        for _, line in extreme_lines(actions, roles):
+            read_strip(actions, quote_line(line), line.span.box_unit, horizontal=False)
+    elif regions:
+        target = choose_region(actions, regions, roles)
+        subject = f"{target.phrase.partition(' ')[0]} {coordinates(snap_box(target.mask.box_unit or target.box))}"
+        read_strip(
+            actions, subject, target.mask.box_unit or target.box, horizontal=session.item.template == "document.legend"
+        )
+
+
+def find_named_line(roles: LinesByRole, name: str) -> OracleLine | None:
+    return next((line for members in roles.values() for line in members if line.text == name), None)
+
+
+def quote_line(line: OracleLine) -> str:
+    return f'"{line.text}" at {coordinates(snap_box(line.span.box_unit))}'
+
+
+def read_strip(actions: PictureActions, subject: str, box: UnitBox, *, horizontal: bool) -> None:
+    """The strip of the page through a box, from side to side or from top to bottom."""
+    x0, y0, x1, y1 = snap_box(box)
+    strip = [0.0, y0, 1.0, y1] if horizontal else [x0, 0.0, x1, 1.0]
+    cite(actions, actions.session.call("OCR", "along" if horizontal else "down", subject, box=strip))
+
+
+def cite(actions: PictureActions, outcome: OracleCallOutcome) -> None:
+    """The answer rests on this step."""
+    if outcome.ok:
+        actions.session.cited_steps.add(outcome.step)
+
+
+def fill_gaps(actions: PictureActions, lines: list[OracleLine], roles: LinesByRole) -> bool:
+    """Read below a number that has no name under it, and above a name that has no number over it."""
+    session, new_lines = actions.session, list[OracleLine]()
+    centres_x = {role: [pages.line_centre(line)[0] for line in roles[role]] for role in ("label", "value")}
+    unlabelled = [
+        line for line in roles["value"] if all(abs(pages.line_centre(line)[0] - x) > 0.04 for x in centres_x["label"])
+    ]
+    bottom = max((line.span.box_unit[3] for line in roles["label"]), default=1.0)
+    top = min((line.span.box_unit[1] for line in roles["label"]), default=0.9)
+    for line in unlabelled[:2]:
+        x = pages.line_centre(line)[0]
+        strip = expand_box((x - 0.06, top, x + 0.06, bottom), 0.0, 0.03)
+        new_lines += (
+            actions.read_view(session.zoom(strip, "name below", "closer"), "name") if session.has_steps_left else []
+        )
+    without_value = [
+        line for line in roles["label"] if all(abs(pages.line_centre(line)[0] - x) > 0.04 for x in centres_x["value"])
+    ]
+    for line in without_value[:2]:
+        x = pages.line_centre(line)[0]
+        strip_above = expand_box((x - 0.05, 0.1, x + 0.05, top - 0.01), 0.0)
+        new_lines += session.read("number above", "reread", box=list(strip_above)) if session.has_steps_left else []
+    lines += [line for line in new_lines if len(line.text.strip()) > 1]
+    return bool(new_lines)
+
+
+def reread_missing_names(actions: PictureActions, missing_names: Sequence[str]) -> list[OracleLine]:
+    """Enlarge where a name seems to stand that was not read."""
+    session = actions.session
+    for reference in session.item.references:
+        box = getattr(reference.footprint, "box_unit", None)
+        if getattr(reference.footprint, "text", "") in missing_names and box is not None and session.has_steps_left:
+            view = session.zoom(sample_box_around(box, session.rng), missing_names[0], "closer", media=None)
+            return actions.read_view(view, missing_names[0])
+    return []
+
+
+def find_target_regions(actions: PictureActions) -> list[OracleRegion] | None:
+    """The regions of the colour that is asked for, if one is."""
+    session = actions.session
+    if "target" not in session.item.parameters:
+        return None
+    return actions.find(str(session.item.parameters["target"]))
+
+
+def note_target_region(actions: PictureActions, regions: list[OracleRegion], roles: LinesByRole) -> None:
+    """The column itself; in a pie, the square beside a name rather than the slice."""
+    if regions:
+        actions.session.note_region(choose_region(actions, regions, roles))
+
+
+def choose_region(actions: PictureActions, regions: list[OracleRegion], roles: LinesByRole) -> OracleRegion:
+    if actions.session.item.template == "document.legend":
+        return min(regions, key=lambda f: min((row_gap(f, line) for line in roles["label"]), default=1.0))
+    return max(regions, key=lambda f: f.mask.area)
+
+
+def row_gap(region: OracleRegion, line: OracleLine) -> float:
+    """From the right side of a region to the left side of a line in its row; far where it is not in its row."""
+    _, y0, x1, y1 = region.mask.box_unit or region.box
+    left, top, _, bottom = line.span.box_unit
+    offset_y = abs((y0 + y1) / 2 - (top + bottom) / 2)
+    return abs(left - x1) + 4 * offset_y + (y1 - y0)
+
+
+# --- what matters most on each kind of page
+
+
+def named_lines(*keys: str) -> Callable[[PictureActions, LinesByRole], list[tuple[str, OracleLine]]]:
+    """The lines of the names in the question, then those that the program would answer with."""
+
+    def choose(actions: PictureActions, roles: LinesByRole) -> list[tuple[str, OracleLine]]:
+        session = actions.session
+        names = {str(session.item.parameters[key]) for key in keys if key in session.item.parameters}
+        matches = [(role, line) for role, members in roles.items() for line in members if line.text in names]
+        values = [(role, line) for role in ("cell", "value") for line in roles.get(role, [])]
+        for _, line in list(matches):
+            x, y = pages.line_centre(line)
+            axis = "row" if session.item.template in ("document.cell", "document.share") else "column"
+            key = (
+                (lambda v, y=y: abs(pages.line_centre(v[1])[1] - y))
+                if axis == "row"
+                else (lambda v, x=x: abs(pages.line_centre(v[1])[0] - x))
+            )  # type: ignore[misc]
+            matches += sorted(values, key=key)[:1]
+        return matches or values[:1]
+
+    return choose
+
+
+def extreme_lines(actions: PictureActions, roles: LinesByRole) -> list[tuple[str, OracleLine]]:
+    """The largest and the smallest number."""
+    values = [(role, line) for role in ("cell", "value") for line in roles.get(role, [])]
+    ordered = sorted(values, key=lambda v: float("".join(c for c in v[1].text if c.isdigit()) or 0))
+    ranking_word = str(actions.session.item.parameters.get("most", ""))
+    return ordered[-1:] if ranking_word == "highest" else ordered[:1]
+
+
+def solve_entry(actions: PictureActions) -> None:
+    """What follows a key on a notice."""
+    session = actions.session
+    media = str(session.item.parameters["media"]) if "media" in session.item.parameters else None
+    note_notice(actions, media)
+
+
+def solve_two_notices(actions: PictureActions) -> None:
+    """The same entry on two notices, and their titles; a plain teacher reads the title of the one with more again."""
+    names, values = ("Image_0", "Image_1"), list[float]()
+    for name in names:
+        entry_text = note_notice(actions, name)
+        values += [parse_number(entry_text)] if entry_text and any(letter.isdigit() for letter in entry_text) else []
+    if actions.session.canonical_wording and len(values) == 2 and values[0] != values[1]:
+        larger_media = names[int(values[1] > values[0])]
+        cite(
+            actions,
+            actions.session.call(
+                "OCR", "read", f"title of {larger_media}", box=list(pages.TITLE_STRIP), media=larger_media
+            ),
+        )
+
+
+def note_notice(actions: PictureActions, media: str | None) -> str | None:
+    """Read a notice; its asked entry again, enlarged. What stands after the key there."""
+    session, key = actions.session, str(actions.session.item.parameters["key"])
+    roles = pages.arrange_notice(read_page(actions, media))
+    key_line = pages.find_entry(roles["line"], key)
+    if key_line is not None:
+        best = key_line
+        if key_line.span.score < MIN_READING_CONFIDENCE or actions.detours.should_take("reread", 2):
+            reread_entries = pages.arrange_notice([reread_enlarged(actions, key_line, key, media)])["line"]
+            best = reread_entries[0] if reread_entries else key_line
+        corrected = pages.with_text(best, f"{key}: {best.text.partition(': ')[2]}")
+        roles["line"] = [corrected if line is key_line else line for line in roles["line"]]
+    for role, members in roles.items():
+        for line in members:
+            session.note_line(line, role=role)
+    return next((line.text.partition(": ")[2] for line in roles["line"] if line.text.startswith(f"{key}: ")), None)
+
+
+SOLVERS = {
+    "document.cell": page_solver(pages.arrange_table, named_lines("row", "column")),
+    "document.row_most": page_solver(pages.arrange_table, extreme_lines),
+    "document.column_value": page_solver(pages.arrange_chart, named_lines("label")),
+    "document.most_label": page_solver(pages.arrange_chart, extreme_lines),
+    "document.difference": page_solver(pages.arrange_chart, named_lines("a", "b")),
+    "document.colour_value": page_solver(pages.arrange_chart, named_lines()),
+    "document.month_value": page_solver(pages.arrange_chart, named_lines("label")),
+    "document.peak": page_solver(pages.arrange_chart, extreme_lines),
+    "document.share": page_solver(pages.arrange_legend, named_lines("label")),
+    "document.legend": page_solver(pages.arrange_legend, named_lines()),
+    "document.field": solve_entry,
+    "document.pair_field": solve_entry,
+    "document.pair_more": solve_two_notices,
+}

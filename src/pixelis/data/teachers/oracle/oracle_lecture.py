@@ -1,0 +1,306 @@
+"""How the oracle answers the lecture family: find the moment or the slide, read it, compute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pixelis.core.geometry import UnitBox
+from pixelis.data.teachers.oracle import page_layout as pages
+from pixelis.data.teachers.oracle.clip_actions import ClipActions
+from pixelis.data.teachers.oracle.oracle_session import OracleLine, box_centre, snap_box
+from pixelis.data.teachers.oracle.picture_actions import PictureActions
+from pixelis.tools.base import coordinates
+from pixelis.world.programs import format_number
+
+SLIDE_BODY: UnitBox = (0.0, 0.0, 0.9, 0.85)
+PROBE_INTERVAL_S = 2.4
+"""Slides are shown longer than this: looking so often misses none."""
+ENTRY_PATTERN = re.compile(r"^\W*([A-Za-z]+)\s*[=＝:\-~_]*\s*(\d+)\W*$")
+TASK_PATTERN = re.compile(r"(\d+)\s*([+\-–—−÷±])\s*(\d+)")
+
+
+class SlideReading(NamedTuple):
+    """What is read on a slide."""
+
+    title: str
+    lines: list[OracleLine]
+    seconds: float
+    step: int
+
+
+# --- reading slides
+
+
+def read_slide(clip: ClipActions, seconds: float, subject: str = "slide") -> SlideReading:
+    """A slide at a moment: the whole frame, or its text enlarged first."""
+    session, time_s = clip.session, clamp_time(clip, seconds)
+    if clip.detours.should_take("show"):
+        view = clip.show_frame(time_s)
+        lines = clip.read_view(view, subject)
+    elif clip.detours.should_take("refine"):
+        view = clip.zoom_in(SLIDE_BODY, subject, time_s=time_s)
+        lines = clip.read_view(view, subject)
+    else:
+        lines = session.read(subject, "read", time_s=time_s)
+    return to_slide(lines, time_s)
+
+
+def clamp_time(clip: ClipActions, seconds: float) -> float:
+    """A moment that the clip has, to two decimals."""
+    return round(min(max(seconds, 0.0), clip.medium(None).duration_s - 0.05), 2)
+
+
+def drop_single_characters(lines: Sequence[OracleLine]) -> list[OracleLine]:
+    """Without single signs, which are mostly marks that were read as letters."""
+    return [line for line in lines if len(line.text.strip()) > 1]
+
+
+def to_slide(lines: list[OracleLine], seconds: float) -> SlideReading:
+    words = drop_single_characters(lines)
+    heading = min(words, key=lambda line: line.span.box_unit[1], default=None)
+    body = [line for line in words if line is not heading]
+    step = lines[0].step if lines else -1
+    return SlideReading(heading.text if heading else "", body, seconds, step)
+
+
+def read_title(clip: ClipActions, seconds: float) -> tuple[str, int]:
+    """The title on screen at a moment."""
+    time_s = clamp_time(clip, seconds)
+    lines = clip.session.read("title", "read", box=list(pages.TITLE_STRIP), time_s=time_s)
+    return (lines[0].text, lines[0].step) if lines else ("", len(clip.session.drafts) - 1)
+
+
+def find_slide(clip: ClipActions, title: str) -> float | None:
+    """When the slide of a title is on screen: asked of TEMP, or by looking every few seconds."""
+    session = clip.session
+    if session.prefers(0.55):
+        spans, outcome = clip.find_spans(f'the screen says "{title}"', top_k=1)
+        if spans:
+            for seconds in clip.inspection_times(spans[0]):
+                screen_title, step = read_title(clip, seconds)
+                if pages.spelling_distance(screen_title, title) <= pages.MAX_NAME_DISTANCE:
+                    session.cited_steps |= {outcome.step, step}
+                    return seconds
+    return probe_titles(clip, title)
+
+
+def probe_titles(clip: ClipActions, title: str) -> float | None:
+    """Look at the titles one after another."""
+    seconds = 1.0
+    while seconds < clip.medium(None).duration_s and clip.session.has_steps_left:
+        screen_title, step = read_title(clip, seconds)
+        if pages.spelling_distance(screen_title, title) <= pages.MAX_NAME_DISTANCE:
+            clip.session.cited_steps.add(step)
+            return seconds
+        seconds += PROBE_INTERVAL_S
+    return None
+
+
+def read_value(clip: ClipActions, slide: SlideReading, key: str) -> float | None:
+    """The number after a key on a slide; read once more, enlarged, where it is not plain."""
+    entries = {m[1]: (float(m[2]), line) for line in slide.lines if (m := ENTRY_PATTERN.match(line.text))}
+    best = min(entries, key=lambda k: pages.spelling_distance(k, key), default=None)
+    if best is None or pages.spelling_distance(best, key) > pages.MAX_NAME_DISTANCE:
+        if not clip.session.has_steps_left:
+            return None
+        view = clip.session.zoom(SLIDE_BODY, key, "closer", time_s=slide.seconds)
+        enlarged = to_slide(clip.read_view(view, key), slide.seconds)
+        entries = {m[1]: (float(m[2]), line) for line in enlarged.lines if (m := ENTRY_PATTERN.match(line.text))}
+        best = min(entries, key=lambda k: pages.spelling_distance(k, key), default=None)
+        if best is None or pages.spelling_distance(best, key) > pages.MAX_NAME_DISTANCE:
+            return None
+    number_read, line = entries[best]
+    clip.session.note_line(line, role="taken", value=number_read)
+    if clip.detours.should_take("reread", 2):
+        box = snap_box(line.span.box_unit)
+        clip.read_view(clip.zoom_in(box, key, time_s=slide.seconds, scale=0.7), key)
+    return number_read
+
+
+# --- by a mark
+
+
+def find_mark_time(clip: ClipActions) -> float | None:
+    """When the mark appears: a moment in which it is on screen."""
+    target = str(clip.session.item.parameters["target"])
+    clip.sample_overview()
+    spans = clip.find_appearances(target)
+    if not spans:
+        return None
+    seconds = clip.time_within(spans[0])
+    if clip.detours.should_take("refollow", 2):
+        track_mark(clip, target, seconds)
+    return seconds
+
+
+def track_mark(clip: ClipActions, target: str, seconds: float) -> UnitBox | None:
+    """The mark from a moment on: where it is, and that it stays."""
+    frame = clip.frame_at(seconds)
+    track_start = clip.start_track(target, frame=frame)
+    if track_start is None:
+        return None
+    end = (
+        None
+        if clip.session.canonical_wording
+        else min(frame + int(clip.session.rng.integers(6, 10)), clip.last_frame())
+    )
+    track = clip.follow(track_start, start_frame=frame, end_frame=end, pieces=clip.sample_piece_count(1, 4))
+    return track.boxes[0] if track else track_start.box
+
+
+def solve_title_when(actions: PictureActions) -> str | None:
+    """The title when a mark appears."""
+    clip = ClipActions(actions.session, actions.detours)
+    seconds = find_mark_time(clip)
+    if seconds is None:
+        return None
+    if clip.session.prefers(0.5):
+        screen_title, step = read_title(clip, seconds)
+        if len(screen_title) > 2:
+            clip.session.cited_steps.add(step)
+            return screen_title
+    slide = read_slide(clip, seconds)
+    clip.session.cited_steps.add(slide.step)
+    return slide.title or None
+
+
+def solve_value_when(actions: PictureActions) -> str | None:
+    """A value when a mark appears."""
+    clip = ClipActions(actions.session, actions.detours)
+    seconds = find_mark_time(clip)
+    if seconds is None:
+        return None
+    result = read_value(clip, read_slide(clip, seconds), str(clip.session.item.parameters["key"]))
+    return None if result is None else format_number(result)
+
+
+def solve_task(actions: PictureActions) -> str | None:
+    """The result of what is to be computed when a mark appears."""
+    clip = ClipActions(actions.session, actions.detours)
+    seconds = find_mark_time(clip)
+    if seconds is None:
+        return None
+    slide = read_slide(clip, seconds)
+    for attempt in range(2):
+        for line in slide.lines:
+            if m := TASK_PATTERN.search(line.text):
+                is_sum = m[2] in "+±÷"
+                clip.session.note_line(pages.with_text(line, f"{m[1]} {'+' if is_sum else '-'} {m[3]}"), role="taken")
+                return str(int(m[1]) + int(m[3]) if is_sum else int(m[1]) - int(m[3]))
+        if attempt == 0 and clip.session.has_steps_left:
+            slide = to_slide(
+                clip.read_view(clip.session.zoom(SLIDE_BODY, "task", "closer", time_s=slide.seconds), "task"),
+                slide.seconds,
+            )
+    return None
+
+
+def solve_pointed(actions: PictureActions) -> str | None:
+    """The line beside a mark."""
+    clip = ClipActions(actions.session, actions.detours)
+    target = str(clip.session.item.parameters["target"])
+    clip.sample_overview()
+    spans = clip.find_appearances(target)
+    if not spans:
+        return None
+    seconds = clip.time_within(spans[0])
+    if clip.session.prefers(0.9):
+        box = track_mark(clip, target, seconds)
+    else:
+        region = clip.find_on_frame(target, frame=clip.frame_at(seconds))
+        box = region.mask.box_unit if region else None
+        clip.session.cited_steps |= {region.step} if region else set()
+    lines = (
+        read_beside(clip, box, target, seconds)
+        if clip.session.canonical_wording and box
+        else read_slide(clip, seconds).lines
+    )
+    if box is None or not lines:
+        return None
+    y = box_centre(box)[1]
+    line = min(lines, key=lambda r: abs(box_centre(r.span.box_unit)[1] - y))
+    clip.session.note_line(line, role="taken")
+    entry = ENTRY_PATTERN.match(line.text)
+    return f"{entry[1]} = {entry[2]}" if entry else line.text
+
+
+def read_beside(clip: ClipActions, box: UnitBox, target: str, seconds: float) -> list[OracleLine]:
+    """The strip of a slide at the height of a mark; the whole slide where that reads nothing."""
+    _, top, _, bottom = snap_box(box)
+    subject = f"{target} at {coordinates(snap_box(box))}"
+    lines = clip.session.read(subject, "along", box=[0.0, top, 1.0, bottom], time_s=clamp_time(clip, seconds))
+    return drop_single_characters(lines) or read_slide(clip, seconds).lines
+
+
+# --- by a title
+
+
+def solve_value_on_slide(actions: PictureActions) -> str | None:
+    """One value, or the sum of two, on a slide of a title."""
+    clip = ClipActions(actions.session, actions.detours)
+    parameters = clip.session.item.parameters
+    clip.sample_overview()
+    seconds = find_slide(clip, str(parameters["title"]))
+    if seconds is None:
+        return None
+    slide = read_slide(clip, seconds)
+    keys = [str(parameters["key"])] if "key" in parameters else [str(parameters["a"]), str(parameters["b"])]
+    values = [read_value(clip, slide, key) for key in keys]
+    return None if None in values else format_number(sum(v for v in values if v is not None))
+
+
+def solve_change(actions: PictureActions) -> str | None:
+    """How far a value differs between two slides."""
+    clip = ClipActions(actions.session, actions.detours)
+    parameters = clip.session.item.parameters
+    values = []
+    for name in ("a", "b"):
+        seconds = find_slide(clip, str(parameters[name]))
+        values.append(None if seconds is None else read_value(clip, read_slide(clip, seconds), str(parameters["key"])))
+    first, second = values
+    return None if first is None or second is None else format_number(abs(first - second))
+
+
+def solve_next_title(actions: PictureActions) -> str | None:
+    """The title after another."""
+    clip = ClipActions(actions.session, actions.detours)
+    title = str(clip.session.item.parameters["title"])
+    clip.sample_overview()
+    seconds = find_slide(clip, title)
+    while seconds is not None and seconds + 1.2 < clip.medium(None).duration_s and clip.session.has_steps_left:
+        seconds += PROBE_INTERVAL_S / 2
+        screen_title, step = read_title(clip, seconds)
+        clip.session.cited_steps.add(step)
+        if len(screen_title) > 2 and pages.spelling_distance(screen_title, title) > pages.MAX_NAME_DISTANCE:
+            return screen_title
+    return None
+
+
+def solve_slide_count(actions: PictureActions) -> str | None:
+    """How many slides there are: cuts, and the titles between them."""
+    clip = ClipActions(actions.session, actions.detours)
+    clip.sample_overview()
+    spans, outcome = clip.find_spans(str(clip.session.choose(("new scene", "scene changes", "a new scene"))), top_k=20)
+    clip.session.cited_steps.add(outcome.step)
+    for span in spans:
+        clip.session.note(span.model_copy(update={"label": "cut"}), outcome.step)
+    starts = sorted(span.start_s for span in spans)
+    for start in starts[: int(clip.session.rng.integers(1, 4))]:
+        if clip.detours.should_take("reread"):
+            clip.session.cited_steps.add(read_title(clip, start + 1.0)[1])
+    return str(len(starts) + 1)
+
+
+SOLVERS = {
+    "lecture.title_when": solve_title_when,
+    "lecture.value_when": solve_value_when,
+    "lecture.task": solve_task,
+    "lecture.pointed": solve_pointed,
+    "lecture.value_on": solve_value_on_slide,
+    "lecture.sum": solve_value_on_slide,
+    "lecture.change": solve_change,
+    "lecture.next": solve_next_title,
+    "lecture.count": solve_slide_count,
+}

@@ -1,0 +1,286 @@
+"""One item in the oracle's hands: calls and what they gave, the notes made of it, and what the answer rests on.
+
+The oracle reads results as a policy does: boxes that it hands on have two decimals (subsec:sft), as their text says.
+References serve only where a strong model would look for itself: to choose a plausible place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from numpy.random import Generator
+
+from pixelis.core.geometry import Mask, TextSpan, UnitBox
+from pixelis.data.teachers.oracle.running_notes import write_recap
+from pixelis.data.teachers.oracle.thought_templates import ThoughtWriter
+from pixelis.items import Scalar
+from pixelis.media import MediaSet, ViewRecipe
+from pixelis.tools.results import ToolCall, ToolResult
+from pixelis.trace.plan import ToolRunner
+from pixelis.trace.schema import StepDraft
+from pixelis.world import Item, Reference
+
+FRAME_TO_TIME_ARGS = {"frame": "time_s", "start_frame": "start_s", "end_frame": "end_s"}
+MAX_STEPS = 14
+"""No chain grows longer; a recovery that would go beyond is not tried."""
+
+
+class OracleCallOutcome(NamedTuple):
+    """A result with the number of its step, from 0, and the name of the view that it made."""
+
+    step: int
+    result: ToolResult
+    view: str | None
+
+    @property
+    def ok(self) -> bool:
+        return self.result.ok
+
+
+class OracleRegion(NamedTuple):
+    """A region that SEG gave, under the phrase that it was asked for."""
+
+    phrase: str
+    mask: Mask
+    """In the coordinates of the medium that the query was given."""
+    box: UnitBox
+    """As the text of the result says it: two decimals, on the medium that the call looked at."""
+    media: str
+    """The medium that the call looked at."""
+    score: float
+    step: int
+
+    @property
+    def media_args(self) -> dict[str, Any]:
+        """Medium and frame, for another call about the same region."""
+        on_clip = self.media.startswith("Video")
+        return {"media": self.media, **({"frame": self.mask.frame} if on_clip else {})}
+
+
+class OracleLine(NamedTuple):
+    """A line that OCR read."""
+
+    span: TextSpan
+    step: int
+
+    @property
+    def text(self) -> str:
+        return self.span.text
+
+
+@dataclass
+class OracleSession:
+    """Everything about one item that is under way."""
+
+    item: Item
+    media: MediaSet
+    toolbox: ToolRunner
+    rng: Generator
+    thought_writer: ThoughtWriter
+    canonical_wording: bool = False
+    """Choices that nothing depends on are not drawn: the first is taken."""
+    drafts: list[StepDraft] = field(default_factory=list)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    notes: list[Reference] = field(default_factory=list)
+    """What was seen, as references: the item's own program can be run on them."""
+    cited_steps: set[int] = field(default_factory=set)
+    call_cache: dict[str, OracleCallOutcome] = field(default_factory=dict)
+    """Calls by tool and arguments: none is made twice."""
+    last_seg_step: int = 0
+    """The step in which SEG last looked for a phrase: that it found nothing may be what the answer rests on."""
+    omits_first_media: bool = field(init=False)
+    """Whether this chain leaves the first medium unnamed."""
+
+    def __post_init__(self) -> None:
+        self.omits_first_media = len(self.media.sources) == 1 and (self.canonical_wording or self.chance(0.8))
+
+    # --- calls
+
+    @property
+    def last_result(self) -> ToolResult | None:
+        return self.drafts[-1].result if self.drafts else None
+
+    @property
+    def has_steps_left(self) -> bool:
+        return len(self.drafts) < MAX_STEPS
+
+    def call(self, tool: str, plan: str, subject: str = "", **args: Any) -> OracleCallOutcome:
+        """Make a call after a thought; a call that was made before gives what it gave, without a new step."""
+        args = self.frames_to_times({key: value for key, value in args.items() if value is not None})
+        if args.get("media") == self.media.names[0] and self.omits_first_media:
+            del args["media"]  # the first medium goes without saying
+        cached_outcome = self.call_cache.get(key := f"{tool} {json.dumps(args, sort_keys=True)}")
+        if cached_outcome is not None:
+            return cached_outcome
+        call = ToolCall(tool=tool, args=args)
+        running_note = write_recap(self.item, self.drafts) if self.canonical_wording else ""
+        thought = self.thought_writer.write(plan, subject, self.last_result, running_note=running_note)
+        execution = self.toolbox.run(call, self.media)
+        result = execution.result.model_copy(update={"seconds": 0.0})
+        self.blobs.update(execution.blobs)
+        self.drafts.append(StepDraft(thought=thought, call=call, result=result))
+        view = None
+        if result.view is not None:
+            view = f"View_{len(self.media.views)}"
+            self.media = self.media.with_view(result.view)
+        self.call_cache[key] = outcome = OracleCallOutcome(len(self.drafts) - 1, result, view)
+        return outcome
+
+    def frames_to_times(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Frames of a clip named by their time: that is what results say, so that a policy can copy it."""
+        name = args.get("media", self.media.names[0])
+        clip = self.media.source(name) if name in self.media.names[: len(self.media.sources)] else None
+        if clip is None or clip.kind == "image":
+            return args
+        return dict(
+            (FRAME_TO_TIME_ARGS[key], round(clip.time_of(value), 2))
+            if key in FRAME_TO_TIME_ARGS and 0 < value < clip.frame_count
+            else (key, value)
+            for key, value in args.items()
+        )
+
+    def canonical_media(self, media: str | None) -> str:
+        return self.media.canonical_name(media)
+
+    # --- regions
+
+    def seg(
+        self, phrase: str, plan: str = "find", *, media: str | None = None, **extra_args: Any
+    ) -> list[OracleRegion]:
+        """What SEG finds for a phrase; nothing where the call fails."""
+        outcome = self.call("SEG", plan, phrase, target=phrase, media=media, **extra_args)
+        self.last_seg_step = outcome.step
+        return self.regions_from_outcome(outcome, phrase, media)
+
+    def regions_from_outcome(self, outcome: OracleCallOutcome, phrase: str, media: str | None) -> list[OracleRegion]:
+        if not outcome.ok:
+            return []
+        masks = [f for f in outcome.result.footprints if isinstance(f, Mask)]
+        printed_regions = outcome.result.output["regions"]
+        return [
+            OracleRegion(
+                phrase, mask, snap_box(region["box"]), self.canonical_media(media), float(region["score"]), outcome.step
+            )
+            for mask, region in zip(masks, printed_regions, strict=True)
+            if mask.box_unit is not None
+        ]
+
+    def note_region(self, region: OracleRegion, **properties: Scalar) -> None:
+        """Keep a region under its phrase, and the step as one that the answer rests on."""
+        colour = colour_from_phrase(region.phrase)
+        mask = region.mask.model_copy(update={"label": region.phrase})
+        self.note(mask, region.step, **{"colour": colour, **properties})
+
+    def note_line(self, line: OracleLine, **properties: Scalar) -> None:
+        self.note(line.span, line.step, **properties)
+
+    def note(self, footprint: Any, step: int, **properties: Scalar) -> None:
+        """Keep what a step gave; the answer may rest on it."""
+        self.notes.append(Reference(name=f"seen_{len(self.notes)}", footprint=footprint, properties=properties))
+        self.cited_steps.add(step)
+
+    # --- views and text
+
+    def zoom(
+        self, box: UnitBox, subject: str, plan: str = "closer", *, media: str | None = None, **extra_args: Any
+    ) -> OracleCallOutcome:
+        return self.call("ZOOM", plan, subject, box=list(box), media=media, **extra_args)
+
+    def read(self, subject: str, plan: str = "read", **args: Any) -> list[OracleLine]:
+        """The lines that one OCR call gives, in the coordinates of the medium that the query was given."""
+        return self.lines_from_outcome(self.call("OCR", plan, subject, **args))
+
+    def lines_from_outcome(self, outcome: OracleCallOutcome) -> list[OracleLine]:
+        return (
+            [OracleLine(f, outcome.step) for f in outcome.result.footprints if isinstance(f, TextSpan)]
+            if outcome.ok
+            else []
+        )
+
+    def to_view_box(self, box: UnitBox, view: str) -> UnitBox | None:
+        """A box of the source as it lies on a view; None where nothing of it does."""
+        recipe = self.media.recipe(view)
+        return None if recipe is None else to_view_box(box, recipe)
+
+    # --- chance
+
+    def chance(self, probability: float) -> bool:
+        return bool(self.rng.random() < probability)
+
+    def prefers(self, probability: float) -> bool:
+        """Which of two ways to go, this one so often; a plain teacher always goes the more frequent one."""
+        return probability > 0.5 if self.canonical_wording else self.chance(probability)
+
+    def with_margin(self, box: Sequence[float], margin_x: float, margin_y: float | None = None) -> UnitBox:
+        """A box with room on every side; as it was printed for a plain teacher, since a margin is arithmetic."""
+        return snap_box(box) if self.canonical_wording else expand_box(box, margin_x, margin_y)
+
+    def choose(self, options: Sequence[Any]) -> Any:
+        return options[0 if self.canonical_wording else int(self.rng.integers(len(options)))]
+
+
+def colour_from_phrase(phrase: str) -> str:
+    """The colour of `red star`."""
+    return phrase.partition(" ")[0]
+
+
+def noun_from_phrase(phrase: str) -> str:
+    """The thing of `red star`."""
+    return phrase.rpartition(" ")[2]
+
+
+def snap_box(box: Sequence[float]) -> UnitBox:
+    """A box with two decimals, with some area."""
+    x0, y0, x1, y1 = (min(max(round(float(v), 2), 0.0), 1.0) for v in box)
+    if x1 <= x0:
+        x0, x1 = (x0, round(x0 + 0.01, 2)) if x0 < 1.0 else (0.99, 1.0)
+    if y1 <= y0:
+        y0, y1 = (y0, round(y0 + 0.01, 2)) if y0 < 1.0 else (0.99, 1.0)
+    return x0, y0, x1, y1
+
+
+def expand_box(box: Sequence[float], margin_x: float, margin_y: float | None = None) -> UnitBox:
+    """A box with room on every side, in shares of the frame, with two decimals."""
+    effective_margin_y = margin_x if margin_y is None else margin_y
+    return snap_box(
+        (
+            max(box[0] - margin_x, 0.0),
+            max(box[1] - effective_margin_y, 0.0),
+            min(box[2] + margin_x, 1.0),
+            min(box[3] + effective_margin_y, 1.0),
+        )
+    )
+
+
+def sample_box_around(box: Sequence[float], rng: Generator, margin: float = 0.08) -> UnitBox:
+    """A box about a place, not centred on it, with about this much room on each side."""
+    left, top, right, bottom = rng.uniform(0.5 * margin, 1.5 * margin, size=4)
+    return snap_box(
+        (max(box[0] - left, 0.0), max(box[1] - top, 0.0), min(box[2] + right, 1.0), min(box[3] + bottom, 1.0))
+    )
+
+
+def to_view_box(box: UnitBox, recipe: ViewRecipe) -> UnitBox | None:
+    x0, y0, x1, y1 = recipe.box
+    view_width, view_height = x1 - x0, y1 - y0
+    moved = (
+        (box[0] - x0) / view_width,
+        (box[1] - y0) / view_height,
+        (box[2] - x0) / view_width,
+        (box[3] - y0) / view_height,
+    )
+    clipped = tuple(min(max(v, 0.0), 1.0) for v in moved)
+    return snap_box(clipped) if clipped[0] < clipped[2] and clipped[1] < clipped[3] else None
+
+
+def box_centre(box: Sequence[float]) -> tuple[float, float]:
+    return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+
+
+def contains_centre(outer: Sequence[float], inner: Sequence[float]) -> bool:
+    """Whether the centre of one box lies in another."""
+    x, y = box_centre(inner)
+    return outer[0] <= x <= outer[2] and outer[1] <= y <= outer[3]

@@ -1,0 +1,1 @@
+"""Near-duplicates, and evaluation media in training media."""

@@ -1,0 +1,170 @@
+"""The media of a folder or a list, in the order of their ingest, with their features; what cannot be read is named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pixelis.core.errors import ConfigError, MediaError
+from pixelis.dedup.media_features import FeatureCache, Features, ImageEncoder, compute_features
+from pixelis.media import Medium, open_media
+from pixelis.media.opening import PICTURE_SUFFIXES
+
+VIDEO_SUFFIXES = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts")
+T = TypeVar("T")
+R = TypeVar("R")
+
+ProgressCallback = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+def no_progress(_description: str, _completed: int, _total: int) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True)
+class MediaItem:
+    """A medium under the name by which reports call it: a file, a folder of frames, in memory, or made when asked."""
+
+    name: str
+    path: Path | None = None
+    medium: Medium | None = None
+    expected: bool = True
+    """It was named, or its name is a medium's: not being able to read it is an error."""
+    render: Callable[[], Medium] | None = None
+    """Makes the medium each time that it is opened: a corpus is larger than memory."""
+    known_sha256: str = ""
+    """Its content's hash, where that is known without making it."""
+
+    def open(self) -> Medium:
+        if self.medium is not None:
+            return self.medium
+        if self.render is not None:
+            return self.render()
+        if self.path is None:
+            raise MediaError(f"{self.name} has neither a file nor pixels")
+        return open_media(self.path)
+
+    def sha256(self) -> str:
+        """The content's hash without decoding it, where it is a file or known."""
+        if self.known_sha256:
+            return self.known_sha256
+        if self.medium is None and self.path is not None and self.path.is_file():
+            try:
+                with self.path.open("rb") as file:
+                    return hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise MediaError(f"{self.path} cannot be read ({error.strerror})") from error
+        return self.open().sha256
+
+
+class UnreadableFile(NamedTuple):
+    """A file that could not be looked at, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass
+class MediaCollection:
+    """Items that could be read, in ingest order, and those that could not."""
+
+    items: list[MediaItem] = field(default_factory=list)
+    features: list[Features] = field(default_factory=list)
+    unreadable: list[UnreadableFile] = field(default_factory=list)
+    """Media by their name or their place in a list, which do not open: an error."""
+    skipped: list[UnreadableFile] = field(default_factory=list)
+    """Files of a folder that are not media by their name or their content."""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+def list_items(source: Path) -> list[MediaItem]:
+    """Files below a folder by name; or the lines of a list (paths, or JSON objects with `path` and perhaps `id`)."""
+    if source.is_dir():
+        files = sorted(f for f in source.rglob("*") if f.is_file() and not is_hidden(f.relative_to(source)))
+        media = (*PICTURE_SUFFIXES, *VIDEO_SUFFIXES)
+        return [MediaItem(f.relative_to(source).as_posix(), f, expected=f.suffix.lower() in media) for f in files]
+    if not source.exists():
+        raise ConfigError(f"{source} does not exist; want a folder of media or a list of paths")
+    if source.suffix.lower() in (*PICTURE_SUFFIXES, *VIDEO_SUFFIXES):
+        return [MediaItem(source.name, source)]
+    try:
+        lines = source.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source} is neither a folder nor a text list of paths ({error})") from error
+    return [parse_list_entry(line.strip(), source, number) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def is_hidden(relative: Path) -> bool:
+    return any(part.startswith(".") for part in relative.parts)
+
+
+def parse_list_entry(line: str, source: Path, number: int) -> MediaItem:
+    name = path = line
+    if line.startswith("{"):
+        try:
+            entry = json.loads(line)
+            path = str(entry["path"])
+            name = str(entry.get("id", path))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{source}:{number}: want a path or a JSON object with `path` ({error})") from error
+    return MediaItem(name, source.parent / path)  # an absolute path stays what it is
+
+
+def collect(
+    items: Iterable[MediaItem],
+    encoder: ImageEncoder,
+    *,
+    cache: FeatureCache | None = None,
+    workers: int = 2,
+    progress: ProgressCallback = no_progress,
+    description: str = "reading media",
+) -> MediaCollection:
+    """Features of every item that opens. What was computed before is taken from the cache by its content."""
+    items = list(items)
+    collection = MediaCollection()
+    results = map_in_order(make_reader(encoder, cache), items, workers)
+    for number, (item, features) in enumerate(zip(items, results, strict=True), 1):
+        if isinstance(features, Features):
+            collection.items.append(item)
+            collection.features.append(features)
+        else:
+            (collection.unreadable if item.expected else collection.skipped).append(UnreadableFile(item.name, features))
+        progress(description, number, len(items))
+    return collection
+
+
+def make_reader(encoder: ImageEncoder, cache: FeatureCache | None) -> Callable[[MediaItem], Features | str]:
+    def read(item: MediaItem) -> Features | str:
+        try:
+            features = cache.get(item.sha256(), encoder) if cache else None
+            if features is None:
+                features = compute_features(item.open(), encoder)
+                if cache:
+                    cache.put(features, encoder)
+        except MediaError as error:
+            return str(error)
+        return features
+
+    return read
+
+
+def map_in_order(work: Callable[[T], R], inputs: Sequence[T], workers: int) -> Iterator[R]:
+    """Results in the order of the inputs, with at most a few in flight: decoded media do not pile up."""
+    if workers <= 1:
+        yield from map(work, inputs)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        pending = iter(inputs)
+        running = [pool.submit(work, item) for item in islice(pending, 2 * workers)]
+        while running:
+            yield running.pop(0).result()
+            running.extend(pool.submit(work, item) for item in islice(pending, 1))

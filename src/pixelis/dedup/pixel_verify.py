@@ -1,0 +1,265 @@
+"""From a flagged pair to a finding: the pixels decide (supp:index_whitelist_dedup, thresholds and priorities)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from pixelis.core.config import Config
+from pixelis.core.errors import MediaError
+from pixelis.dedup.candidates import UNFLAGGED_DISTANCE, Candidate
+from pixelis.dedup.clip_alignment import (
+    Motion,
+    best_alignment,
+    best_frame,
+    compare_aligned_frames,
+    compute_motion,
+    offset_by_motion,
+)
+from pixelis.dedup.media_collection import MediaCollection
+from pixelis.dedup.media_features import Features
+from pixelis.dedup.similarity import NO_SIMILARITY, ComparisonImage, PixelSimilarity, compare_images
+from pixelis.dedup.thumbnail_match import thumbnail_correlation
+from pixelis.media import Medium
+
+MIN_CORRELATION = 0.6
+"""Correlation of thumbnails under which two pictures are not looked at; planted copies stay over 0.72."""
+MAX_CACHED_IMAGES = 96
+MAX_CACHED_CLIPS = 4
+
+FindingKind = Literal["exact", "near", "flip", "template", "different", "unconfirmed"]
+"""`template`: the same background or layout with other content. `unconfirmed`: a file could not be opened again."""
+
+
+class DedupConfig(Config):
+    """Thresholds of the pipeline; the paper's (tab:supp_dedup_thresholds) where it gives one that holds."""
+
+    hamming: int = 8
+    """pHash distance up to which stage 1 flags a pair."""
+    cosine: float | None = None
+    """Cosine from which stage 2 flags a pair; None: calibrated for the encoder (the paper's 0.93 is for CLIP)."""
+    ssim: float = 0.92
+    """Breaks a tie between the two stages."""
+    clip_ssim: float = 0.90
+    template_ssim: float = 0.75
+    """SSIM from which a pair that is not the same is called `template`, and not `different`; both stay."""
+    template_overlap: float = 0.25
+    """Overlap over which it is called so too. The paper spares what is under both; here only sameness removes."""
+    overlap: float = 0.97
+    """Share of the local structure that must be the same: a table with one row of other numbers falls below."""
+    clip_overlap: float = 0.90
+    """The same for a clip's frame: between two samples things move, and codecs blur."""
+    colour: float = 0.8
+    """Share of coloured places that must keep their hue, unless one of the two is grey."""
+    frames: float = 0.70
+    """Share of aligned frames that must be near (temporal consistency)."""
+    aligned: float = 0.5
+    """Share of the shorter clip that must lie in the other one."""
+    flips: Literal["report", "remove", "ignore"] = "report"
+    """What is done with mirror images."""
+    trust_phash: bool = False
+    """The paper's priority, that a near pHash is removed unseen; it removes slides of one template."""
+    per_item: int = 24
+    """Candidates of one item that are looked at, nearest first, for each stage."""
+
+
+class PairFinding(NamedTuple):
+    """What became of a pair."""
+
+    left: int
+    right: int
+    kind: FindingKind
+    distance: int
+    cosine: float
+    ssim: float
+    overlap: float
+    offset_s: float | None = None
+    """Where the shorter clip begins in the longer one, or when the clip shows the image."""
+    reason: str = ""
+
+    @property
+    def is_duplicate(self) -> bool:
+        return self.kind in ("exact", "near")
+
+
+class PixelVerifier:
+    """Looks at flagged pairs of two collections (or of one with itself) and keeps what it has opened for the next."""
+
+    def __init__(
+        self,
+        left: MediaCollection,
+        right: MediaCollection,
+        config: DedupConfig,
+        threshold: float,
+        *,
+        thorough: bool = False,
+    ) -> None:
+        self._thorough = thorough  # look whatever the stages say: what an inspector does
+        self._left, self._right, self._config, self._threshold = left, right, config, threshold
+        self._images_by_hash: OrderedDict[str, ComparisonImage] = OrderedDict()
+        self._media_by_hash: OrderedDict[str, Medium] = OrderedDict()
+        self._motion_by_hash: OrderedDict[str, Motion] = OrderedDict()
+
+    def __call__(self, pair: Candidate) -> PairFinding:
+        a, b = self._left.features[pair.left], self._right.features[pair.right]
+        kinds = {a.kind, b.kind}
+        try:
+            if kinds == {"image"}:
+                return self._compare_images(pair, a, b)
+            return self._compare_clips(pair, a, b) if kinds == {"clip"} else self._compare_image_with_clip(pair, a, b)
+        except MediaError as error:
+            return self._make_finding(pair, "unconfirmed", NO_SIMILARITY, reason=str(error))
+
+    def _compare_images(self, pair: Candidate, a: Features, b: Features) -> PairFinding:
+        distance = (a.phash ^ b.phash).bit_count()
+        cosine = float(a.embeddings[0].astype(np.float32) @ b.embeddings[0].astype(np.float32))
+        pair = pair._replace(distance=distance, cosine=cosine)
+        if self._config.trust_phash and distance <= self._config.hamming:
+            return self._make_finding(pair, "near", NO_SIMILARITY, reason="pHash alone")
+        is_mirror_near = pair.mirror_distance <= self._config.hamming and self._config.flips != "ignore"
+        if not (is_mirror_near or self._thorough) and thumbnail_correlation(a.thumbnail, b.thumbnail) < MIN_CORRELATION:
+            return self._make_finding(pair, "different", NO_SIMILARITY, reason="neither fits into the other")
+        image_a, image_b = self._get_image(self._left, pair.left), self._get_image(self._right, pair.right)
+        unmirrored = NO_SIMILARITY
+        if self._thorough or distance <= self._config.hamming or cosine >= self._threshold:
+            unmirrored = compare_images(image_a, image_b)
+            if self._is_same(pair, unmirrored):
+                return self._make_finding(pair, "near", unmirrored)
+        if is_mirror_near:
+            mirrored = compare_images(image_a.mirrored, image_b)
+            if mirrored.overlap >= self._config.overlap and mirrored.colour >= self._config.colour:
+                return self._make_finding(pair, "flip", mirrored)
+        return self._make_finding(pair, self._classify_different(unmirrored), unmirrored)
+
+    def _is_same(self, pair: Candidate, similarity: PixelSimilarity) -> bool:
+        """Structure and colour must agree; where only one stage flagged the pair, SSIM or the whole of it as well."""
+        config = self._config
+        if similarity.overlap < config.overlap or similarity.colour < config.colour:
+            return False
+        flagged_by_both = pair.distance <= config.hamming and pair.cosine >= self._threshold
+        # JPEG 10 on noise has an SSIM of 0.86 and every window the same: overlap speaks where SSIM is unsure
+        return flagged_by_both or similarity.ssim > config.ssim or similarity.overlap >= 0.99
+
+    def _classify_different(self, similarity: PixelSimilarity) -> FindingKind:
+        """What to call a pair that stays: the same background or layout with other content, or nothing in common."""
+        is_template = (
+            similarity.overlap > self._config.template_overlap or similarity.ssim >= self._config.template_ssim
+        )
+        return "template" if is_template else "different"
+
+    def _compare_clips(self, pair: Candidate, a: Features, b: Features) -> PairFinding:
+        short_is_left = a.duration_s <= b.duration_s
+        short, long = (a, b) if short_is_left else (b, a)
+        config = self._config
+        alignment = best_alignment(
+            short, long, radius=config.hamming, threshold=self._threshold, min_aligned=config.aligned
+        )
+        if alignment is None or alignment.share < config.frames:
+            share = 0.0 if alignment is None else alignment.share
+            return self._make_finding(
+                pair, "different", NO_SIMILARITY, reason=f"{share:.0%} of the aligned frames are near"
+            )
+        clips = self._get_medium(self._left, pair.left), self._get_medium(self._right, pair.right)
+        short_clip, long_clip = clips if short_is_left else clips[::-1]
+        motion_offset_s = offset_by_motion(
+            self._get_motion(short_clip), self._get_motion(long_clip), min_aligned=config.aligned
+        )
+        finding = self._make_finding(pair, "different", NO_SIMILARITY)
+        for offset_s in dict.fromkeys(
+            [alignment.offset_s if motion_offset_s is None else motion_offset_s, alignment.offset_s]
+        ):
+            finding = self._compare_aligned(pair, compare_aligned_frames(short_clip, long_clip, offset_s), offset_s)
+            if finding.is_duplicate:
+                break
+        return finding
+
+    def _compare_aligned(self, pair: Candidate, frames: list[PixelSimilarity], offset_s: float) -> PairFinding:
+        """Temporal consistency: enough of the aligned frames show the same."""
+        num_same = sum(self._is_same_frame(similarity) for similarity in frames)
+        median = PixelSimilarity(*(float(np.median(values)) for values in zip(*frames, strict=True)))
+        kind: FindingKind = (
+            "near" if num_same >= self._config.frames * len(frames) else self._classify_different(median)
+        )
+        reason = f"{num_same} of {len(frames)} aligned frames show the same"
+        return self._make_finding(pair, kind, median, offset_s=offset_s, reason=reason)
+
+    def _get_motion(self, clip: Medium) -> Motion:
+        if clip.sha256 not in self._motion_by_hash:
+            self._motion_by_hash[clip.sha256] = compute_motion(clip)
+            if len(self._motion_by_hash) > MAX_CACHED_CLIPS:
+                self._motion_by_hash.popitem(last=False)
+        return self._motion_by_hash[clip.sha256]
+
+    def _is_same_frame(self, similarity: PixelSimilarity) -> bool:
+        config = self._config
+        agrees = similarity.overlap >= config.overlap or (
+            similarity.overlap >= config.clip_overlap and similarity.ssim > config.clip_ssim
+        )
+        return agrees and similarity.colour >= config.colour
+
+    def _compare_image_with_clip(self, pair: Candidate, a: Features, b: Features) -> PairFinding:
+        """Whether an image is one of a clip's frames."""
+        image_is_left = a.kind == "image"
+        image, clip = (a, b) if image_is_left else (b, a)
+        sides = (self._left, pair.left), (self._right, pair.right)
+        image_side, clip_side = sides if image_is_left else sides[::-1]
+        frame = self._get_medium(*image_side).frame(0)
+        clip_medium = self._get_medium(*clip_side)
+        by_hash = float(clip.dense_times_s[np.bitwise_count(clip.dense_hashes ^ image.key_hashes[0]).argmin()])
+        cosines = clip.embeddings.astype(np.float32) @ image.embeddings[0].astype(np.float32)
+        by_embedding = float(clip.key_times_s[cosines.argmax()])
+        best, best_time_s = NO_SIMILARITY, by_hash
+        for seconds, radius_s in ((by_hash, 0.125), (by_embedding, 0.5)):
+            similarity = compare_images(
+                ComparisonImage.from_frame(frame),
+                ComparisonImage.from_frame(best_frame(frame, clip_medium, seconds, radius_s=radius_s)),
+            )
+            if similarity.overlap > best.overlap:
+                best, best_time_s = similarity, seconds
+            if self._is_same_frame(best):
+                return self._make_finding(
+                    pair, "near", best, offset_s=best_time_s, reason="the image is a frame of the clip"
+                )
+        return self._make_finding(pair, self._classify_different(best), best, offset_s=best_time_s)
+
+    def _get_image(self, side: MediaCollection, number: int) -> ComparisonImage:
+        key = side.features[number].sha256
+        if key not in self._images_by_hash:
+            self._images_by_hash[key] = ComparisonImage.from_frame(side.items[number].open().frame(0))
+            if len(self._images_by_hash) > MAX_CACHED_IMAGES:
+                self._images_by_hash.popitem(last=False)
+        self._images_by_hash.move_to_end(key)
+        return self._images_by_hash[key]
+
+    def _get_medium(self, side: MediaCollection, number: int) -> Medium:
+        key = side.features[number].sha256
+        if key not in self._media_by_hash:
+            self._media_by_hash[key] = side.items[number].open()
+            if len(self._media_by_hash) > MAX_CACHED_CLIPS:
+                self._media_by_hash.popitem(last=False)
+        self._media_by_hash.move_to_end(key)
+        return self._media_by_hash[key]
+
+    @staticmethod
+    def _make_finding(
+        pair: Candidate,
+        kind: FindingKind,
+        similarity: PixelSimilarity,
+        *,
+        offset_s: float | None = None,
+        reason: str = "",
+    ) -> PairFinding:
+        distance = min(pair.distance, pair.mirror_distance) if kind == "flip" else pair.distance
+        return PairFinding(
+            pair.left,
+            pair.right,
+            kind,
+            min(distance, UNFLAGGED_DISTANCE),
+            pair.cosine,
+            similarity.ssim,
+            similarity.overlap,
+            offset_s,
+            reason,
+        )

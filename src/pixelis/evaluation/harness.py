@@ -1,0 +1,180 @@
+"""Evaluation: a policy answers the items of tasks with real tool calls, and every answer is scored by its task's rule.
+
+Running is apart from scoring: what a run leaves is a file of traces and one of scores, and each can be read alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pixelis.core.errors import ConfigError
+from pixelis.evaluation.process_report import ImageEmbedder, ProcessMeasures, measure_process, process_scores
+from pixelis.evaluation.tasks import Task
+from pixelis.media import MediaSet
+from pixelis.metrics.statistics import clopper_pearson
+from pixelis.rollout.episode import Limits, Query, Rollout
+from pixelis.rollout.models import Model
+from pixelis.tools.toolbox import Toolbox
+from pixelis.world import RenderedItem
+
+ITEMS_PER_BATCH = 48
+"""Items whose media are held and whose rollouts run together."""
+
+
+class ScoredItem(NamedTuple):
+    """One item and what became of it."""
+
+    task: str
+    item: str
+    template: str
+    difficulty: int
+    answer: str | None
+    right: str
+    score: float
+    steps: int
+    valid_steps: int
+    ended: str
+    tokens: int
+    process: ProcessMeasures
+
+
+class TaskScore(NamedTuple):
+    """One task, or all of them."""
+
+    name: str
+    items: int
+    score: float
+    """Mean, in percent."""
+    interval: tuple[float, float]
+    """95 %: exact where scores are 0 or 1, else by the bootstrap."""
+    valid_calls: float | None
+    """Percent of calls that their tool could read; None where no call was made."""
+    answered: float
+    """Percent of items that got an answer."""
+    steps: float
+    """Calls in a chain, on the mean."""
+    decisive: float
+    """Decisive ones among them."""
+    rapr: float
+    """RaPR, in percent."""
+    tokens: float
+
+
+class Evaluation(NamedTuple):
+    """What a policy scored."""
+
+    model: str
+    tasks: tuple[TaskScore, ...]
+    overall: TaskScore
+    """Every item counts once."""
+    scored_items: tuple[ScoredItem, ...]
+    seconds: float
+    cpu_seconds: float
+
+
+def evaluate(
+    model: Model,
+    toolbox: Toolbox,
+    tasks: Sequence[Task],
+    *,
+    limit: int,
+    seed: int = 0,
+    temperature: float = 0.0,
+    limits: Limits | None = None,
+    encoder: ImageEmbedder | None = None,
+    on_rollout: Callable[[Rollout], None] = lambda rolled: None,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> Iterator[ScoredItem]:
+    """Roll out and score, task by task; `keep` is given every rollout before it is let go. `encoder` is E_ext."""
+    completed = 0
+    for task in tasks:
+        items = task.items(limit)
+        while chunk := list(islice(items, ITEMS_PER_BATCH)):
+            if unknown := next((rendered.item.id for rendered in chunk if not rendered.item.answer), None):
+                raise ConfigError(f"{unknown} has no answer: it can be asked and adapted to, but not scored")
+            queries = [
+                Query(rendered.item.id, rendered.item.question, MediaSet(rendered.media), rendered.item.seed)
+                for rendered in chunk
+            ]
+            groups = model.rollout(toolbox, queries, n=1, seed=seed, temperature=temperature, limits=limits)
+            for rendered, (rollout,) in zip(chunk, groups, strict=True):
+                on_rollout(rollout)
+                yield score_item(task.name, rendered, rollout, encoder)
+            completed += len(chunk)
+            on_progress(completed)
+
+
+def score_item(task: str, rendered: RenderedItem, rollout: Rollout, encoder: ImageEmbedder | None = None) -> ScoredItem:
+    item, steps = rendered.item, rollout.trace.steps
+    return ScoredItem(
+        task=task,
+        item=item.id,
+        template=item.template,
+        difficulty=item.difficulty,
+        answer=rollout.answer,
+        right=item.answer,
+        score=item.score(rollout.answer) if rollout.answer else 0.0,
+        steps=len(steps),
+        valid_steps=sum(step.result.status != "invalid" for step in steps),
+        ended=rollout.end_reason,
+        tokens=rollout.completion_tokens,
+        process=measure_process(rendered, rollout, encoder),
+    )
+
+
+def to_row(scored_item: ScoredItem) -> dict[str, Any]:
+    """A line of items.jsonl."""
+    return {**scored_item._asdict(), "process": scored_item.process._asdict()}
+
+
+def from_row(row: dict[str, Any]) -> ScoredItem:
+    """The opposite of `as_row`."""
+    process_row = row["process"]
+    process = ProcessMeasures(tuple(process_row["valid"]), int(process_row["decisive"]), tuple(process_row["cosines"]))
+    return ScoredItem(**{**row, "process": process})
+
+
+def summarise_scores(name: str, rows: Sequence[ScoredItem]) -> TaskScore:
+    """The figures of some items."""
+    scores = np.array([row.score for row in rows])
+    calls = sum(row.steps for row in rows)
+    return TaskScore(
+        name=name,
+        items=len(rows),
+        score=100.0 * float(scores.mean()) if len(rows) else 0.0,
+        interval=score_interval(scores),
+        valid_calls=100.0 * sum(row.valid_steps for row in rows) / calls if calls else None,
+        answered=100.0 * sum(row.answer is not None for row in rows) / max(len(rows), 1),
+        steps=calls / max(len(rows), 1),
+        decisive=sum(row.process.decisive for row in rows) / max(len(rows), 1),
+        rapr=process_scores(rows, {}).summary.rapr,
+        tokens=sum(row.tokens for row in rows) / max(len(rows), 1),
+    )
+
+
+def score_interval(scores: np.ndarray) -> tuple[float, float]:
+    """95 % of the mean, in percent."""
+    if not len(scores):
+        return 0.0, 100.0
+    if np.isin(scores, (0.0, 1.0)).all():
+        low, high = clopper_pearson(int(scores.sum()), len(scores))
+        return 100.0 * low, 100.0 * high
+    rng = np.random.default_rng(0)
+    means = rng.choice(scores, size=(2000, len(scores))).mean(axis=1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return 100.0 * float(low), 100.0 * float(high)
+
+
+def to_json(evaluation: Evaluation) -> dict[str, Any]:
+    """The report without the single items, which go to a file of their own."""
+    return {
+        "model": evaluation.model,
+        "overall": evaluation.overall._asdict(),
+        "tasks": [task._asdict() for task in evaluation.tasks],
+        "seconds": round(evaluation.seconds, 2),
+        "cpu_seconds": round(evaluation.cpu_seconds, 2),
+    }

@@ -1,0 +1,88 @@
+"""`pixelis doctor`: each tool once on bundled media, with something about the answer that must be true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pixelis.media import MediaSet, open_media
+from pixelis.tools.results import ToolCall, ToolResult
+from pixelis.tools.toolbox import Toolbox
+
+DEMO = Path(__file__).parents[1] / "demo"
+SIGN = (0.41, 0.35, 0.67, 0.68)
+"""Where the sign stands in astronaut_sign.jpg, by eye."""
+
+
+class SelfTestCase(NamedTuple):
+    """One tool's self-test."""
+
+    tool: str
+    media: str
+    args: dict[str, Any]
+    expected: str
+    holds: Callable[[ToolResult], bool]
+
+
+class SelfTestResult(NamedTuple):
+    """What came of it."""
+
+    case: SelfTestCase
+    result: ToolResult
+    passed: bool
+
+
+def covers_sign(result: ToolResult) -> bool:
+    box = getattr(result.footprints[0], "box_unit", None) if result.footprints else None
+    return box is not None and all(abs(a - b) < 0.06 for a, b in zip(box, SIGN, strict=True))
+
+
+CHECKS = (
+    SelfTestCase(
+        "SEG",
+        "astronaut_sign.jpg",
+        {"target": [0.40, 0.34, 0.68, 0.69]},
+        "the sign, within 6 % of its edges",
+        covers_sign,
+    ),
+    SelfTestCase(
+        "ZOOM",
+        "astronaut_sign.jpg",
+        {"box": list(SIGN)},
+        "a view of the sign, enlarged",
+        lambda r: r.view is not None and r.view.width > 300,
+    ),
+    SelfTestCase(
+        "OCR", "astronaut_sign.jpg", {}, "FOR SALE", lambda r: {"FOR", "SALE"} <= set(r.output["text"].split())
+    ),
+    SelfTestCase(
+        "PROP",
+        "coffee.jpg",
+        {"box": [0.02, 0.45, 0.98, 0.98]},
+        "large, at the bottom",
+        lambda r: {"large", "bottom"} <= {found["value"] for found in r.output["properties"].values()},
+    ),
+    SelfTestCase(
+        "TRK",
+        "cockatoo.mp4",
+        {"box": [0.33, 0.03, 0.65, 0.97], "end_s": 2.0},
+        "the bird for two seconds",
+        lambda r: len(r.footprints[0].frames) >= 10,  # type: ignore[union-attr]
+    ),
+    SelfTestCase(
+        "TEMP",
+        "cockatoo.mp4",
+        {"query": "the bird moves towards the camera"},
+        "a span within the clip",
+        lambda r: 0.0 <= r.footprints[0].start_s < r.footprints[0].end_s <= 12.1,  # type: ignore[union-attr]
+    ),
+)
+
+
+def run_self_test(toolbox: Toolbox) -> Iterator[SelfTestResult]:
+    """One finding a tool, as it comes."""
+    for case in CHECKS:
+        media = MediaSet((open_media(DEMO / case.media),))
+        result = toolbox.run(ToolCall(tool=case.tool, args=case.args), media).result
+        yield SelfTestResult(case, result, result.ok and case.holds(result))

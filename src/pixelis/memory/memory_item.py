@@ -1,0 +1,103 @@
+"""What the memory keeps of a trajectory: an item, the hashes of what it shows, and the files that belong to it alone.
+
+An item is one canonical line of JSON. Its key, two vectors, lies beside it in another file: see `memory_files`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from pixelis.core.errors import MemoryFileError
+from pixelis.core.geometry import Value
+from pixelis.dedup.media_features import Features
+from pixelis.memory.keys import Key
+from pixelis.trace.schema import Sha256, canonical_json
+
+ITEM_VERSION: Literal[1] = 1
+MAX_LINE_BYTES = 2**20
+"""Of one item: a question and an answer are never that long."""
+PHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+
+
+class MediaHashes(Value):
+    """Who a medium is: the hash of its bytes, and the perceptual hashes that give a changed copy away."""
+
+    name: str
+    sha256: Sha256
+    perceptual: tuple[PHash, ...] = ()
+    """pHash of an image, and of the centre square of each keyframe: what the evaluation mask compares."""
+
+    @classmethod
+    def from_features(cls, features: Features, *, name: str) -> MediaHashes:
+        hashes = {features.phash, *(int(h) for h in features.key_hashes)}
+        return cls(name=name, sha256=features.sha256, perceptual=tuple(f"{h:016x}" for h in sorted(hashes)))
+
+
+class StoredFile(Value):
+    """A file that the memory keeps for an item, named by its content and removed with its last item."""
+
+    role: Literal["media", "trace"]
+    sha256: Sha256
+    size_bytes: int = Field(ge=0)
+    suffix: str = Field(default="", pattern=r"^(\.[a-z0-9]{1,8})?$")
+
+    @property
+    def name(self) -> str:
+        """Below the memory's `files` folder."""
+        return f"{self.sha256[:2]}/{self.sha256}{self.suffix}"
+
+
+class MemoryItem(Value):
+    """One remembered trajectory, as the neighbourhood of a query sees it."""
+
+    version: Literal[1] = ITEM_VERSION
+    id: str = Field(min_length=1, max_length=4096)
+    text: str = ""
+    """The prompt and the last 32 tokens of thought: what the text half of the key was made from."""
+    media: tuple[MediaHashes, ...] = ()
+    answer: str = ""
+    signature: tuple[str, ...] = ()
+    """The sequence of tools: the annotator of Dawid–Skene."""
+    value: float | None = None
+    """v(h), in (0, 1); None where no policy has judged the trajectory yet."""
+    curiosity: float | None = None
+    coherence: float | None = None
+    files: tuple[StoredFile, ...] = ()
+    screened: Sha256 | None = None
+    """The evaluation mask that every medium was compared with, pixels and all, before the key was made."""
+
+    def encode(self) -> bytes:
+        line = canonical_json(self.model_dump(mode="json")) + b"\n"
+        if len(line) > MAX_LINE_BYTES:
+            raise MemoryFileError(
+                f"item {self.id[:80]!r} takes {len(line)} bytes; a line holds at most {MAX_LINE_BYTES}"
+            )
+        return line
+
+    @classmethod
+    def decode(cls, line: bytes) -> MemoryItem:
+        """MemoryFileError in one line where this is no item, or one of a newer build."""
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise MemoryFileError(f"not an item of a memory ({str(error).splitlines()[0]})") from error
+        version = content.get("version") if isinstance(content, dict) else None
+        if isinstance(version, int) and version > ITEM_VERSION:
+            raise MemoryFileError(f"item version {version}, this build reads up to {ITEM_VERSION}; update pixelis")
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            field_path = ".".join(map(str, first["loc"])) or "the whole"
+            raise MemoryFileError(f"not an item of a memory: {field_path}: {first['msg']}") from error
+
+
+class MemoryDraft(NamedTuple):
+    """An item on its way into the memory, with its key and the bytes of its files by their hash."""
+
+    item: MemoryItem
+    key: Key
+    blobs: dict[str, bytes] = {}  # noqa: RUF012 - never changed

@@ -1,0 +1,116 @@
+"""An index on disk: the FAISS file, named by its content, and a head that says for which rows and settings it holds.
+
+The head is replaced whole after the file is there, so that a process that is killed leaves the old index or the new
+one. The file's hash is checked before FAISS reads it, and a file that is not what was written is never used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import faiss
+from pydantic import Field, ValidationError
+
+from pixelis.core.errors import MemoryFileError
+from pixelis.core.geometry import Value
+from pixelis.core.provenance import atomic_write, fsync_path
+from pixelis.memory.vector_index import ApproximateIndex, IndexConfig
+from pixelis.trace.schema import Sha256, canonical_json
+
+INDEX_HEAD_FILE = "index.json"
+
+
+class IndexHead(Value):
+    """What an index file holds."""
+
+    version: Literal[1] = 1
+    kind: Literal["ivfpq", "hnsw-text"]
+    rows: int = Field(ge=0)
+    trained: int = Field(ge=0)
+    """Rows that there were when it was made."""
+    digest: Sha256
+    """Of those rows: an index of other rows proposes nonsense."""
+    settings: dict[str, Any]
+    sha256: Sha256
+    size_bytes: int
+
+    @property
+    def file(self) -> str:
+        return f"index-{self.sha256[:16]}.faiss"
+
+
+def save_index(folder: Path, approx_index: ApproximateIndex, config: IndexConfig, digest: str) -> IndexHead:
+    """Write the index and then its head; the files of older ones go."""
+    temporary = folder / f".index.{os.getpid()}.part"
+    try:
+        faiss.write_index(approx_index.index, str(temporary))
+        with temporary.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        head = IndexHead(
+            kind=approx_index.kind,
+            rows=len(approx_index),
+            trained=len(approx_index) if approx_index.trained_rows is None else approx_index.trained_rows,
+            digest=digest,
+            settings=config.build_settings,
+            sha256=sha256,
+            size_bytes=temporary.stat().st_size,
+        )
+        temporary.replace(folder / head.file)
+        fsync_path(folder)
+        with atomic_write(folder / INDEX_HEAD_FILE) as stream:
+            stream.write(canonical_json(head.model_dump(mode="json")) + b"\n")
+    except (OSError, RuntimeError) as error:
+        raise MemoryFileError(f"{folder}: its index cannot be written ({str(error).splitlines()[0][:200]})") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    for old_file in folder.glob("index-*.faiss"):
+        if old_file.name != head.file:
+            old_file.unlink(missing_ok=True)
+    return head
+
+
+def delete_index(folder: Path) -> None:
+    """Remove the index; the head first, so that nothing points at a file that is gone."""
+    (folder / INDEX_HEAD_FILE).unlink(missing_ok=True)
+    fsync_path(folder)
+    for old_file in folder.glob("index-*.faiss"):
+        old_file.unlink(missing_ok=True)
+
+
+def read_index_head(folder: Path) -> IndexHead | None:
+    """None where there is no index; MemoryFileError where its head is damaged."""
+    path = folder / INDEX_HEAD_FILE
+    try:
+        return IndexHead.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise MemoryFileError(
+            f"{path} is damaged ({str(error).splitlines()[0][:100]}); {REINDEX_HINT.format(folder)}"
+        ) from error
+
+
+REINDEX_HINT = "`pixelis index build --reindex -o {}` makes the index again from the keys"
+
+
+def load_index(folder: Path, head: IndexHead, text_dimensions: int, config: IndexConfig) -> ApproximateIndex:
+    """MemoryFileError in one line where the file is not the one that the head names."""
+    path = folder / head.file
+    try:
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        if sha256 != head.sha256:
+            raise MemoryFileError(f"{path} is damaged: it is not what was written; {REINDEX_HINT.format(folder)}")
+        index = faiss.read_index(str(path))
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0][:200]
+        raise MemoryFileError(f"{path} cannot be read ({reason}); {REINDEX_HINT.format(folder)}") from error
+    if index.ntotal != head.rows:
+        raise MemoryFileError(
+            f"{path} has {index.ntotal} rows, its head says {head.rows}; {REINDEX_HINT.format(folder)}"
+        )
+    return ApproximateIndex(index, head.kind, text_dimensions, config.lambda_pix, trained_rows=head.trained)

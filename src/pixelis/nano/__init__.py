@@ -1,0 +1,1 @@
+"""Everything that only the small embedded policy needs."""

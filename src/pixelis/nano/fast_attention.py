@@ -1,0 +1,145 @@
+"""Attention of one new token a row over all that the rows hold, and over what groups of rows have in common.
+
+Everything has the heads of keys outermost, (kv, rows, heads / kv, …), as the cache has it: where the rows of a group
+lie beside each other, what is computed by group and what is computed by row are views of one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pixelis.policy.kv_cache import RowCache
+
+MIN_SHARED_TOKENS = 16
+"""Tokens of a prompt under which it is not worth reading apart."""
+SINGLE_THREAD_SIZE = 9000
+"""Numbers of a matrix up to which OpenBLAS multiplies it with a vector on one thread (its limit is 9,216)."""
+
+
+class SharedPrefix(NamedTuple):
+    """The prompts that rows have in common, once each: most of what attention costs is reading keys and values."""
+
+    length: int
+    """Tokens from the beginning that every row shares with its group."""
+    members: Tensor
+    """(G, m) rows of each group, filled up with any row."""
+    inverse: Tensor
+    """(B,) where a row lies among the members, counted through."""
+    in_order: bool
+    """Whether rows lie as the members do, so that nothing is to be gathered: one group, or none that has forked."""
+    keys: list[Tensor]
+    values: list[Tensor]
+    """(kv · G, length, size) of each layer."""
+
+
+def find_shared_prefix(groups: Sequence[int], length: int, cache: RowCache) -> SharedPrefix | None:
+    """What rows with these group numbers share; None where too few share anything to be worth it."""
+    rows_by_group: dict[int, list[int]] = {}
+    for row, group in enumerate(groups):
+        rows_by_group.setdefault(group, []).append(row)
+    if len(groups) < 2 * len(rows_by_group) or length < MIN_SHARED_TOKENS:
+        return None
+    group_size = max(len(rows) for rows in rows_by_group.values())
+    members = torch.tensor([rows + [rows[0]] * (group_size - len(rows)) for rows in rows_by_group.values()])
+    inverse = torch.empty(len(groups), dtype=torch.long)
+    for number, rows in enumerate(rows_by_group.values()):
+        inverse[rows] = number * group_size + torch.arange(len(rows))
+    in_order = members.numel() == len(groups) and bool((inverse == torch.arange(len(groups))).all())
+    device = cache.lengths.device
+    first = members[:, 0].to(device)
+    keys, values = (
+        [store[first, :, :length].transpose(0, 1).flatten(0, 1) for store in part]
+        for part in (cache.keys, cache.values)
+    )
+    return SharedPrefix(length, members.to(device), inverse.to(device), in_order, keys, values)
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+    """(kv, B, h, size) of queries of that shape over keys and values (kv, B, reach, size); bias is (B, 1, reach)."""
+    scores = compute_scores(queries, keys)
+    if bias is not None:
+        scores += bias
+    return weighted_sum(scores.softmax(-1), values)
+
+
+def attend_shared(
+    queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, prefix: SharedPrefix, layer: int
+) -> Tensor:
+    """The same, reading what a group shares once for all its rows."""
+    kv, _, heads, size = queries.shape
+    groups, group_size = prefix.members.shape
+    prefix_length = prefix.length
+
+    def by_group(part: Tensor) -> Tensor:  # (kv, B, h, n) to (kv · G, m · h, n), n in one piece
+        gathered = part if prefix.in_order else part[:, prefix.members.flatten()]
+        return gathered.view(kv * groups, group_size * heads, -1)
+
+    prefix_scores = torch.bmm(by_group(queries), prefix.keys[layer].transpose(1, 2)).view(
+        kv, groups * group_size, heads, prefix_length
+    )
+    if not prefix.in_order:
+        prefix_scores = prefix_scores[:, prefix.inverse]
+    suffix_scores = compute_scores(queries, keys[:, :, prefix_length:])
+    if bias is not None:
+        suffix_scores += bias[..., prefix_length:]
+    weights = torch.cat([prefix_scores, suffix_scores], dim=-1).softmax(-1)
+    output = weighted_sum(weights[..., prefix_length:], values[:, :, prefix_length:])
+    if prefix.in_order:
+        output.view(kv * groups, group_size * heads, size).baddbmm_(
+            by_group(weights)[..., :prefix_length], prefix.values[layer]
+        )
+        return output
+    prefix_output = torch.bmm(by_group(weights[..., :prefix_length]), prefix.values[layer]).view(
+        kv, groups * group_size, heads, size
+    )
+    return output.add_(prefix_output[:, prefix.inverse])
+
+
+def compute_scores(queries: Tensor, keys: Tensor) -> Tensor:
+    """(kv, B, h, reach) of queries (kv, B, h, size) over keys (kv, B, reach, size), some rows of a larger store."""
+    kv, rows, heads, size = queries.shape
+    reach = keys.shape[2]
+    if needs_torch(queries):
+        return matmul_by_head(queries, keys.transpose(2, 3))
+    out = np.empty((kv, rows, heads, reach), dtype=np.float32)
+    query_array, key_array = queries.numpy(), keys.numpy()[:, :, None]
+    for part in split_cells(reach, size):
+        np.matvec(key_array[..., part, :], query_array, out=out[..., part])
+    return torch.from_numpy(out)
+
+
+def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
+    """(kv, B, h, size) sums of values (kv, B, reach, size) by weights (kv, B, h, reach)."""
+    if needs_torch(weights):
+        return matmul_by_head(weights, values)
+    weight_array, value_array = weights.numpy(), values.numpy()[:, :, None]
+    first, *others = split_cells(*values.shape[2:])
+    out = np.vecmat(weight_array[..., first], value_array[..., first, :])
+    for part in others:
+        out += np.vecmat(weight_array[..., part], value_array[..., part, :])
+    return torch.from_numpy(out)
+
+
+def needs_torch(part: Tensor) -> bool:
+    """Products of a few queries with their row's keys are matrices times vectors, which torch has no batch of: `bmm`
+    packs every matrix before it multiplies, and takes half as long again as numpy, which does not."""
+    return part.device.type != "cpu" or part.dtype != torch.float32
+
+
+def split_cells(reach: int, size: int) -> list[slice]:
+    """Cells in pieces that OpenBLAS multiplies on the thread that asks: waking others for them takes longer."""
+    step = max(SINGLE_THREAD_SIZE // size, 1)
+    return [slice(start, min(start + step, reach)) for start in range(0, reach, step)] or [slice(0, 0)]
+
+
+def matmul_by_head(left: Tensor, right: Tensor) -> Tensor:
+    """(kv, B, h, n) products of (kv, B, h, k) and (kv, B, k, n)."""
+    out = left.new_empty((*left.shape[:3], right.shape[3]))
+    for head in range(len(left)):  # a slice of rows cannot be seen as one batch over all heads without a copy
+        torch.bmm(left[head], right[head], out=out[head])
+    return out

@@ -1,0 +1,1 @@
+"""Synthetic warm-up tasks for a policy with random weights."""

@@ -1,0 +1,1 @@
+"""The intrinsic and final rewards of CC-RFT."""

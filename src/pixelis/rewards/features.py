@@ -1,0 +1,84 @@
+"""v_t and what x_t is projected from, for every state of a trajectory (supp:et_dynamics; states as in `heads`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pixelis.equations.embedding import ACTIONS
+from pixelis.policy.model import ForwardOutput, Policy
+from pixelis.rewards.heads import COORDINATES
+from pixelis.training.dataset.examples import PROMPT, THOUGHT, Example
+
+LAST_THOUGHTS = 32
+"""Tokens of thought that x_t remembers."""
+
+
+class StateFeatures(NamedTuple):
+    """All states s_0 … s_S of several trajectories, one after another; no gradient leads back to the policy."""
+
+    visual: Tensor
+    """(N, d) v_t."""
+    text: Tensor
+    """(N, 2d + 10): thoughts, words that came back, their box, confidences."""
+
+
+class _TokenMean:
+    """Weighted sums of tokens, gathered as lists of (state, place, weight)."""
+
+    def __init__(self) -> None:
+        self.state, self.place, self.weight = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0, np.float32)]
+
+    def add(self, state: int, places: NDArray[np.integer], weights: NDArray[np.floating] | None = None) -> None:
+        if len(places):
+            even = np.full(len(places), 1.0 / len(places), dtype=np.float32)
+            self.state.append(np.full(len(places), state))
+            self.place.append(np.asarray(places))
+            self.weight.append(even if weights is None else np.asarray(weights, dtype=np.float32))
+
+    def compute(self, tokens: Tensor, states: int) -> Tensor:
+        state, place, weight = (torch.from_numpy(np.concatenate(x)) for x in (self.state, self.place, self.weight))
+        device = tokens.device
+        weighted = tokens[place.to(device)].float() * weight.to(device)[:, None]
+        return torch.zeros(states, tokens.shape[1], device=device).index_add(0, state.to(device), weighted)
+
+
+def state_features(policy: Policy, output: ForwardOutput, ids: Tensor, examples: Sequence[Example]) -> StateFeatures:
+    """The states of trajectories, from what the tapped layer made of them, a row each."""
+    longest = ids.shape[1]
+    looks, thoughts, words = _TokenMean(), _TokenMean(), _TokenMean()
+    count = sum(len(example.steps) + 1 for example in examples)
+    extra = np.zeros((count, COORDINATES + len(ACTIONS)), dtype=np.float32)
+    at = 0
+    for row, example in enumerate(examples):
+        base, steps = row * longest, example.steps
+        prompt_spans = [image_span for image_span in example.image_spans if example.kinds[image_span.start] == PROMPT]
+        for image_span in prompt_spans:
+            token_positions = base + image_span.start + np.arange(image_span.image.token_count)
+            looks.add(
+                at, token_positions, np.full(len(token_positions), 1.0 / (len(token_positions) * len(prompt_spans)))
+            )
+        thought = np.flatnonzero(example.kinds == THOUGHT)
+        result_tokens = np.flatnonzero((example.output_of >= 0) & (example.ids != policy.tokenizer.image_id))
+        ends = np.cumsum(steps.look_count)
+        for k in range(len(steps)):
+            state, look_range = at + 1 + k, slice(ends[k] - steps.look_count[k], ends[k])
+            looks.add(state, base + steps.look_at[look_range], steps.look_weight[look_range])
+            thoughts.add(state, base + thought[thought < steps.opens[k]][-LAST_THOUGHTS:])
+            words.add(state, base + result_tokens[example.output_of[result_tokens] == k])
+            extra[state, :COORDINATES] = np.nan_to_num(steps.seen[k])
+            if steps.tool[k] >= 0:
+                extra[state, COORDINATES + steps.tool[k]] = np.nan_to_num(steps.confidence[k])
+        at += len(steps) + 1
+    features = output.features.detach().flatten(0, 1)
+    table = policy.language.embed_tokens.weight.detach()
+    result_text = words.compute(table[ids.flatten()], count)
+    text = torch.cat(
+        [thoughts.compute(features, count), result_text, torch.from_numpy(extra).to(features.device)], dim=1
+    )
+    return StateFeatures(looks.compute(features, count), text)

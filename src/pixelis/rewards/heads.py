@@ -1,0 +1,142 @@
+"""The small networks beside the policy: tool-argument heads for phase 1, g_φ and h_ψ for what comes after it.
+
+**The argument heads must not read the answer.** Under teacher forcing every later token knows the call. A head
+therefore reads the hidden state at the token that *opens* the call, before any word of it, and the mean of all pictures
+that were looked at so far, whole: pooling over the footprint of the call (as v_t does for E_t) would hand it the box.
+
+**States and steps.** s_0 is the query; s_k is what holds after step k: v_k pools the footprint of its result, x_k holds
+the last thoughts, what came back, and how sure the tool was. E_k = g_φ(v_k, x_k, the tool that led there), and
+h_ψ(v_{k-1}, x_{k-1}, the tool of step k) predicts v_k and whether the step is valid. This is how the indices of
+eq:embed_Et (a_{t−1}) and of the dynamics head (a_t) fit together: a chain of T steps has T embeddings.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pixelis.equations.embedding import ACTIONS
+from pixelis.training.dataset.examples import CELLS, CLIP_PARTS, PHRASE_TOKENS
+
+COORDINATES = 4
+
+
+def make_mlp(inputs: int, outputs: int, hidden: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
+
+
+class ArgumentPredictions(NamedTuple):
+    """What the argument heads say about D calls."""
+
+    box: Tensor
+    """(D, 4) unit coordinates."""
+    words: Tensor
+    """(D, WORDS, d): states to be read by the policy's own output matrix, since V·WORDS outputs would outgrow nano."""
+    mask: Tensor
+    """(D, CELLS, CELLS) logits."""
+    moments: Tensor
+    """(D, MOMENTS) logits."""
+
+
+class ToolHeads(nn.Module):
+    """Box, text, mask and temporal heads: one hidden layer of 256 each (subsec:sft)."""
+
+    def __init__(self, width: int, *, hidden: int = 256) -> None:
+        super().__init__()
+        inputs = 2 * width + len(ACTIONS)
+        self.width = width
+        self.box = make_mlp(inputs, COORDINATES, hidden)
+        self.text = make_mlp(inputs, PHRASE_TOKENS * width, hidden)
+        self.mask = make_mlp(inputs, CELLS * CELLS, hidden)
+        self.temp = make_mlp(inputs, CLIP_PARTS, hidden)
+
+    def forward(self, state: Tensor, visual: Tensor, confidences: Tensor) -> ArgumentPredictions:
+        """state (D, d) at the opening token, visual (D, d) of the whole pictures so far, confidences (D, 6) so far."""
+        inputs = torch.cat([state, visual.to(state.dtype), confidences.to(state.dtype)], dim=1)
+        return ArgumentPredictions(
+            box=self.box(inputs).float().sigmoid(),
+            words=self.text(inputs).view(-1, PHRASE_TOKENS, self.width),
+            mask=self.mask(inputs).view(-1, CELLS, CELLS),
+            moments=self.temp(inputs),
+        )
+
+
+class Standardizer(nn.Module):
+    """Features less their mean over their spread on the corpus, dimension by dimension, fixed from then on.
+
+    Not in the paper: a backbone's features may be tiny or huge, and then the one-hot action is all that g_φ hears, or
+    nothing of it; e_t and the gate's β would mean another thing for each backbone.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("std", torch.ones(size))
+
+    def fit(self, features: Tensor) -> None:
+        self.mean.copy_(features.mean(0))
+        self.std.copy_(features.std(0, correction=0))
+        self.std[self.std < 1e-6] = 1.0  # a dimension that never changes says nothing
+
+    def forward(self, features: Tensor) -> Tensor:
+        return (features - self.mean) / self.std
+
+
+class TextProjector(nn.Module):
+    """x_t ∈ ℝ^d from thoughts (d), words that came back (d), their box (4) and confidences (6) (supp:et_dynamics)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        size = 2 * width + COORDINATES + len(ACTIONS)
+        self.standard = Standardizer(size)
+        self.linear = nn.Linear(size, width)
+
+    def forward(self, text: Tensor) -> Tensor:
+        return self.linear(self.standard(text))
+
+
+class StepEmbedder(nn.Module):
+    """g_φ: [2d + |𝒜|] → 768 → 512, GELU, dropout 0.1, LayerNorm on the output, unit norm (supp:et_dynamics)."""
+
+    def __init__(self, width: int, *, hidden: int = 768, size: int = 512, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(2 * width + len(ACTIONS), hidden),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, size),
+            nn.LayerNorm(size),
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(n, 2d + 6) to (n, 512), each of length 1."""
+        return functional.normalize(self.net(inputs), dim=-1)
+
+
+class Dynamics(nn.Module):
+    """h_ψ: [2d + |𝒜|] → 1024 → (d + 1): the next visual summary and a validity logit (supp:et_dynamics).
+
+    The table of the paper has one hidden layer and its text speaks of dropout "at both": here it is on the input and on
+    the hidden layer. Left in training mode, several passes give the uncertainty that gates curiosity.
+    """
+
+    def __init__(self, width: int, *, hidden: int = 1024, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Dropout(dropout),
+            nn.Linear(2 * width + len(ACTIONS), hidden),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, width + 1),
+        )
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """v̂_{t+1} (n, d) and r̂_t (n,)."""
+        out = self.net(inputs)
+        return out[:, :-1], out[:, -1]

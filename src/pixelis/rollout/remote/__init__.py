@@ -1,0 +1,1 @@
+"""A policy behind a server that speaks the OpenAI chat protocol."""

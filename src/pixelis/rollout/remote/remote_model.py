@@ -1,0 +1,117 @@
+"""Rollouts of a model behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, or a service.
+
+They are the same records as those of a policy of our own. A rollout has a ledger of tokens, and may be trained on, only
+where the server gives token ids and log-probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import numpy as np
+
+from pixelis.core.errors import ConfigError
+from pixelis.rollout.episode import Limits, Query, Rollout
+from pixelis.rollout.remote.chat_client import SERVER_PREFIX, ChatClient, ServerConfig
+from pixelis.rollout.remote.chat_tokens import TOKEN_REQUEST_FIELDS
+from pixelis.rollout.remote.conversation import ChatConversation, ChatModel, ConversationLimits
+from pixelis.trace.plan import ToolProvider
+
+API_KEY_VARIABLE = "PIXELIS_API_KEY"
+"""Environment variable with the server's key; none is sent where it is not set."""
+EXAMPLE = "openai:http://127.0.0.1:8000/v1#Qwen/Qwen3-VL-8B-Instruct"
+TRIES, PAUSE_S = 3, 0.5
+"""Somebody waits: fewer than a corpus has time for."""
+REMOTE_LIMITS = Limits(turn_tokens=1024, total_tokens=16_384)
+"""A large model says more in a turn than nano does."""
+
+
+class RemoteModel:
+    """A model of a server that can be rolled out."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self.server = ChatClient(config)
+        self.model = ChatModel(self.server, extras=TOKEN_REQUEST_FIELDS)
+
+    def close(self) -> None:
+        self.server.close()
+
+    def rollout(
+        self,
+        toolbox: ToolProvider,
+        queries: Sequence[Query],
+        *,
+        n: int,
+        seed: int,
+        temperature: float = 1.0,
+        limits: Limits | None = None,
+    ) -> list[list[Rollout]]:
+        """n trajectories for each query, in order, several at once; UndoneError where the server gives out."""
+        bounds = to_conversation_limits(limits or REMOTE_LIMITS)
+        failed = threading.Event()
+
+        def clock() -> float:
+            return math.inf if failed.is_set() else time.monotonic()  # what one met, the others need not wait for
+
+        def run_sample(query: Query, sample: int) -> Rollout:
+            sample_seed = int(np.random.default_rng([seed, query.seed, sample]).integers(2**31))
+            conversation = ChatConversation(
+                self.model, query.question, query.media, toolbox, bounds, seed=sample_seed, temperature=temperature
+            )
+            conversation.run(clock)
+            return to_rollout(conversation, query.id, sample, self.config.model)
+
+        with ThreadPoolExecutor(self.config.concurrency, thread_name_prefix="talk") as pool:
+            futures = [[pool.submit(run_sample, query, sample) for sample in range(n)] for query in queries]
+            try:
+                return [[future.result() for future in group] for group in futures]
+            except BaseException:
+                failed.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+def open_remote(name: str) -> RemoteModel:
+    """A model by `openai:URL#name`; its key from the environment, where there is one."""
+    url, _, model = name.removeprefix(SERVER_PREFIX).partition("#")
+    if not url.strip() or not model.strip():
+        raise ConfigError(f"{name!r} names no model of a server: want openai:URL#name, such as {EXAMPLE}")
+    key = API_KEY_VARIABLE if os.environ.get(API_KEY_VARIABLE) else ""
+    return RemoteModel(
+        ServerConfig(url=url.strip(), model=model.strip(), api_key_variable=key, tries=TRIES, pause_s=PAUSE_S)
+    )
+
+
+def to_conversation_limits(limits: Limits) -> ConversationLimits:
+    """The limits of a rollout as those of a conversation: a reply for every call and every slip, and one to answer."""
+    return ConversationLimits(
+        limits.steps + limits.reminders + 1,
+        limits.reminders,
+        reply_tokens=limits.turn_tokens,
+        max_steps=limits.steps,
+        max_tokens=limits.total_tokens,
+        max_wasted_calls=limits.refusals,
+        max_seconds=limits.seconds,
+    )
+
+
+def to_rollout(conversation: ChatConversation, query: str, sample: int, model: str) -> Rollout:
+    """What came of a conversation, as the record that every rollout gives."""
+    return Rollout(
+        query,
+        sample,
+        conversation.sequence,
+        conversation.build_trace(f"{query}-{sample}", f"policy:{model}", datetime.now(UTC)),
+        conversation.end_reason,
+        len(conversation.parse_errors),
+        conversation.blobs,
+        server_token_count=conversation.completion_tokens,
+        detail=conversation.detail,
+    )

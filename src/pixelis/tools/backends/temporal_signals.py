@@ -1,0 +1,331 @@
+"""What TEMP and PROP see on frames: detections, small pictures, motion, colour, light, text and ImageNet's words.
+
+Whatever costs more than a millisecond a frame goes through the scene's perception cache, by a key that names the
+weights, the medium and the frame, so that tools, rollouts and replays share it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from functools import cache, cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from pixelis.core.errors import ToolError
+from pixelis.core.geometry import PixelBox, Track, UnitBox, to_pixels
+from pixelis.media.medium import Frame
+from pixelis.tools.backends.nanodet import Detection, NanoDet
+from pixelis.tools.base import Scene
+from pixelis.tools.vision import colours
+from pixelis.weights import fingerprint, is_available
+
+if TYPE_CHECKING:
+    from pixelis.tools.ocr import Ocr
+    from pixelis.weights.encoders.text_encoder import TextEncoder
+    from pixelis.weights.encoders.visual_encoder import VisualEncoder
+
+PERCEPTION_VERSION = "1"
+"""Part of the key of what is kept for a frame: raise it, and the tools' versions, when the code here sees otherwise."""
+DETECTION_FLOOR = 0.15
+"""Detections are kept from this score on; whoever reads them sets a threshold of their own above it."""
+DEFAULT_THRESHOLD = 0.35
+"""The threshold for whoever names none."""
+THUMB_SIDE = 160
+MIN_SPEED = 0.04
+"""Frame widths a second: slower than this is still."""
+
+Curve = NDArray[np.float64]
+"""One value from 0 to 1 for each sampled frame, (T,)."""
+
+
+class PerceptionModels:
+    """The models that TEMP and PROP look with. Each loads when first used; one whose weights are absent is None."""
+
+    WEIGHTS = ("nanodet", "minilm", "efficientnet-lite0", "ocr-detection", "ocr-recognition")
+
+    @staticmethod
+    def available_weights(names: tuple[str, ...] = WEIGHTS) -> tuple[str, ...]:
+        """Those of these weights that are on this machine; a look at file sizes, nothing is loaded."""
+        return tuple(name for name in names if is_available(name))
+
+    @staticmethod
+    def fingerprints(names: tuple[str, ...] = WEIGHTS) -> str:
+        return "+".join(fingerprint(name) for name in PerceptionModels.available_weights(names))
+
+    @cached_property
+    def detector(self) -> NanoDet | None:
+        return load_detector() if is_available("nanodet") else None
+
+    @cached_property
+    def text(self) -> TextEncoder | None:
+        if not (is_available("minilm") and is_available("minilm-tokenizer")):
+            return None
+        from pixelis.weights.encoders.text_encoder import TextEncoder
+
+        return TextEncoder()
+
+    @cached_property
+    def visual(self) -> VisualEncoder | None:
+        if not (is_available("efficientnet-lite0") and is_available("imagenet-labels")):
+            return None
+        from pixelis.weights.encoders.visual_encoder import VisualEncoder
+
+        return VisualEncoder()
+
+    @cached_property
+    def reader(self) -> Ocr | None:
+        if not (is_available("ocr-detection") and is_available("ocr-recognition")):
+            return None
+        from pixelis.tools.ocr import Ocr
+
+        return Ocr()
+
+    @cached_property
+    def _vectors(self) -> dict[str, NDArray[np.float32]]:
+        return {}
+
+    def text_similarity(self, first: str, second: str) -> float:
+        """Cosine of two short texts in MiniLM's space; 0 where the encoder is absent."""
+        if self.text is None:
+            return 0.0
+        for text in (first, second):
+            if text not in self._vectors:
+                self._vectors[text] = self.text.embed([text])[0]
+        return float(self._vectors[first] @ self._vectors[second])
+
+
+@cache
+def load_detector() -> NanoDet:
+    """The detector, loaded once a process; WeightsError where its file has not been pulled."""
+    return NanoDet()
+
+
+def detections(
+    scene: Scene, index: int, detector: NanoDet | None = None, *, threshold: float = DEFAULT_THRESHOLD
+) -> list[Detection]:
+    """What the detector sees on a frame with at least this score (DETECTION_FLOOR is the least), best first."""
+    active_detector = detector or load_detector()
+
+    def compute() -> bytes:
+        results = active_detector.detect(scene.frame(index), threshold=DETECTION_FLOOR)
+        return json.dumps(
+            [
+                {"label": d.label, "score": round(d.score, 4), "box_px": [round(float(v), 2) for v in d.box_px]}
+                for d in results
+                if d.box_px.right - d.box_px.left >= 1.0 and d.box_px.bottom - d.box_px.top >= 1.0
+            ]
+        ).encode()
+
+    cached = scene.perceive(
+        f"nanodet {PERCEPTION_VERSION}/{active_detector.fingerprint}/{scene.medium.sha256}/{index}", compute
+    )
+    return [
+        Detection(d["label"], d["score"], PixelBox(*d["box_px"])) for d in json.loads(cached) if d["score"] >= threshold
+    ]
+
+
+def thumbnail(scene: Scene, index: int) -> Frame:
+    """The frame with its longer side at THUMB_SIDE pixels."""
+
+    def compute() -> bytes:
+        frame = scene.frame(index)
+        scale = min(1.0, THUMB_SIDE / max(frame.shape[:2]))
+        size = (max(round(frame.shape[1] * scale), 1), max(round(frame.shape[0] * scale), 1))
+        out = io.BytesIO()
+        np.save(out, cv2.resize(frame, size, interpolation=cv2.INTER_AREA), allow_pickle=False)
+        return out.getvalue()
+
+    cached = scene.perceive(f"thumb{THUMB_SIDE} {PERCEPTION_VERSION}/{scene.medium.sha256}/{index}", compute)
+    return np.asarray(np.load(io.BytesIO(cached), allow_pickle=False))
+
+
+def is_same_object(box: UnitBox, other: UnitBox) -> bool:
+    """Whether over two thirds of the smaller of two boxes lie in the other: the detector says some things twice."""
+    width, height = min(box[2], other[2]) - max(box[0], other[0]), min(box[3], other[3]) - max(box[1], other[1])
+    smaller = min((b[2] - b[0]) * (b[3] - b[1]) for b in (box, other))
+    return width > 0 and height > 0 and width * height > 0.66 * smaller
+
+
+def certainty(score: float) -> float:
+    """How likely a detection of this score is right: half at 0.32, nearly sure at 0.5, on the tests' clips."""
+    return float(1.0 / (1.0 + np.exp(-(score - 0.32) / 0.05)))
+
+
+def imagenet_labels(scene: Scene, index: int, visual: VisualEncoder) -> list[tuple[str, float]]:
+    """ImageNet's five most probable words for a frame."""
+
+    def compute() -> bytes:
+        class_labels = visual.labels([np.asarray(scene.frame(index))])[0]
+        return json.dumps([[label.name, round(label.score, 4)] for label in class_labels]).encode()
+
+    cached = scene.perceive(
+        f"imagenet {PERCEPTION_VERSION}/{visual.fingerprint}/{scene.medium.sha256}/{index}", compute
+    )
+    return [(name, score) for name, score in json.loads(cached)]
+
+
+def text_match_score(text: str, quotes: tuple[str, ...]) -> float:
+    """How well a frame's text holds all that was quoted; without a quotation, whether there is text at all."""
+    from rapidfuzz.fuzz import partial_ratio
+
+    text = " ".join(text.lower().split())
+    if not quotes:
+        return min(len(text) / 8.0, 1.0)
+    scores = [partial_ratio(q.lower(), text) / 100 if len(text) >= 0.7 * len(q) else 0.0 for q in quotes]
+    return float(np.clip((min(scores) - 0.6) / 0.35, 0.0, 1.0))
+
+
+def colour_share(thumb: Frame, name: str, boxes_unit: list[UnitBox]) -> float:
+    """Share of the pixels of this colour, in the boxes where there are some, else in the whole picture."""
+    members = colours.colour_mask(thumb, name, loose=True)
+    if not boxes_unit:
+        return float(members.mean())
+    return max(float(_box_interior(members, box).mean()) for box in boxes_unit)
+
+
+def _box_interior(array: NDArray[np.bool_], box: UnitBox) -> NDArray[np.bool_]:
+    """The middle of a box, a sixth in from each side: its border is mostly ground."""
+    height, width = array.shape[:2]
+    x0, y0, x1, y1 = box
+    dx, dy = (x1 - x0) / 6.0, (y1 - y0) / 6.0
+    left, top = int((x0 + dx) * width), int((y0 + dy) * height)
+    return array[top : max(int((y1 - dy) * height), top + 1), left : max(int((x1 - dx) * width), left + 1)]
+
+
+def brightness(thumb: Frame) -> float:
+    """Mean CIELAB lightness, 0 to 1."""
+    return float(cv2.cvtColor(thumb, cv2.COLOR_RGB2LAB)[:, :, 0].mean()) / 255.0
+
+
+def histogram_change(before: Frame, after: Frame) -> float:
+    """How much of the colour histogram changed between two pictures, 0 to 1: near 1 at a cut."""
+    first, second = (np.bincount(colours.index_map(t).ravel(), minlength=13) / t[:, :, 0].size for t in (before, after))
+    lights = [np.bincount(_grey(t).ravel() >> 4, minlength=16) / t[:, :, 0].size for t in (before, after)]
+    return float(max(np.abs(first - second).sum(), np.abs(lights[0] - lights[1]).sum()) / 2.0)
+
+
+def relative_flow(before: Frame, after: Frame) -> NDArray[np.float64]:
+    """Motion of each pixel from one small picture to the next, minus the camera's, in frame widths: (H, W, 2)."""
+    displacement = _dis().calc(_grey(before), _grey(after), None).astype(np.float64)
+    return (displacement - np.median(displacement, axis=(0, 1))) / before.shape[1]
+
+
+def _grey(thumb: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.asarray(cv2.cvtColor(thumb, cv2.COLOR_RGB2GRAY), dtype=np.uint8)
+
+
+@cache
+def _dis() -> Any:
+    engine = cv2.DISOpticalFlow.create(cv2.DISOpticalFlow_PRESET_FAST)
+    engine.setFinestScale(0)  # the pictures are small already
+    return engine
+
+
+def subject_motion(field: NDArray[np.float64], boxes_unit: list[UnitBox]) -> NDArray[np.float64]:
+    """The motion of a subject: mean over the fastest quarter of the pixels in its boxes (or anywhere), (2,)."""
+    height, width = field.shape[:2]
+    parts = []
+    for x0, y0, x1, y1 in boxes_unit:
+        left, top = min(int(x0 * width), width - 1), min(int(y0 * height), height - 1)
+        parts.append(field[top : max(int(y1 * height), top + 1), left : max(int(x1 * width), left + 1)].reshape(-1, 2))
+    vectors = np.concatenate(parts) if parts else field.reshape(-1, 2)
+    speeds = np.linalg.norm(vectors, axis=1)
+    share = 0.25 if parts else 0.05  # without a subject, a small thing that moves must not drown in the ground
+    fastest = np.argsort(-speeds, kind="stable")[: max(int(share * len(speeds)), 1)]
+    return np.asarray(vectors[fastest].mean(axis=0))
+
+
+class Motion(NamedTuple):
+    """How a box moves on its frame, the camera's own motion taken off."""
+
+    velocity: NDArray[np.float64]
+    """(2,) frame widths a second, x to the right and y down."""
+    speed: float
+    """Frame widths a second along the path, so that to and fro is not still."""
+    confidence: float
+
+
+def box_motion(scene: Scene, index: int, box_unit: UnitBox) -> Motion:
+    """Motion of what fills a box, from this frame on for a fifth of a second (or up to it, at the end of the clip)."""
+    fps = scene.medium.frame_count / max(scene.medium.duration_s, 1e-6)
+    step = max(round(fps / 15.0), 1)
+    steps = max(round(fps / 5.0 / step), 1)
+    forward = index + step < scene.medium.frame_count
+    last = min(index + steps * step, scene.medium.frame_count - 1) if forward else max(index - steps * step, 0)
+    indices = range(index, last + 1, step) if forward else range(index, last - 1, -step)
+    if len(indices) < 2:
+        raise ToolError("a clip of one frame shows no motion")
+    size = scene.medium.size
+    box = np.array(to_pixels(box_unit, size))
+    first, velocities = scene.frame(index), []
+    for before, after in pairwise(indices):
+        second = scene.frame(after)
+        shift = _shift(first, second, box)
+        seconds = scene.medium.time_of(after) - scene.medium.time_of(before)
+        velocities.append((shift - _camera_shift(first, second, box)) / size.width / seconds)
+        box += np.tile(shift, 2)
+        first = second
+    velocity = np.mean(velocities, axis=0)
+    speed = float(np.linalg.norm(velocities, axis=1).mean())
+    agreement = float(np.linalg.norm(velocity) / speed) if speed > MIN_SPEED else 1.0
+    return Motion(velocity, speed, 0.4 + 0.5 * agreement)
+
+
+def track_motion(scene: Scene, track: Track, near_frame: int | None) -> Motion:
+    """Motion along a track: over all of it, or within half a second of frame `near`."""
+    times = np.array([scene.medium.time_of(frame) for frame in track.frames])
+    boxes = np.array(track.boxes)
+    size = scene.medium.size
+    centres = (boxes[:, :2] + boxes[:, 2:]) / 2.0 * [1.0, size.height / size.width]  # (F, 2) in widths
+    if near_frame is not None:
+        time_distances = np.abs(times - scene.medium.time_of(near_frame))
+        chosen = np.sort(np.argsort(time_distances, kind="stable")[: max(int((time_distances <= 0.5).sum()), 2)])
+        times, centres = times[chosen], centres[chosen]
+    centred_times = times - times.mean()
+    velocity = (centred_times[:, None] * centres).sum(axis=0) / float((centred_times**2).sum())
+    stride = max(len(times) // 8, 1)  # the jitter of single boxes is no path
+    path = float(np.linalg.norm(np.diff(centres[::stride], axis=0), axis=1).sum())
+    speed = max(path / float(times[::stride][-1] - times[0]), float(np.linalg.norm(velocity)))
+    return Motion(velocity, speed, 0.9 if len(times) > 3 else 0.6)
+
+
+def _shift(first: Frame, second: Frame, box: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By how many pixels the thing in a box moved from one frame to the next: (2,)."""
+    centre, half = (box[:2] + box[2:]) / 2.0, np.maximum((box[2:] - box[:2]) / 2.0, 4.0)
+    low = np.maximum(np.floor(centre - 2.0 * half), 0).astype(int)
+    high = np.minimum(np.ceil(centre + 2.0 * half), [first.shape[1], first.shape[0]]).astype(int)
+    if (high - low < 12).any():
+        return np.zeros(2)  # it has left the frame
+    scale = min(1.0, 1.2 * THUMB_SIDE / float((high - low).max()))
+    size = [max(int(v), 12) for v in (high - low) * scale]
+    parts = [
+        cv2.resize(f[low[1] : high[1], low[0] : high[0]], size, interpolation=cv2.INTER_AREA) for f in (first, second)
+    ]
+    displacement = _dis().calc(_grey(parts[0]), _grey(parts[1]), None).astype(np.float64) / scale
+    x0, y0 = (int(v) for v in np.maximum((centre - half - low) * scale, 0))
+    x1, y1 = (int(v) for v in np.ceil((centre + half - low) * scale))
+    inside = displacement[y0:y1, x0:x1].reshape(-1, 2)
+    border = np.concatenate([displacement[0], displacement[-1], displacement[:, 0], displacement[:, -1]])
+    background = np.median(border, axis=0)
+    distances = np.linalg.norm(inside - background, axis=1)
+    figure = inside[
+        distances > max(1.0, 0.35 * float(distances.max()))
+    ]  # the ground seen inside the box moves with the ground
+    return np.median(figure, axis=0) if len(figure) > 0.05 * len(inside) else np.median(inside, axis=0)
+
+
+def _camera_shift(first: Frame, second: Frame, box: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By how many pixels the ground around a box moved: the median over the frame outside it."""
+    scale = min(1.0, THUMB_SIDE / max(first.shape[:2]))
+    size = (max(round(first.shape[1] * scale), 12), max(round(first.shape[0] * scale), 12))
+    small = [_grey(cv2.resize(f, size, interpolation=cv2.INTER_AREA)) for f in (first, second)]
+    displacement = _dis().calc(small[0], small[1], None).astype(np.float64) / scale
+    outside = np.ones(displacement.shape[:2], dtype=bool)
+    left, top, right, bottom = (int(v * scale) for v in box)
+    outside[max(top, 0) : max(bottom + 1, 0), max(left, 0) : max(right + 1, 0)] = False
+    return np.median(displacement[outside], axis=0) if outside.mean() > 0.1 else np.zeros(2)

@@ -1,0 +1,172 @@
+"""What a phrase asks for: colour and shape words, a COCO class, which one of several, and how many."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Literal, NamedTuple
+
+from pixelis.core.geometry import PixelBox
+from pixelis.tools.backends.nanodet import COCO_NAMES, Detection
+from pixelis.tools.vision.colours import parse_colour
+from pixelis.tools.vision.shapes import parse_shape
+
+Choice = Literal["leftmost", "rightmost", "topmost", "bottommost", "largest", "smallest", "central"]
+
+COCO_SYNONYMS = {
+    "person": "people man men woman women child children boy girl kid kids pedestrian human player rider driver juggler"
+    " astronaut walker someone somebody",
+    "bicycle": "bike cycle",
+    "motorcycle": "motorbike scooter moped",
+    "airplane": "aeroplane plane aircraft jet",
+    "car": "automobile vehicle sedan taxi cab",
+    "truck": "lorry pickup van",
+    "bus": "coach minibus",
+    "boat": "ship ferry canoe kayak",
+    "bird": "pigeon duck gull parrot cockatoo chicken",
+    "dog": "puppy doggy hound",
+    "cat": "kitten kitty",
+    "cow": "bull cattle calf",
+    "sheep": "lamb",
+    "sports ball": "ball football basketball volleyball soccerball",
+    "couch": "sofa settee",
+    "potted plant": "plant houseplant flowerpot",
+    "dining table": "table desk",
+    "tv": "television monitor screen",
+    "cell phone": "phone cellphone smartphone telephone mobile",
+    "laptop": "computer notebook",
+    "refrigerator": "fridge",
+    "wine glass": "wineglass goblet",
+    "cup": "mug",
+    "donut": "doughnut",
+    "hair drier": "hairdryer",
+    "handbag": "bag purse",
+    "backpack": "rucksack",
+    "suitcase": "luggage",
+    "stop sign": "sign",
+    "knife": "knives",
+    "teddy bear": "teddy",
+}
+"""Everyday words for COCO classes. `sign` is the detector's only kind of sign."""
+
+FILLERS = frozenset(
+    (
+        "a", "an", "the", "of", "on", "in", "at", "to", "and", "or", "with", "by", "that", "this", "these",
+        "those", "is", "are", "which", "one", "ones", "thing", "things", "object", "objects", "shape",
+        "shapes", "region", "regions", "area", "part", "patch", "all", "every", "each", "any", "big", "large",
+        "small", "little", "tiny", "side", "hand", "just", "only", "two", "three", "four", "five", "six",
+        "seven", "eight", "nine", "ten", "some", "several", "both",
+    )
+)  # fmt: skip
+"""Words that SEG may pass over in silence."""
+RELATED_CLASSES = {"car": ("truck", "bus"), "truck": ("car", "bus"), "bus": ("truck", "car"), "couch": ("chair", "bed")}
+SCORE_THRESHOLD, SCORE_THRESHOLD_WITH_COLOUR = 0.35, 0.25
+"""Score from which something is there; and where a colour must agree too."""
+MIN_TARGET_SCORE = 0.2
+"""Score of the asked class itself, where a near relation has the higher one."""
+
+CHOICES: dict[str, Choice] = {
+    "left": "leftmost", "leftmost": "leftmost", "right": "rightmost", "rightmost": "rightmost",
+    "top": "topmost", "upper": "topmost", "topmost": "topmost", "highest": "topmost",
+    "bottom": "bottommost", "lower": "bottommost", "bottommost": "bottommost", "lowest": "bottommost",
+    "largest": "largest", "biggest": "largest", "smallest": "smallest", "tiniest": "smallest",
+    "central": "central", "middle": "central", "center": "central", "centre": "central",
+}  # fmt: skip
+
+
+class Phrase(NamedTuple):
+    """A phrase, understood as far as it can be."""
+
+    text: str
+    colours: tuple[str, ...]
+    shape: str | None
+    classes: tuple[str, ...]
+    choice: Choice | None
+    ignored: tuple[str, ...] = ()
+    """Words that name nothing that SEG can find by."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.colours or self.shape or self.classes)
+
+
+@cache
+def _class_by_word() -> dict[str, str]:
+    return {word: name for name, line in COCO_SYNONYMS.items() for word in line.split()} | {
+        name: name for name in COCO_NAMES
+    }
+
+
+def coco_class(words: str) -> str | None:
+    """The detector's class that a word or a pair of words means: `people` is person, `dogs` is dog."""
+    text = words.strip().lower()
+    forms = (text, text.removesuffix("'s"), text.removesuffix("s"), text.removesuffix("es"))
+    return next((_class_by_word()[form] for form in forms if form in _class_by_word()), None)
+
+
+def parse_phrase(text: str) -> Phrase:
+    """Words of a phrase by what they name. A word that is both, like `orange`, is a colour where a noun follows."""
+    words = re.findall(r"[a-z]+", text.lower())
+    classes = tuple(dict.fromkeys(_find_classes(words)))
+    shape = next((parsed_word for word in words if (parsed_word := parse_shape(word))), None)
+    colours = tuple(dict.fromkeys(parsed_word for word in words if (parsed_word := parse_colour(word))))
+    if "orange" in classes and (shape or len(classes) > 1):
+        classes = tuple(name for name in classes if name != "orange")
+    if shape and "sports ball" not in classes:
+        classes = ()  # "the red square" is drawn, not photographed
+    if "orange" in classes and colours == ("orange",):
+        colours = ()
+    choice = next((CHOICES[word] for word in words if word in CHOICES), None)
+    return Phrase(text, colours, shape, classes, choice, tuple(dict.fromkeys(filter(_is_unrecognised, words))))
+
+
+def _is_unrecognised(word: str) -> bool:
+    recognised = word in CHOICES or word in FILLERS or parse_colour(word) or parse_shape(word) or coco_class(word)
+    return not recognised and not any(word in name.split() for name in COCO_NAMES)
+
+
+def match_detections(detections: list[Detection], phrase: Phrase) -> list[Detection]:
+    """Detections that the phrase may mean, one for each thing, under the name that the phrase gives it.
+
+    The detector takes cars, trucks and buses for one another. Where it sees one of these and gives the asked name at
+    least some of its belief, that counts; a named colour, which is looked at afterwards, lets fainter ones stand.
+    """
+    target_classes, min_score = set(phrase.classes), SCORE_THRESHOLD_WITH_COLOUR if phrase.colours else SCORE_THRESHOLD
+    accepted_classes = target_classes | {
+        relative for name in target_classes for relative in RELATED_CLASSES.get(name, ())
+    }
+    related = sorted(
+        (d for d in detections if d.label in accepted_classes), key=lambda d: (d.label not in target_classes, -d.score)
+    )
+    matches: list[Detection] = []
+    for detection in related:
+        overlapping = [d for d in related if share_of_smaller(d.box_px, detection.box_px) > 0.7]
+        target_score = max((d.score for d in overlapping if d.label in target_classes), default=0.0)
+        best_score = max(d.score for d in overlapping)
+        if target_score < MIN_TARGET_SCORE or best_score < min_score:
+            continue
+        if all(share_of_smaller(detection.box_px, other.box_px) < 0.7 for other in matches):
+            best = max(overlapping, key=lambda d: d.score)
+            matches.append(
+                best._replace(label=detection.label if detection.label in target_classes else phrase.classes[0])
+            )
+    return matches
+
+
+def share_of_smaller(a: PixelBox, b: PixelBox) -> float:
+    """Overlap of two boxes over the smaller one."""
+    width = min(a.right, b.right) - max(a.left, b.left)
+    height = min(a.bottom, b.bottom) - max(a.top, b.top)
+    smaller = min((a.right - a.left) * (a.bottom - a.top), (b.right - b.left) * (b.bottom - b.top))
+    return max(width, 0.0) * max(height, 0.0) / max(smaller, 1e-9)
+
+
+def _find_classes(words: list[str]) -> list[str]:
+    """COCO classes in the order of the words, pairs such as `stop sign` before their parts."""
+    names, position = [], 0
+    while position < len(words):
+        pair = coco_class(" ".join(words[position : position + 2])) if position + 1 < len(words) else None
+        name = pair or coco_class(words[position])
+        names += [name] if name else []
+        position += 2 if pair else 1
+    return names

@@ -1,0 +1,133 @@
+"""A given list of calls, executed into a trace. Nobody chose the calls, and the record says so: origin `plan`.
+
+A plan's arguments may refer to earlier results (`"$1.box"`, `"$2.view"`: see `references`); they are resolved before
+the call runs, so that the trace holds what was really asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pydantic import Field, ValidationError
+
+from pixelis import __version__
+from pixelis.core.errors import TraceError
+from pixelis.core.geometry import Score, Value
+from pixelis.media import MediaSet
+from pixelis.tools.base import canonical_name
+from pixelis.tools.results import Execution, ToolCall, ToolResult
+from pixelis.trace.media_records import record_media
+from pixelis.trace.plan_references import DeadReferenceError, resolve
+from pixelis.trace.schema import StepDraft, Trace, canonical_json, require_shallow, seal_trace
+
+MAX_PLAN_BYTES = 16 * 2**20
+
+
+class ToolRunner(Protocol):
+    """What a trace needs of a toolbox."""
+
+    def run(self, call: ToolCall, media: MediaSet) -> Execution:
+        """The result of one call; a failure is a result, nothing is raised."""
+
+
+class ToolProvider(ToolRunner, Protocol):
+    """A toolbox that can say what it offers."""
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """Every tool in the OpenAI function format."""
+
+
+class PlannedStep(Value):
+    """One call as a person writes it down."""
+
+    thought: str = ""
+    tool: str
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+class CallPlan(Value):
+    """Calls to execute in order, and the question and answer that go with them, if any."""
+
+    question: str = ""
+    answer: str | None = None
+    answer_confidence: Score | None = None
+    steps: tuple[PlannedStep, ...] = Field(min_length=1, max_length=1000)
+
+
+class Recording(NamedTuple):
+    """A trace with the bytes of its artifacts, by their SHA-256."""
+
+    trace: Trace
+    blobs: Mapping[str, bytes]
+
+
+def read_plan(path: Path) -> CallPlan:
+    """A plan from its JSON file; TraceError, in one line, for whatever is not one."""
+    try:
+        if path.stat().st_size > MAX_PLAN_BYTES:
+            raise TraceError(f"{path} is no plan: it has over {MAX_PLAN_BYTES} bytes")
+        content = path.read_bytes()
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read ({error.strerror})") from error
+    try:
+        plan = CallPlan.model_validate(json.loads(content))
+        canonical_json([step.args for step in plan.steps])
+        require_shallow([step.args for step in plan.steps])
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        location = ".".join(str(part) for part in first["loc"])
+        raise TraceError(f"{path} is no plan: {location or 'the whole'}: {first['msg']}") from error
+    except (ValueError, RecursionError, TraceError) as error:
+        raise TraceError(f"{path} is no plan: {str(error).splitlines()[0]}") from error
+    return plan
+
+
+def run_plan(
+    plan: CallPlan,
+    media: MediaSet,
+    toolbox: ToolRunner,
+    *,
+    beside: Path | None = None,
+    created_at: datetime | None = None,
+) -> Recording:
+    """Execute every call of a plan. A step that fails stops nothing; one that refers to it is recorded as invalid.
+
+    `beside` is where the trace will be written, for the hints where the media lie.
+    """
+    media_records = record_media(media, beside)
+    drafts: list[StepDraft] = []
+    blobs: dict[str, bytes] = {}
+    for planned_step in plan.steps:
+        call, execution = run_planned_step(planned_step, drafts, media, toolbox)
+        drafts.append(StepDraft(thought=planned_step.thought, call=call, result=execution.result))
+        blobs.update(execution.blobs)
+        if execution.result.view is not None:
+            media = media.with_view(execution.result.view)
+    trace = seal_trace(
+        query=plan.question,
+        media=media_records,
+        origin="plan",
+        created_at=created_at or datetime.now(UTC),
+        steps=drafts,
+        answer=plan.answer,
+        answer_confidence=plan.answer_confidence,
+        pixelis=__version__,
+    )
+    return Recording(trace, blobs)
+
+
+def run_planned_step(
+    planned_step: PlannedStep, earlier_drafts: Sequence[StepDraft], media: MediaSet, toolbox: ToolRunner
+) -> tuple[ToolCall, Execution]:
+    """One step of a plan: its call with concrete arguments, and what came back."""
+    name = canonical_name(planned_step.tool)
+    try:
+        call = ToolCall(tool=name, args=resolve(planned_step.args, [draft.result for draft in earlier_drafts], media))
+    except DeadReferenceError as error:
+        call = ToolCall(tool=name, args=planned_step.args)
+        return call, Execution(ToolResult.failed(name, str(error), "invalid"), {})
+    return call, toolbox.run(call, media)

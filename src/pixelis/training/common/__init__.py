@@ -1,0 +1,1 @@
+"""What the three phases share: processes, run folders, optimizers, precision."""

@@ -1,0 +1,1 @@
+"""Phase 2: Curiosity–Coherence reinforcement fine-tuning (subsec:ccrft)."""

@@ -1,0 +1,152 @@
+"""What phase 2 leaves behind: the policy with h_ψ as it has become, intrinsic summaries, and the curves of the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from pixelis.core.provenance import provenance
+from pixelis.equations.pid import corridor
+from pixelis.equations.ttrl import SummaryStatistics, summary_statistics
+from pixelis.nano.temperature import compensate_heads
+from pixelis.policy.checkpoint import LoadedCheckpoint, save_checkpoint
+from pixelis.policy.model import Policy
+from pixelis.rewards.compute import RewardBatch, Rewarder, TrajectoryBatch
+from pixelis.rewards.heads import ToolHeads
+from pixelis.training.common.distributed import DistributedContext
+from pixelis.training.common.precision import cast_parameters, compute_dtype
+from pixelis.training.common.run_folder import METRICS
+from pixelis.training.grpo.rft_config import RftConfig
+
+SUMMARIES = "summaries.jsonl"
+LAST_UPDATES = 20
+"""Updates over which the report of a run averages."""
+
+
+def append_summaries(
+    out: Path,
+    step: int,
+    items: Sequence[str],
+    group_size: int,
+    rewards: RewardBatch,
+    trajectories: TrajectoryBatch,
+    dist: DistributedContext,
+) -> None:
+    """Curiosity and coherence of every rollout; what the last ones come to goes into the checkpoint, for phase 3."""
+    if not dist.is_main:
+        return
+    with (out / SUMMARIES).open("a") as file:
+        for k, item in enumerate(item for item in items for _ in range(group_size)):
+            row = {
+                "step": step, "item": item, "sample": k % group_size, "curiosity": float(rewards.curiosity[k]),
+                "coherence": float(rewards.coherence[k]), "score": float(trajectories.scores[k]),
+                "calls": int(trajectories.lengths[k]), "reward": float(rewards.terms.total[k]),
+            }  # fmt: skip
+            file.write(json.dumps({key: v for key, v in row.items() if v == v}) + "\n")  # noqa: PLR0124 - NaN
+
+
+def export_rft(
+    config: RftConfig,
+    checkpoint: LoadedCheckpoint,
+    policy: Policy,
+    rewarder: Rewarder,
+    state: dict[str, Any],
+    out: Path,
+    dist: DistributedContext,
+) -> dict[str, float]:
+    """Write the checkpoint that later verbs open, and the figure."""
+    if not dist.is_main:
+        dist.barrier()
+        return {"accuracy": float("nan"), "calls": float("nan")}
+    if config.lora is not None:
+        policy.model = policy.model.merge_and_unload()
+    cast_parameters(policy.model, compute_dtype(config))
+    rows = [row for row in map(json.loads, (out / METRICS).read_text().splitlines()) if "reward" in row]
+    last = rows[-LAST_UPDATES:]
+    scores = {
+        name: float(np.mean([row[name] for row in last if row.get(name) is not None] or [np.nan]))
+        for name in ("accuracy", "calls", "decisive", "kl", "rapr", "racpr", "entropy")
+    }
+    facts = provenance(
+        config=config.model_dump(mode="json"), seed=config.seed, seconds=round(state["seconds"], 1),
+        updates=state["step"], skipped=state["skipped"], stopped=state["stopped"], shares=state["shares"],
+        beta=state["pid"]["beta"], processes=dist.world_size, init=checkpoint.card.name,
+    )  # fmt: skip
+    card = checkpoint.card.model_copy(
+        update={
+            "name": config.name,
+            "training": {**facts, "before": checkpoint.card.training},
+            "statistics": {
+                **checkpoint.card.statistics,
+                "summaries": summarise_last_updates(out / SUMMARIES, state["step"])._asdict(),
+            },
+            "scores": {**checkpoint.card.scores, "rft": scores},
+        }
+    )
+    save_checkpoint(out / "policy", policy, card, checkpoint_heads(checkpoint, rewarder, config.temperature))
+    draw_curves(rows, out / "curves.svg", target=config.kl.target)
+    dist.barrier()
+    return scores
+
+
+def summarise_last_updates(path: Path, step: int) -> SummaryStatistics:
+    """Of the rollouts of the last updates: what phase 3 z-scores with while its memory holds little."""
+    rows = [row for row in map(json.loads, path.read_text().splitlines()) if row["step"] > step - LAST_UPDATES]
+    return summary_statistics(*([row.get(name, np.nan) for row in rows] for name in ("curiosity", "coherence")))
+
+
+def checkpoint_heads(
+    checkpoint: LoadedCheckpoint, rewarder: Rewarder, temperature: float = 1.0
+) -> dict[str, nn.Module]:
+    """The heads of a checkpoint as phases 2 and 3 hand them on: argument heads as phase 1 left them, whatever the
+    logits were divided by since."""
+    arguments = ToolHeads(checkpoint.policy.width)
+    prefix = "arguments."
+    arguments.load_state_dict({k.removeprefix(prefix): v for k, v in checkpoint.heads.items() if k.startswith(prefix)})
+    compensate_heads(arguments, temperature)
+    heads = rewarder.heads
+    return {
+        "arguments": arguments, "visual": heads.visual, "projector": heads.projector, "g_phi": heads.g_phi,
+        "h_psi": heads.h_psi,
+    }  # fmt: skip
+
+
+def draw_curves(rows: Sequence[dict[str, Any]], path: Path, *, target: float) -> None:
+    """Reward, KL in its corridor, chain length, RaPR and RaCPR over the updates (the paper's figure of dynamics)."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    axes = figure.subplots(2, 2).ravel()
+    steps = [row["step"] for row in rows]
+
+    def plot_lines(k: int, title: str, names: dict[str, str]) -> None:
+        for name, label in names.items():
+            values = np.array([np.nan if row.get(name) is None else row[name] for row in rows], dtype=float)
+            curve = axes[k].plot(steps, values, alpha=0.25, linewidth=0.8)
+            axes[k].plot(steps, running_mean(values), color=curve[0].get_color(), label=label)
+        axes[k].set_title(title, fontsize=10, loc="left")
+        axes[k].legend(fontsize=8, frameon=False)
+
+    plot_lines(0, "accuracy of rollouts, %", {"accuracy": "accuracy"})
+    plot_lines(1, "token KL to π_SFT, and β", {"kl": "KL", "beta": "β"})
+    axes[1].axhspan(*corridor(target), color="tab:green", alpha=0.12)
+    plot_lines(2, "calls a chain", {"calls": "all", "decisive": "decisive"})
+    plot_lines(3, "RaPR and RaCPR (by E_t), %", {"rapr": "RaPR", "racpr": "RaCPR"})
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.set_xlabel("update", fontsize=8)
+    figure.savefig(path)
+
+
+def running_mean(values: np.ndarray, rho: float = 0.9) -> np.ndarray:
+    """The running mean that curves are drawn with; NaN is passed over."""
+    out, average = np.full(len(values), np.nan), np.nan
+    for k, value in enumerate(values):
+        average = value if np.isnan(average) else average if np.isnan(value) else rho * average + (1 - rho) * value
+        out[k] = average
+    return out

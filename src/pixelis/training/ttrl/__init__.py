@@ -1,0 +1,1 @@
+"""Phase 3: Pixel TTRL (subsec:ttrl)."""

@@ -1,0 +1,82 @@
+"""Canary questions: their answers are known, they are never learnt from, and a policy that falls on them is taken back.
+
+They are asked greedily before the first query and every so many queries. The scores of one time are held against
+those before the first query by the paired permutation test (`metrics.statistics`), question by question. A fall with a
+p-value under the level stops the run; the last time without such a fall is the good state that it goes back to.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pixelis.core.errors import ConfigError
+from pixelis.core.provenance import atomic_write
+from pixelis.metrics.statistics import paired_permutation_test
+from pixelis.training.ttrl.journal import append_lines, compute_seal, repair_rows
+from pixelis.training.ttrl.ttrl_config import CanarySettings
+
+FILE = "canary.jsonl"
+
+
+class Canary:
+    """The times that the questions were asked, on disk and in memory."""
+
+    def __init__(self, folder: Path, settings: CanarySettings) -> None:
+        self.settings, self.path = settings, folder / FILE
+        self.checks = repair_rows(self.path)
+
+    @property
+    def regression(self) -> dict[str, Any] | None:
+        """The time at which a run was stopped, if it was."""
+        return self.checks[-1] if self.checks and self.checks[-1]["fell"] else None
+
+    @property
+    def last_good_row(self) -> int | None:
+        """The row of the last time without a fall, which a run may have to go back to; None before the first time."""
+        return max((check["query"] for check in self.checks if not check["fell"]), default=None)
+
+    def is_due(self, query: int) -> bool:
+        """Whether it is time, `query` queries having been answered."""
+        if not self.settings.items:
+            return False
+        return not self.checks or query // self.settings.every > self.checks[-1]["query"] // self.settings.every
+
+    def record_check(self, query: int, scores: list[float]) -> dict[str, Any]:
+        """Hold the scores of a time against those of the first, and write it down."""
+        if not scores:
+            raise ConfigError("canary questions are wanted, and there are none: say canary.items=0")
+        first_scores = self.checks[0]["scores"] if self.checks else scores
+        if len(first_scores) != len(scores):
+            raise ConfigError(
+                f"{self.path} has {len(first_scores)} canary questions, {len(scores)} were asked: give the same"
+            )
+        test = paired_permutation_test(scores, first_scores, rng=np.random.default_rng(0))
+        row = {
+            "query": query, "scores": scores, "mean": float(np.mean(scores)), "change": test.difference, "p": test.p_value,
+            "fell": bool(test.difference < 0.0 and test.p_value < self.settings.level),
+            "good": self.last_good_row or 0,
+        }  # fmt: skip
+        row["seal"] = compute_seal(row)
+        append_lines(self.path, [json.dumps(row)])
+        self.checks.append(row)
+        return row
+
+    def drop_checks_after(self, query: int) -> None:
+        """Times after a row that the run was taken back to, a fall at it included: they are asked again."""
+        remaining = [check for check in self.checks if check["query"] <= query and not check["fell"]]
+        if len(remaining) < len(self.checks):
+            self.checks = remaining
+            with atomic_write(self.path) as file:
+                file.writelines(json.dumps(check).encode() + b"\n" for check in self.checks)
+
+
+def describe_regression(regression: dict[str, Any]) -> str:
+    """Why a run was stopped, in a sentence."""
+    return (
+        f"the canary questions fell by {-100 * regression['change']:.1f} points after query {regression['query']} "
+        f"(paired permutation test, p = {regression['p']:.3g}); taken back to query {regression['good']}"
+    )

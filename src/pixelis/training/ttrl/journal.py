@@ -1,0 +1,320 @@
+"""The folder of an adaptation: a row for every query, updates that can be taken again, states now and then.
+
+    ledger.jsonl            one row a query, appended and synced; the last one says what was acknowledged
+    undone.jsonl            rows that were reverted, kept for whoever audits
+    updates/00000012.…      what update 12 learnt from
+    states/00000050.…       weights, averages, moments, controller after update 50
+    memory/                 the memory as it stands
+
+The rows of a batch share an update. They are acknowledged together, when the line of the last one is on disk: each says
+in `until` which row that is. Whatever a killed process left beyond the last whole batch is dropped at open: no update
+is lost that was acknowledged, and none is half applied. To go back to row N, the newest state before it is
+loaded and the updates up to N are taken again; the row's hash must come out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from pixelis.core.errors import TraceError
+from pixelis.core.provenance import atomic_write, fsync_path, make_directory
+from pixelis.equations.pid import Pid
+from pixelis.training.ttrl.ttrl_config import TtrlConfig
+from pixelis.training.ttrl.ttrl_update import (
+    PolicyState,
+    UpdateBatch,
+    UpdateResult,
+    apply_update,
+    collect_tensors,
+    load_tensors,
+    read_update_batch,
+    write_update_batch,
+)
+
+LEDGER, UNDONE, UPDATES, STATES, MEMORY = "ledger.jsonl", "undone.jsonl", "updates", "states", "memory"
+REVERTING = "reverting.json"
+"""There while rows are moved from the ledger to `undone.jsonl`: how long that was, and which rows stay."""
+
+
+class AdaptationJournal:
+    """Where an adaptation stands, on disk and in memory. With `stand` off the learner is left as it comes: for whoever
+    goes to another row at once, and needs none of the files after that."""
+
+    def __init__(self, folder: Path, config: TtrlConfig, policy_state: PolicyState, *, restore: bool = True) -> None:
+        self.folder, self.config, self.policy_state = folder, config, policy_state
+        for name in (UPDATES, STATES):
+            make_directory(folder / name)
+        line_count = count_lines(folder / LEDGER)
+        self.rows = repair_rows(folder / LEDGER)
+        self.dropped_rows = line_count - len(self.rows)
+        """Rows of a batch that a killed process had begun to write, and never acknowledged."""
+        self.last_good_row: int | None = None
+        """A row that must stay within reach, whatever `keep_bytes` says: the last at which canary questions stood."""
+        self._finish_revert()
+        self.update_count = self.rows[-1]["updates"] if self.rows else 0
+        """Updates that the learner has behind it."""
+        if not self._states():
+            self._save_state(0)
+        self._drop_unacknowledged()
+        if restore:
+            self._restore(self.update_count, self.rows[-1]["weights"] if self.rows else None)
+
+    # --- one row
+
+    def apply(self, batch: UpdateBatch) -> UpdateResult:
+        """Write an update down, then take it. It counts when its row is acknowledged."""
+        write_update_batch(self._update_path(self.update_count + 1), batch)
+        result = apply_update(self.config, self.policy_state, batch)
+        self.update_count += 1
+        return result
+
+    def acknowledge(self, rows: list[dict[str, Any]]) -> None:
+        """Append rows to the ledger: from here on they are kept."""
+        digest = self.policy_state.digest()
+        lines = []
+        for row in rows:
+            row |= {"updates": self.update_count, "weights": digest, "until": len(self.rows) + len(rows)}
+            row["seal"] = compute_seal(row)
+            lines.append(json.dumps(row, ensure_ascii=False))
+        append_lines(self.folder / LEDGER, lines)
+        self.rows += rows
+        if (
+            self.update_count
+            and self.update_count % self.config.snapshot_every == 0
+            and not self._state_path(self.update_count).exists()
+        ):
+            self._save_state(self.update_count)
+            self._drop_old_states()
+
+    # --- going back
+
+    def revert(self, query: int) -> dict[str, Any]:
+        """Back to what held after row `query` (from 1; 0 is the start). Rows after it go to `undone.jsonl`.
+
+        The way back is gone in memory first: where a file of it is damaged, TraceError, and nothing on the disk has
+        changed. The caller takes the memory back to the row's watermark.
+        """
+        row = self.row(query)
+        self._require_batch_boundary(query)
+        self._restore(row["updates"], row["weights"])
+        undone = self.folder / UNDONE
+        with atomic_write(self.folder / REVERTING) as file:
+            length = undone.stat().st_size if undone.exists() else 0
+            file.write(json.dumps({"undone": length, "rows": query}).encode())
+        append_lines(undone, [json.dumps(entry, ensure_ascii=False) for entry in self.rows[query:]])
+        # the ledger first: a process killed after this line opens at this row
+        remaining = b"".join((json.dumps(entry, ensure_ascii=False) + "\n").encode() for entry in self.rows[:query])
+        with atomic_write(self.folder / LEDGER) as file:
+            file.write(remaining)
+        remove_durably(self.folder / REVERTING)
+        self.rows, self.update_count = self.rows[:query], row["updates"]
+        self._drop_unacknowledged()
+        return row
+
+    def _finish_revert(self) -> None:
+        """A process was killed while it reverted: rows that the ledger still has are not undone."""
+        marker = self.folder / REVERTING
+        if marker.exists():
+            facts = json.loads(marker.read_text())
+            if len(self.rows) > facts["rows"] and (self.folder / UNDONE).exists():
+                with (self.folder / UNDONE).open("r+b") as file:
+                    file.truncate(facts["undone"])
+                    os.fsync(file.fileno())
+            remove_durably(marker)
+
+    def rewind_in_memory(self, query: int) -> None:
+        """The learner as it was after row `query`, in memory alone: nothing on the disk changes."""
+        row = self.row(query)
+        self._restore(row["updates"], row["weights"])
+        self.rows, self.update_count = self.rows[:query], row["updates"]
+
+    def row(self, query: int) -> dict[str, Any]:
+        """What held after a query, from 1; 0 is the start. TraceError where there is no such row."""
+        if not 0 <= query <= len(self.rows):
+            raise TraceError(f"{self.folder} has {len(self.rows)} rows: it cannot go back to {query}")
+        start: dict[str, Any] = {"updates": 0, "weights": None, "memory": 0}
+        return self.rows[query - 1] if query else start
+
+    def _restore(self, update_number: int, digest: str | None) -> None:
+        """Load the newest state at or before an update and take the ones after it again."""
+        self._require_reachable(update_number)
+        state = max(number for number in self._states() if number <= update_number)
+        self._load_state(state)
+        for number in range(state + 1, update_number + 1):
+            batch = self._read_update(number)
+            try:
+                apply_update(self.config, self.policy_state, batch)
+            except TraceError as error:
+                raise TraceError(f"{self._update_path(number)} is damaged, or of another build: {error}") from error
+        if digest is not None and self.policy_state.digest() != digest:
+            raise TraceError(
+                f"{self.folder}: the weights after update {update_number} are not those of its row. {self._state_path(state)} "
+                "or an update after it is damaged (put a copy back), or they were made by another build of torch or of "
+                "pixelis, or with more than one thread"
+            )
+
+    def _require_batch_boundary(self, query: int) -> None:
+        """A row within a batch shares its update with rows after it: whoever learnt from them would answer anew."""
+        ends = [0, *(batch_end(row, number) for number, row in enumerate(self.rows, start=1))]
+        if (last := ends[query]) != query:
+            first = ends.index(last)
+            raise TraceError(f"{self.folder}: rows {first} to {last} are one batch: go back to {first - 1} or {last}")
+
+    def _require_reachable(self, update_number: int) -> None:
+        if not any(number <= update_number for number in self._states()):
+            oldest = min(self._states(), default=0)
+            raise TraceError(
+                f"{self.folder} keeps states from update {oldest} on (keep_bytes): {update_number} is gone"
+            )
+
+    # --- files
+
+    def _update_path(self, number: int) -> Path:
+        return self.folder / UPDATES / f"{number:08d}.safetensors"
+
+    def _state_path(self, number: int) -> Path:
+        return self.folder / STATES / f"{number:08d}.safetensors"
+
+    def _states(self) -> list[int]:
+        return sorted(int(path.stem) for path in (self.folder / STATES).glob("[0-9]*.safetensors"))
+
+    def _read_update(self, number: int) -> UpdateBatch:
+        try:
+            return read_update_batch(self._update_path(number))
+        except (OSError, KeyError, ValueError, SafetensorError) as error:
+            raise TraceError(f"{self._update_path(number)} cannot be read ({error}): its update is lost") from error
+
+    def _save_state(self, number: int) -> None:
+        content = save(
+            {name: value.contiguous() for name, value in collect_tensors(self.policy_state).items()},
+            metadata={"pid": json.dumps(asdict(self.policy_state.pid))},
+        )
+        with atomic_write(self._state_path(number)) as file:
+            file.write(content)
+
+    def _load_state(self, number: int) -> None:
+        from safetensors import safe_open
+
+        path = self._state_path(number)
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts = file.metadata() or {}
+            load_tensors(self.policy_state, load_file(path))
+            self.policy_state.pid = Pid(**json.loads(facts["pid"]))
+        except (OSError, KeyError, ValueError, SafetensorError) as error:
+            raise TraceError(f"{path} is no state of this adaptation ({' '.join(str(error).split())[:200]})") from error
+
+    def _drop_unacknowledged(self) -> None:
+        """Files beyond the last row: an update that was written down and never acknowledged."""
+        for kind, last in ((UPDATES, self.update_count), (STATES, self.update_count)):
+            for path in (self.folder / kind).glob("*"):
+                if not path.stem.isdigit() or int(path.stem) > last:
+                    path.unlink()
+
+    def _drop_old_states(self) -> None:
+        """Drop the oldest states and the updates before the one that is then the oldest, until the rest fits.
+
+        The newest state at or before the good row stays, and what comes after it.
+        """
+        needed = self.row(self.last_good_row)["updates"] if self.last_good_row is not None else self.update_count
+        while self.total_bytes() > self.config.keep_bytes and len(self._states()) > 1:
+            oldest, next_oldest = self._states()[:2]
+            if next_oldest > needed:
+                return
+            self._state_path(oldest).unlink()
+            for number in range(oldest, next_oldest + 1):
+                self._update_path(number).unlink(missing_ok=True)
+
+    def total_bytes(self) -> int:
+        """Bytes of states, updates, rows and the memory."""
+        paths = [self.folder / LEDGER, self.folder / UNDONE]
+        paths += [path for name in (UPDATES, STATES, MEMORY) for path in (self.folder / name).rglob("*")]
+        return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The whole rows of a ledger. A last batch that is not whole is passed over: it was never acknowledged. An append
+    that was cut off leaves a part of a line, or zeros after a power cut; TraceError for any other line that is no row,
+    or is not what its seal says, and for zeros that whole rows come after.
+
+    It may be about to be written: whoever only reads leaves the file alone.
+    """
+    if not path.exists():
+        return []
+    lines, rows = path.read_bytes().rpartition(b"\n")[0].splitlines(), list[dict[str, Any]]()
+    for number, line in enumerate(lines, start=1):
+        if not is_row(line):
+            if 0 not in line or any(map(is_row, lines[number:])):
+                raise TraceError(f"{path}:{number} is no row of a ledger: it is damaged; put a copy of it back")
+            break
+        rows.append(json.loads(line))
+    if rows and (until := rows[-1].get("until", 0)) > rows[-1].get("query", until):
+        rows = [row for row in rows if row.get("until") != until]
+    return rows
+
+
+def is_row(line: bytes) -> bool:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(row, dict) and row.get("seal") in (None, compute_seal(row))
+
+
+def compute_seal(row: dict[str, Any]) -> str:
+    """By which a row is known to be as it was written; rows of before there were seals have none."""
+    content = json.dumps({key: value for key, value in row.items() if key != "seal"}, ensure_ascii=False)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def repair_rows(path: Path) -> list[dict[str, Any]]:
+    """The same for whoever goes on writing, and holds the run's lock: what is not whole is taken off the file."""
+    rows = read_rows(path)
+    content = path.read_bytes() if path.exists() else b""
+    lines = content.rpartition(b"\n")[0].splitlines()
+    if len(rows) < len(lines) or (content and not content.endswith(b"\n")):
+        with atomic_write(path) as file:
+            file.writelines(line + b"\n" for line in lines[: len(rows)])
+    return rows
+
+
+def count_lines(path: Path) -> int:
+    """How many lines a file has, a torn one too."""
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def batch_end(row: dict[str, Any], number: int) -> int:
+    """The last row of a row's batch; itself where it does not say."""
+    return int(row.get("until", number))
+
+
+def append_lines(path: Path, lines: list[str]) -> None:
+    """Lines at the end of a file, on the disk when this returns."""
+    new = not path.exists()
+    with path.open("ab") as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    if new:
+        fsync_path(path.parent)
+
+
+def remove_durably(path: Path) -> None:
+    """For good, also after a power cut."""
+    path.unlink()
+    fsync_path(path.parent)
+
+
+def without_votes(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Rows without their ballots, for a list."""
+    for row in rows:
+        yield {key: value for key, value in row.items() if key != "vote"}

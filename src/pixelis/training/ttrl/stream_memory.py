@@ -1,0 +1,213 @@
+"""The memory beside a stream: the neighbours of a query, what enters, and what is evaluation media and may not."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from pixelis.core.errors import ConfigError, LeakageError, MemoryFileError
+from pixelis.core.provenance import atomic_write, fsync_path
+from pixelis.dedup.evaluation_mask import EvaluationMask
+from pixelis.equations.ttrl import SummaryStatistics, neighbourhood_value, summary_statistics, trace_value
+from pixelis.media import MediaSet
+from pixelis.memory.builder import PolicyScores, build_draft, screen_media
+from pixelis.memory.keys import KeyMaker
+from pixelis.memory.memory_head import MASK_FILE, MEMORY_HEAD_FILE
+from pixelis.memory.memory_store import MemoryStore, Neighbour
+from pixelis.trace.schema import Trace
+from pixelis.training.ttrl.journal import MEMORY
+from pixelis.training.ttrl.ttrl_config import TtrlConfig
+from pixelis.world import RenderedItem, apply_shift
+
+START_WATERMARK_FILE = "memory_before.txt"
+MIN_TRACES_FOR_STATISTICS = 32
+"""Remembered traces from which their own statistics are taken, not phase 2's."""
+JPEG_20, RESIZE_2 = ("jpeg", 3), ("resize", 5)
+"""The two shifts of a search key in (3) of supp:failures_risk_coverage, by the world's severities."""
+
+
+class StreamMemory:
+    """A run's own memory with the two encoders that make its keys; without them it stays empty."""
+
+    def __init__(
+        self,
+        config: TtrlConfig,
+        out: Path,
+        keys: KeyMaker | None,
+        mask: EvaluationMask | None,
+        prior: SummaryStatistics | None = None,
+    ) -> None:
+        """`before` is what phase 2 measured, for as long as the memory holds little."""
+        if config.neighbours and keys is None:
+            raise ConfigError("neighbours are wanted, and there are no encoders to find them with: say neighbours=0")
+        self.config, self.keys, self.mask, self._prior = config, keys, mask, prior
+        self._start_file = out / START_WATERMARK_FILE
+        self.memory = open_memory(
+            config, out, keys, mask, floor=self.start_watermark if self._start_file.exists() else None
+        )
+        self._curiosity: list[float] = []
+        self._coherence: list[float] = []
+        if not self._start_file.exists():  # a first query that was killed may have left rows: they are beyond this
+            with atomic_write(self._start_file) as file:
+                file.write(f"{self.memory.watermark}\n".encode())
+
+    @property
+    def start_watermark(self) -> int:
+        """Where the memory stood before the first query."""
+        return read_start_watermark(self._start_file)
+
+    def rollback(self, watermark: int) -> None:
+        """Back to what a row says, also what is known of the summaries."""
+        self.memory.rollback(watermark)
+        scored_items = [
+            item for _, item in self.memory.items() if item.curiosity is not None and item.coherence is not None
+        ]
+        self._curiosity = [item.curiosity or 0.0 for item in scored_items]
+        self._coherence = [item.coherence or 0.0 for item in scored_items]
+
+    @property
+    def summaries(self) -> SummaryStatistics:
+        """What curiosity and coherence are z-scored with: those of everything remembered so far, once it is enough."""
+        if self._prior is not None and len(self._curiosity) < MIN_TRACES_FOR_STATISTICS:
+            return self._prior
+        return summary_statistics(self._curiosity, self._coherence)
+
+    def leak_reason(self, rendered_item: RenderedItem) -> str:
+        """Why nothing may be learnt from an item; empty where it is no evaluation media."""
+        if self.mask is None:
+            return ""
+        try:
+            if self.keys is None:  # without encoders a changed copy passes, but the very same file does not
+                self.mask.check_hashes([medium.sha256 for medium in rendered_item.media], label=rendered_item.item.id)
+            else:
+                screen_media(MediaSet(rendered_item.media), self.keys.visual, self.mask, label=rendered_item.item.id)
+        except LeakageError as error:
+            return str(error)
+        return ""
+
+    def nearest(self, traces: Sequence[Trace], rendered_item: RenderedItem, majority: str | None) -> list[Neighbour]:
+        """The neighbourhood of a query, by its rollouts; none in an empty memory."""
+        config = self.config
+        if self.keys is None or not config.neighbours or not len(self.memory):
+            return []
+        media = rendered_item.media
+        if config.stress.retrieval_shift:
+            for shift, severity in (JPEG_20, RESIZE_2):
+                media = apply_shift(shift, severity, rendered_item.item.seed, media)
+        key = self.keys.key_for_rollouts(traces, MediaSet(media))
+        # what shows the very same media says nothing new (subsec:eval_setup)
+        same_media_rows = self.memory.rows_with_media([medium.sha256 for medium in rendered_item.media])
+        mismatched = config.stress.mismatched
+        neighbours = self.memory.search(
+            key, len(self.memory) if mismatched else config.neighbours, exclude=same_media_rows
+        )
+        if mismatched:
+            neighbours = [n for n in neighbours if n.item.answer.casefold() != majority]
+        return neighbours[: config.neighbours]
+
+    def neighbourhood_value(self, neighbours: Sequence[Neighbour]) -> float:
+        """v̄ over a neighbourhood (eq:value_pen); a half where values do not weigh.
+
+        v(h) is taken from what is remembered now: when the first traces entered there was nothing to z-score them with.
+        An item without curiosity has the value that it came with.
+        """
+        if not self.config.value_weighting:
+            return neighbourhood_value([])  # the middle of its range: with 1 β would weigh half as much
+        summaries, values = self.summaries, list[float]()
+        for item in (n.item for n in neighbours):
+            if item.curiosity is not None:  # a chain of one call has no coherence, which then says nothing
+                coherence = math.nan if item.coherence is None else item.coherence
+                values.append(float(trace_value(item.curiosity, coherence, summaries)))
+            elif item.value is not None:
+                values.append(item.value)
+        return neighbourhood_value(values)
+
+    def add_exemplar(self, trace: Trace, rendered_item: RenderedItem, curiosity: float, coherence: float) -> bool:
+        """An exemplar enters, after its answer was given and accepted; False where it repeats what is there, or where
+        the memory stays as it is."""
+        if self.keys is None or not (self.config.neighbours and self.config.remember):
+            return False
+        cur, coh = (x if math.isfinite(x) else None for x in (curiosity, coherence))
+        value = float(trace_value(curiosity, coherence, self.summaries))
+        exemplar_value = PolicyScores(value, cur, coh)
+        draft = build_draft(
+            trace,
+            MediaSet(rendered_item.media),
+            self.keys,
+            mask=self.mask,
+            item_id=rendered_item.item.id,
+            scores=exemplar_value,
+        )
+        (entry,) = self.memory.add([draft])
+        if entry.row is not None and cur is not None and coh is not None:
+            self._curiosity.append(cur)
+            self._coherence.append(coh)
+        return entry.row is not None
+
+    def close(self) -> None:
+        self.memory.close()
+
+
+def read_start_watermark(path: Path) -> int:
+    """Where a memory stood before the first query of a run, as its file says."""
+    content = path.read_text("utf-8", "replace").strip()
+    if not content.isdecimal():
+        raise MemoryFileError(f"{path} is damaged: want the number of rows that the memory began with, in digits")
+    return int(content)
+
+
+def open_memory(
+    config: TtrlConfig, out: Path, keys: KeyMaker | None, mask: EvaluationMask | None, *, floor: int | None
+) -> MemoryStore:
+    """The run's own memory: a copy of the one that is given, or an empty one. What it began with stays."""
+    folder = out / MEMORY
+    if not (folder / MEMORY_HEAD_FILE).exists():
+        if floor is not None:
+            raise MemoryFileError(f"{folder} has lost its {MEMORY_HEAD_FILE}: put it back, or begin in another folder")
+        # not there yet, or a process was killed while it made it
+        shutil.rmtree(folder, ignore_errors=True)
+        if config.memory is not None:
+            copy_memory(config.memory, folder)
+        else:
+            text, visual = (keys.text.dimensions, keys.visual.embed([]).shape[1]) if keys else (1, 1)
+            fingerprint = keys.fingerprint if keys else "none"
+            MemoryStore.create(
+                folder, text_dimensions=text, visual_dimensions=visual, encoders=fingerprint, mask=mask
+            ).close()
+    memory = MemoryStore.open(folder, mask=mask, append_only=True, floor=floor)
+    if keys is not None and memory.head.encoders != keys.fingerprint:
+        memory.close()
+        raise MemoryFileError(f"{config.memory or folder} was made with other encoders; build it again with these")
+    if memory.head.mask != (mask.digest if mask is not None else None):
+        memory.close()
+        if floor is None and config.memory is not None:
+            raise ConfigError(
+                f"{config.memory} was built {'without' if memory.head.mask is None else 'under'} an evaluation mask, "
+                f"and here {'none' if mask is None else 'another'} is given: build it under the mask of this run, or "
+                "give the media that it was built under"
+            )
+        raise ConfigError(
+            f"{out} was begun {'without' if memory.head.mask is None else 'with'} an evaluation mask, and this one is "
+            "another: give the same media of evaluation as then, or another folder"
+        )
+    if mask is not None and not (folder / MASK_FILE).exists():  # also where a process was killed before it was written
+        mask.save(folder / MASK_FILE)  # so that `index audit` and a later run know it
+    return memory
+
+
+def copy_memory(source: Path, folder: Path) -> None:
+    """Whole or not at all: the copy appears by a rename."""
+    MemoryStore.open_read_only(source).close()  # one line where it is damaged, before anything is copied
+    temporary = folder.with_name(f".{folder.name}.part")
+    for stale in (temporary, *temporary.rglob("*")) if temporary.exists() else ():
+        stale.chmod(stale.stat().st_mode | stat.S_IRWXU)  # a copy of read-only folders that was cut off
+    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(".lock"))
+    for path in (temporary, *temporary.rglob("*")):
+        path.chmod(path.stat().st_mode | stat.S_IWUSR)  # a shared memory may be read-only, the run's own is written
+        fsync_path(path)
+    temporary.rename(folder)
+    fsync_path(folder.parent)

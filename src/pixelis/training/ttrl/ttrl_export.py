@@ -1,0 +1,124 @@
+"""What an adaptation leaves: its policy as a checkpoint, now or as it was after any row, and the way back to a row."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from pixelis.core.config import load_config
+from pixelis.core.errors import ConfigError
+from pixelis.core.provenance import provenance
+from pixelis.memory.memory_store import MemoryStore
+from pixelis.policy.checkpoint import LoadedCheckpoint, ModelCard, load_checkpoint, save_checkpoint
+from pixelis.policy.model import Policy
+from pixelis.rewards.compute import Rewarder, load_rewarder
+from pixelis.training.common.distributed import DistributedContext
+from pixelis.training.common.precision import cast_parameters, compute_dtype, weights_dtype
+from pixelis.training.common.run_folder import RESOLVED, run_folder
+from pixelis.training.grpo.rft_export import checkpoint_heads
+from pixelis.training.ttrl.canary import Canary
+from pixelis.training.ttrl.journal import LEDGER, MEMORY, AdaptationJournal
+from pixelis.training.ttrl.stream_memory import START_WATERMARK_FILE, read_start_watermark
+from pixelis.training.ttrl.ttrl_config import TtrlConfig
+from pixelis.training.ttrl.ttrl_update import build_policy_state
+
+
+def export_ttrl(
+    config: TtrlConfig, checkpoint: LoadedCheckpoint, rewarder: Rewarder, journal: AdaptationJournal, folder: Path
+) -> None:
+    """The policy where an adaptation stands, as a checkpoint that other verbs open."""
+    policy: Policy = copy.deepcopy(journal.policy_state.policy)
+    if config.lora is not None:
+        policy.model = policy.model.merge_and_unload()
+    cast_parameters(policy.model, compute_dtype(config))
+    facts = provenance(
+        config=config.model_dump(mode="json"), seed=config.seed, queries=len(journal.rows), updates=journal.update_count,
+        weights=journal.policy_state.digest(),
+    )  # fmt: skip
+    card = checkpoint.card.model_copy(
+        update={"name": config.name, "training": {**facts, "before": checkpoint.card.training}}
+    )
+    save_checkpoint(folder, policy, card, checkpoint_heads(checkpoint, rewarder))
+
+
+def start_kl(card: ModelCard) -> float | None:
+    """KL of a policy to π_SFT as its card tells: 0 for one of phase 1; nobody knows that of one that adapted before,
+    whose logits phase 2 divided, or that phase 2 began with a policy of phase 2."""
+    if "before" not in card.training:
+        return 0.0
+    if card.training.get("config", {}).get("temperature", 1.0) != 1.0 or "before" in card.training["before"]:
+        return None
+    reported_kl = card.scores.get("rft", {}).get("kl")
+    return (
+        reported_kl if "beta" in card.training else None
+    )  # phase 2 writes its β; phase 3 keeps the scores of what it found
+
+
+class ReopenedAdaptation(NamedTuple):
+    """An adaptation that is looked at again."""
+
+    config: TtrlConfig
+    checkpoint: LoadedCheckpoint
+    rewarder: Rewarder
+    journal: AdaptationJournal
+
+    def export(self, folder: Path) -> None:
+        export_ttrl(self.config, self.checkpoint, self.rewarder, self.journal, folder)
+
+
+@contextmanager
+def reopen_adaptation(out: Path) -> Iterator[ReopenedAdaptation]:
+    """The adaptation in a folder, which nobody else writes to meanwhile, before it has gone to any row."""
+    config = read_run_config(out)
+    torch.set_num_threads(config.threads)
+    with run_folder(config, out, DistributedContext()):
+        checkpoint = load_checkpoint(config.policy, device=config.device, dtype=weights_dtype(config))
+        rewarder = load_rewarder(checkpoint, config.policy)
+        yield ReopenedAdaptation(
+            config,
+            checkpoint,
+            rewarder,
+            AdaptationJournal(out, config, build_policy_state(config, checkpoint), restore=False),
+        )
+
+
+def revert_adaptation(out: Path, query: int) -> dict[str, Any]:
+    """Take an adaptation back to a row: weights, moments, averages, controller, baseline, memory, canary, policy.
+
+    All that is read is read before anything is changed: where a file is damaged, everything stays as it is.
+    """
+    with reopen_adaptation(out) as adaptation:
+        canary = Canary(out, adaptation.config.canary)
+        watermark = (
+            adaptation.journal.row(query)["memory"] if query else read_start_watermark(out / START_WATERMARK_FILE)
+        )
+        with closing(
+            MemoryStore.open_read_only(out / MEMORY)
+        ) as memory:  # who opens it to write drops what its rows do not name
+            memory.require_reachable(watermark)
+        row = adaptation.journal.revert(query)
+        canary.drop_checks_after(query)
+        with closing(MemoryStore.open(out / MEMORY)) as memory:
+            memory.rollback(watermark)
+        adaptation.export(out / "policy")
+    return row
+
+
+def export_policy_after(out: Path, query: int, folder: Path) -> None:
+    """Write the policy as it was after a row; the adaptation itself stays where it is."""
+    with reopen_adaptation(out) as adaptation:
+        adaptation.journal.rewind_in_memory(query)
+        adaptation.export(folder)
+
+
+def read_run_config(out: Path) -> TtrlConfig:
+    """The settings that a folder was adapted with; ConfigError where it holds no adaptation."""
+    path = out / RESOLVED
+    if not path.exists() or not (out / LEDGER).exists():
+        raise ConfigError(f"{out} is no adaptation; `pixelis adapt STREAM -o {out}` makes one")
+    return load_config(TtrlConfig, path, [])

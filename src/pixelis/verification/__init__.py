@@ -1,0 +1,1 @@
+"""Verifiers of steps and of rights; none of them is a tool."""

@@ -1,0 +1,345 @@
+"""The vote over a group of rollouts, term by term: what each weight is made of, who won, and whether it counts.
+
+    w_j ∝ exp(−H_j) · Cal_j · VisFid_j · r_j                        (sec:supp:voting-calib, supp:ttrl_loss_clean)
+
+H_j is read off the sampled tokens of decisive steps: −log p is an unbiased estimate of a token's entropy. Cal_j is the
+calibrated p_raw. VisFid_j holds a rollout's decisive steps against those of the others, not against neighbours': those
+looked at other media. r_j is Dawid–Skene's mean diagonal for the rollout's tool sequence over a window of queries; a
+sequence that was seen too seldom has its agreement with the others. Near-duplicates, by their decisive steps, are one
+vote. Sim_behav compares the tools of all calls and the footprints of the decisive ones. Nothing here is shown to the
+policy before it has answered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import fsum
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from pixelis.core.config import Config
+from pixelis.equations.behaviour import duplicate_groups, similarities
+from pixelis.equations.calibration import Calibrator, Temperature, vote_calibration
+from pixelis.equations.dawid_skene import agreement, dawid_skene
+from pixelis.equations.exemplar import Exemplar, choose_exemplar
+from pixelis.equations.visfid import DecisiveStep, group_fidelity, step_scores
+from pixelis.equations.voting import (
+    Consensus,
+    Flip,
+    consensus,
+    decisive_entropy,
+    merge_duplicate_votes,
+    single_flips,
+    vote_weights,
+)
+from pixelis.rollout.answer_reading import answer_confidence, final_answer
+from pixelis.rollout.episode import Rollout
+from pixelis.trace.decisive import decisive_steps
+from pixelis.trace.schema import Trace
+
+Floats = NDArray[np.float64]
+NO_CALIBRATION = Temperature(1.0, float("nan"))
+MISSING = -1
+PSEUDO_COUNTS = (2.0, 1.0)
+"""Labels that EM gives every tool sequence beforehand: two right ones and a wrong one of each class. Ours."""
+Source = Literal["dawid-skene", "agreement", "none"]
+"""Where a reliability comes from."""
+
+
+class VoteSettings(Config):
+    """What the vote can be told; defaults are the paper's where it has a value."""
+
+    delta: float = Field(default=0.08, ge=0.0, le=1.0)
+    """Least margin (tab:risk_coverage)."""
+    max_entropy: float = Field(default=0.2, ge=0.0)
+    """The gate of the successful set."""
+    least_agreement: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of all rollouts that must have given the voted answer for it to teach. Ours: entropy under 0.5 lets a tie
+    of four and four pass, and not five against three that all differ."""
+    duplicate_over: float = Field(default=0.85, gt=0.0)
+    """Frame IoU from which two rollouts are one vote."""
+    weighted: bool = True
+    """Off: every rollout has one vote (hard majority)."""
+    behaviour: bool = True
+    """Off: VisFid and near-duplicates are left out, answers alone vote."""
+    least_fidelity: float = Field(default=0.05, ge=0.0, le=1.0)
+    """VisFid counts as at least this: two rollouts that refute one another leave a close vote, not none at all."""
+    reliability: bool = True
+    """Off: r_j = 1."""
+    least_reliability: float = Field(default=0.1, ge=0.0, le=1.0)
+    """r_j counts as at least this: nobody is silenced by how others fared."""
+    least_labels: int = Field(default=5, ge=2)
+    """Queries of the window, this one included, that a tool sequence must have answered; of fewer, r_j is agreement."""
+    alpha: float = 1.0
+    """Exponent of Cal_j."""
+    eta: float = 0.5
+    """Weight of curiosity and coherence in the choice of the exemplar."""
+    xi: float = 2.0
+    """Weight of VisFid there."""
+    window: int = Field(default=64, ge=1)
+    """Queries over which reliabilities are pooled."""
+
+
+class Ballot(NamedTuple):
+    """One rollout as it votes."""
+
+    answer: str | None
+    """As it is compared: without case."""
+    spelt: str | None
+    tools: tuple[str, ...]
+    """Its tool sequence: the annotator of Dawid–Skene."""
+    entropy: float
+    raw: float
+    """p_raw."""
+    calibrated: float
+    fidelity: float
+    reliability: float
+    reliability_by: Source
+    group: int
+    """Near-duplicates share one."""
+    weight: float
+    """What it votes with, after near-duplicates were merged."""
+
+
+class VoteResult(NamedTuple):
+    """What a group came to, and why."""
+
+    ballots: tuple[Ballot, ...]
+    consensus: Consensus
+    exemplar: Exemplar
+    similarity: Floats
+    """(N,) Sim_behav to the exemplar; NaN without one."""
+    flips: tuple[Flip, ...]
+    """Single weights that would have changed the answer, the smallest change first."""
+    reliability_source: Literal["dawid-skene", "agreement", "mixed", "none"]
+    total_weight: float
+    """All weight that was voted with, from outside too: what shares are of."""
+    external_votes: tuple[tuple[str, float], ...] = ()
+    """Answers of others that voted beside the rollouts, each with its weight."""
+
+    @property
+    def answer(self) -> str | None:
+        """As the heaviest of its rollouts spells it; where none gave it, as the heaviest of the others does."""
+        spellings = [
+            (b.weight, b.spelt) for b in self.ballots if b.answer is not None and b.answer == self.consensus.answer
+        ]
+        spellings = spellings or [
+            (weight, text) for text, weight in self.external_votes if text.casefold() == self.consensus.answer
+        ]
+        return max(spellings, key=lambda weighted: weighted[0])[1] if spellings else None
+
+    @property
+    def confidence(self) -> float:
+        """The winner's share of the weights."""
+        return next(iter(self.consensus.scores.values()), 0.0)
+
+
+@dataclass
+class ReliabilityWindow:
+    """Answers of tool sequences over the last queries, for pooled reliabilities. Plain numbers: it can be stored."""
+
+    size: int = 64
+    rows: deque[dict[str, int]] = field(default_factory=deque)
+    """For each query and tool sequence: 0 where it gave the query's most frequent answer, 1 where another."""
+
+    def labels(self, tools: Sequence[str], current: dict[str, int]) -> NDArray[np.int64]:
+        """(queries, sequences) with the present query last."""
+        rows = [*self.rows, current]
+        return np.array([[row.get(name, MISSING) for name in tools] for row in rows], dtype=np.int64)
+
+    def add(self, current: dict[str, int]) -> None:
+        self.rows.append(current)
+        while len(self.rows) > self.size:
+            self.rows.popleft()
+
+
+def label_tool_sequences(ballots: Sequence[tuple[str, str | None]]) -> dict[str, int]:
+    """Of (tool sequence, answer) pairs: whether each sequence mostly gave the most frequent answer."""
+    answer_counts = Counter(answer for _, answer in ballots if answer is not None)
+    if not answer_counts:
+        return {}
+    majority_answer = min(answer_counts, key=lambda a: (-answer_counts[a], a))
+    votes: dict[str, list[int]] = {}
+    for tools, answer in ballots:
+        if answer is not None:
+            votes.setdefault(tools, []).append(int(answer != majority_answer))
+    return {tools: int(2 * sum(errors) > len(errors)) for tools, errors in votes.items()}
+
+
+def decisive_evidence(trace: Trace, decisive: Sequence[bool]) -> list[DecisiveStep]:
+    """The decisive steps as fidelity and behaviour see them."""
+    out = []
+    for step, is_decisive in zip(trace.steps, decisive, strict=True):
+        if is_decisive:
+            properties = step.result.output.get("properties", {}) if step.result.tool == "PROP" else {}
+            pairs = tuple((str(name), str(attribute["value"])) for name, attribute in properties.items())
+            out.append(DecisiveStep(step.result.tool, tuple(step.result.footprints), pairs))
+    return out
+
+
+def token_entropy(rollout: Rollout, decisive: Sequence[bool]) -> float:
+    """H_j from the sampled tokens; 0 where a server gives none, so that nobody is heavier for it."""
+    sequence = rollout.sequence
+    if sequence is None:
+        return 0.0
+    sampled = [(-p, s) for p, s in zip(sequence.logprobs, sequence.steps, strict=True) if p is not None]
+    if not sampled:  # refused before its first token: it has no answer to weigh either
+        return 0.0
+    inside = [0 < step <= len(decisive) and decisive[step - 1] for _, step in sampled]
+    return decisive_entropy([nats for nats, _ in sampled], inside)
+
+
+def vote(
+    group: Sequence[Rollout],
+    settings: VoteSettings = VoteSettings(),
+    *,
+    calibration: Calibrator = NO_CALIBRATION,
+    threshold: float | None = None,
+    window: ReliabilityWindow | None = None,
+    external_votes: Sequence[tuple[str, float]] = (),
+    curiosity: Sequence[float] | None = None,
+    coherence: Sequence[float] | None = None,
+    answer_overrides: Sequence[str | None] | None = None,
+) -> VoteResult:
+    """Put a group of rollouts to the vote. `threshold` is the conformal one; `window` is read and then told of this.
+
+    `outside` are answers of others that vote beside the rollouts, each with its weight; they never become exemplars.
+    `heard` are the answers as they are counted, where that is not what was said (stress). What the rollouts looked at
+    is as it was; what they said nobody knows any more. Near-duplicates are then those that looked at the same, and vote
+    for what most of them are heard to say.
+    """
+    decisive_flags = [[d.decisive for d in decisive_steps(rollout.trace)] for rollout in group]
+    chains = [decisive_evidence(rollout.trace, flags) for rollout, flags in zip(group, decisive_flags, strict=True)]
+    spellings = [final_answer(rollout) for rollout in group]
+    answers = [a.casefold() if a else None for a in spellings]
+    tool_names = [[step.result.tool for step in rollout.trace.steps] for rollout in group]
+    tools = [">".join(flags) for flags in tool_names]
+    scores = step_scores([step for chain in chains for step in chain])
+    fidelity, groups = np.ones(len(group)), list(range(len(group)))
+    if settings.behaviour:
+        comparable = answers if answer_overrides is None else [a is not None for a in answers]
+        groups = list(duplicate_groups(chains, comparable, min_overlap=settings.duplicate_over, scores=scores))
+        fidelity = np.maximum(compute_fidelities(chains, answers, groups), settings.least_fidelity)
+    if answer_overrides is not None:
+        spellings = [a or None for a in answer_overrides]
+        answers = [a.casefold() if a else None for a in spellings]
+    reliability, reliability_by = np.ones(len(group)), list[Source](["none"] * len(group))
+    if settings.reliability:
+        reliability, reliability_by = compute_reliabilities(tools, answers, window, least_labels=settings.least_labels)
+        reliability = np.maximum(reliability, settings.least_reliability)
+    entropy = [token_entropy(rollout, flags) for rollout, flags in zip(group, decisive_flags, strict=True)]
+    raw = [answer_confidence(rollout.trace) for rollout in group]
+    calibrated = calibration.confidence(raw) if len(group) else np.zeros(0)
+    weights = vote_weights(entropy, vote_calibration(calibrated, alpha=settings.alpha), fidelity, reliability).product
+    if not settings.weighted:
+        weights = np.ones(len(group))
+    merged_weights = merge_duplicate_votes(weights, groups)
+    all_votes = [*group_answer(answers, groups), *(answer.casefold() for answer, _ in external_votes)]
+    all_weights = np.append(merged_weights, [weight for _, weight in external_votes])
+    outcome = consensus(
+        all_votes, all_weights, delta=settings.delta, conformal_threshold=threshold, max_entropy=settings.max_entropy,
+        min_agreement=settings.least_agreement, rollout_answers=answers,
+    )  # fmt: skip
+    successful = [a is not None and a == outcome.answer for a in answers]
+    zeros = np.zeros(len(group))
+    exemplar = choose_exemplar(
+        [len(rollout.trace.steps) for rollout in group],
+        zeros if curiosity is None else curiosity,
+        zeros if coherence is None else coherence,
+        fidelity, successful=successful, eta=settings.eta, xi=settings.xi,
+    )  # fmt: skip
+    similarity = np.full(len(group), np.nan)
+    if exemplar.rollout is not None:
+        similarity = np.array(
+            [s.similarity for s in similarities(chains, exemplar.rollout, scores=scores, names=tool_names)]
+        )
+    ballots = tuple(
+        Ballot(
+            answers[j], spellings[j], tuple(tools[j].split(">")) if tools[j] else (), float(entropy[j]), float(raw[j]),
+            float(calibrated[j]), float(fidelity[j]), float(reliability[j]), reliability_by[j], int(groups[j]), float(merged_weights[j]),
+        )
+        for j in range(len(group))
+    )  # fmt: skip
+    flips = tuple(flip for flip in single_flips(all_votes, all_weights) if flip.rollout < len(group))
+    sources = sorted(set(reliability_by)) or ["none"]
+    total = fsum(weight for answer, weight in zip(all_votes, all_weights.tolist(), strict=True) if answer is not None)
+    reliability_source = sources[0] if len(sources) == 1 else "mixed"
+    return VoteResult(ballots, outcome, exemplar, similarity, flips, reliability_source, total, tuple(external_votes))
+
+
+def group_answer(answers: Sequence[str | None], groups: Sequence[int]) -> list[str | None]:
+    """What most of each group are heard to say; the first of those who are as many. Without stress all say the same."""
+    group_counts: dict[int, Counter[str | None]] = {}
+    for answer, group in zip(answers, groups, strict=True):
+        group_counts.setdefault(group, Counter())[answer] += 1
+    return [group_counts[group].most_common(1)[0][0] for group in groups]
+
+
+def compute_fidelities(
+    chains: Sequence[Sequence[DecisiveStep]], answers: Sequence[str | None], groups: Sequence[int]
+) -> Floats:
+    """(N,) VisFid, near-duplicates counted once: five copies of a chain must not vouch for one another."""
+    first = {group: j for j, group in reversed(list(enumerate(groups)))}
+    representatives = sorted(first.values())
+    has_answer = [answers[j] is not None for j in representatives]
+    fidelity_results = group_fidelity([chains[j] for j in representatives], successful=has_answer)
+    visfid_by_group = {
+        groups[j]: fidelity.visfid for j, fidelity in zip(representatives, fidelity_results, strict=True)
+    }
+    return np.array([visfid_by_group[group] for group in groups])
+
+
+def compute_reliabilities(
+    tools: Sequence[str], answers: Sequence[str | None], window: ReliabilityWindow | None, *, least_labels: int
+) -> tuple[Floats, list[Source]]:
+    """r_j of every rollout by its tool sequence, pooled over the window, and where each comes from.
+
+    A label says whether a sequence gave its query's most frequent answer, so that class 0 is the majority label of
+    every query, and EM starts there. A sequence with fewer labels than `least_labels` has its agreement instead.
+    """
+    numbers = {a: k for k, a in enumerate(dict.fromkeys(a for a in answers if a is not None))}
+    answer_labels = [[numbers.get(a, MISSING) if a is not None else MISSING for a in answers]]
+    values, sources = agreement(answer_labels, n_classes=max(len(numbers), 1)), list[Source](["agreement"] * len(tools))
+    current = label_tool_sequences(list(zip(tools, answers, strict=True)))
+    if window is None or not current:
+        return values, sources
+    names = list(dict.fromkeys([*tools, *(name for row in window.rows for name in row)]))
+    labels = window.labels(names, current)
+    window.add(current)
+    enough = dict(zip(names, ((labels != MISSING).sum(axis=0) >= least_labels).tolist(), strict=True))
+    if not any(enough[name] for name in tools):
+        return values, sources
+    fitted = dawid_skene(labels, n_classes=2, pseudo=PSEUDO_COUNTS, majority=np.zeros(len(labels), dtype=np.int64))
+    by_sequence = dict(zip(names, fitted.reliability.tolist(), strict=True))
+    has_enough = [enough[name] for name in tools]
+    return np.where(has_enough, [by_sequence[name] for name in tools], values), [
+        "dawid-skene" if k else "agreement" for k in has_enough
+    ]
+
+
+def to_vote_record(result: VoteResult) -> dict[str, Any]:
+    """A decision as plain values: every term of every weight, the margin, the set, and what would have flipped it."""
+    outcome = result.consensus
+    return {
+        "answer": result.answer,
+        "share": result.confidence,
+        "total": result.total_weight,
+        "margin": outcome.margin,
+        "accepted": outcome.accepted,
+        "teaches": outcome.allows_update,
+        "reason": outcome.reason,
+        "majority": outcome.majority,
+        "entropy": outcome.entropy,
+        "agreement": outcome.agreement,
+        "scores": {str(answer): share for answer, share in outcome.scores.items()},
+        "conformal_set": None if outcome.conformal_set is None else [str(a) for a in outcome.conformal_set],
+        "exemplar": result.exemplar.rollout,
+        "reliability_by": result.reliability_source,
+        "ballots": [ballot._asdict() for ballot in result.ballots],
+        "flips": [{**flip._asdict(), "answer": str(flip.answer)} for flip in result.flips[:3]],
+    }

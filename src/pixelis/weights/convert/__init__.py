@@ -1,0 +1,1 @@
+"""Converters from published weight formats to ONNX."""

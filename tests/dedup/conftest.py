@@ -1,0 +1,43 @@
+"""What the tests of de-duplication share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from pixelis.dedup.synthetic_duplicates import bundled_images
+from pixelis.weights import is_available
+from pixelis.weights.encoders.visual_encoder import VisualEncoder
+
+sys.path.insert(0, str(Path(__file__).parent))  # `memories`, which several files share
+
+
+@pytest.fixture(scope="session")
+def encoder() -> VisualEncoder:
+    if not is_available("efficientnet-lite0"):
+        pytest.skip("run `pixelis models pull efficientnet-lite0`")
+    return VisualEncoder()
+
+
+@pytest.fixture(scope="session")
+def pictures() -> dict[str, NDArray[np.uint8]]:
+    return bundled_images()
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[[str, NDArray[np.uint8]], Path]:
+    """Writes a picture below the test's folder."""
+
+    def write(name: str, pixels: NDArray[np.uint8]) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+        return path
+
+    return write

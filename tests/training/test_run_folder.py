@@ -1,0 +1,77 @@
+"""The clock of a run, and its folder."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pixelis.core.errors import ConfigError
+from pixelis.training.common.run_folder import RunClock, write_config
+from pixelis.training.common.run_state import SftState
+from pixelis.training.grpo.rft_config import RftConfig
+from pixelis.training.ttrl.ttrl_config import TtrlConfig
+
+
+def test_a_second_step_before_the_next_round_is_timed_from_the_first(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("pixelis.training.common.run_folder.time", SimpleNamespace(monotonic=lambda: now[0]))
+    state = SftState(np.random.default_rng(0), np.zeros(1))
+    watch = RunClock(state)
+    for seconds in (2.0, 3.0):
+        now[0] += seconds
+        watch.end_step(10)
+    assert state.teaching_s == 5.0  # not 2 + 5
+    assert watch.tokens_per_s == 4.0
+
+
+def test_time_left_goes_by_the_pace_of_examples_without_the_drills_before_them(monkeypatch):
+    monkeypatch.setattr("pixelis.training.common.run_folder.time", SimpleNamespace(monotonic=lambda: 0.0))
+    state = SftState(np.random.default_rng(0), np.zeros(20), seconds=400.0, drilled_s=300.0, visited=10, epochs=2.0)
+    assert RunClock(state).progress(1.0, 20).seconds_left == 300.0  # 10 s an example, 30 to come
+
+
+def test_a_run_that_failed_before_its_first_row_leaves_its_folder_to_another(tmp_path):
+    one, other = (RftConfig.model_validate({"policy": name, "corpus": "c"}) for name in ("nano-foo", "nano-sft"))
+    (tmp_path / ".lock").touch()
+    write_config(one, tmp_path / "config.yaml")
+    write_config(other, tmp_path / "config.yaml")
+    assert "policy: nano-sft" in (tmp_path / "config.yaml").read_text()
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError, match="holds a run with another policy"):
+        write_config(one, tmp_path / "config.yaml")
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
+    given = RftConfig.model_validate({"policy": "nano-sft", "corpus": "c"})
+    (tmp_path / "policy").mkdir()
+    with pytest.raises(ConfigError, match="is not empty and holds no run of this kind"):
+        write_config(given, tmp_path / "config.yaml")
+    assert not (tmp_path / "config.yaml").exists()
+    (tmp_path / "policy").rmdir()
+    (tmp_path / ".config.yaml.x.part").touch()  # a process was killed while it wrote its first file: that is ours
+    write_config(given, tmp_path / "config.yaml")
+    for words in ("mine: 1\n", "- a\n", "a: [\n", ""):
+        (tmp_path / "config.yaml").write_text(words)
+        with pytest.raises(ConfigError, match="holds no run of this kind"):
+            write_config(given, tmp_path / "config.yaml")
+        assert (tmp_path / "config.yaml").read_text() == words
+
+
+def test_a_key_that_differs_is_named_with_those_above_it(tmp_path):
+    write_config(TtrlConfig(), tmp_path / "config.yaml")
+    (tmp_path / "ledger.jsonl").touch()
+    other = TtrlConfig.model_validate({"vote": {"delta": 0.2}, "lr": 1e-3})
+    with pytest.raises(ConfigError, match=r"another lr, vote\.delta:"):
+        write_config(other, tmp_path / "config.yaml")
+
+
+def test_a_run_that_was_begun_before_there_was_a_key_goes_on_where_it_has_its_default(tmp_path):
+    given = RftConfig.model_validate({"policy": "nano-sft", "corpus": "c"})
+    write_config(given, tmp_path / "config.yaml")
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    lines = (tmp_path / "config.yaml").read_text().splitlines(keepends=True)
+    (tmp_path / "config.yaml").write_text("".join(line for line in lines if not line.startswith("temperature")))
+    with pytest.raises(ConfigError, match="holds a run with another temperature"):
+        write_config(given.model_copy(update={"temperature": 0.6}), tmp_path / "config.yaml")
+    write_config(given, tmp_path / "config.yaml")
+    assert "temperature: 1.0" in (tmp_path / "config.yaml").read_text()
