@@ -24,7 +24,7 @@ from pixelis.memory.memory_store import MemoryConfig, MemoryStore
 from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.rollout.engine import rollout
 from pixelis.rollout.episode import Query, Rollout
-from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig, builtin_thresholds
 from pixelis.voting.vote import ReliabilityWindow, VoteSettings, vote
 from pixelis.world import generate
 
@@ -84,7 +84,7 @@ def time_query(bench_query: BenchQuery, keys: KeyMaker, memory: MemoryStore) -> 
         return memory.search(search_key, NEIGHBOURS)
 
     def cast_vote() -> object:
-        return vote(bench_query.group, settings, window=window)
+        return vote(bench_query.group, settings, thresholds=builtin_thresholds(), window=window)
 
     def answer_query() -> object:
         search(key())

@@ -21,6 +21,7 @@ from pixelis.memory.keys import (
     tool_signature,
 )
 from pixelis.tools.results import ToolCall, ToolResult
+from pixelis.tools.toolbox import builtin_thresholds
 from pixelis.trace.media_records import record_media
 from pixelis.trace.schema import StepDraft, Trace, seal_trace
 from pixelis.weights import is_available
@@ -59,7 +60,9 @@ def test_the_visual_half_is_of_the_decisive_crop_and_not_of_the_rest(maker, enco
     height, width = min(cat.shape[0], cup.shape[0]), min(cat.shape[1], cup.shape[1])
     media = MediaSet((Image.from_array(np.concatenate([cat[:height, :width], cup[:height, :width]], axis=1)),))
     trace = traced(media, read("EXIT", (0.0, 0.0, 0.5, 1.0)), read("OTHER", (0.5, 0.0, 1.0, 1.0)))
-    assert decisive_footprints(trace) == list(trace.steps[0].result.footprints)  # the answer says EXIT alone
+    assert decisive_footprints(trace, builtin_thresholds()) == list(
+        trace.steps[0].result.footprints
+    )  # the answer says EXIT alone
     key = maker.key_for_trace(trace, media)
     alone = encoder.embed([np.ascontiguousarray(cat[:height, :width])])[0]
     assert key.visual @ alone == pytest.approx(1.0, abs=1e-4)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 import pytest
 
 from pixelis.media import Clip, Image, MediaSet
-from pixelis.rollout.answer_reading import answer_confidence, caveat, found_nothing
+from pixelis.rollout import answer_reading
+from pixelis.rollout.answer_reading import caveat, found_nothing
 from pixelis.tools.results import ToolCall, ToolResult
-from pixelis.tools.toolbox import Toolbox
+from pixelis.tools.toolbox import Toolbox, builtin_thresholds
 from pixelis.trace.schema import MediaRecord, StepDraft, seal_trace
 
+answer_confidence = partial(answer_reading.answer_confidence, thresholds=builtin_thresholds())
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 

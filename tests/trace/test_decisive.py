@@ -1,15 +1,25 @@
 """Which steps carried the answer."""
 
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 import pytest
 
 from pixelis.core.geometry import Box, Span, TextSpan, Track
+from pixelis.data.corpus.acceptance_checks import decisive_positions
+from pixelis.equations.calibration import raw_confidence
 from pixelis.media import ViewRecipe
+from pixelis.memory.keys import decisive_footprints
+from pixelis.policy.sequence import TokenSequence
+from pixelis.rollout.answer_reading import answer_confidence
+from pixelis.rollout.episode import Rollout
 from pixelis.tools.results import ToolCall, ToolResult
+from pixelis.tools.toolbox import builtin_thresholds
 from pixelis.trace.decisive import decisive_steps
 from pixelis.trace.schema import MediaRecord, StepDraft, seal_trace
 from pixelis.trace.text_match import boxes_in, mentions_line, numbers_in, same_number
+from pixelis.view import make_exhibit
+from pixelis.voting.vote import vote
 
 PICTURE = MediaRecord(
     name="Image_0", kind="image", sha256="0" * 64, width=100, height=100, frame_count=1, duration_s=0.0
@@ -26,7 +36,7 @@ def step(tool, args=None, *footprints, confidence=0.9, status="ok", output=None,
     return StepDraft(call=ToolCall(tool=tool, args=args or {}), result=result)
 
 
-def decide(*steps, answer=None, media=PICTURE, thresholds=None):
+def decide(*steps, answer=None, media=PICTURE, thresholds=MappingProxyType({})):
     trace = seal_trace(
         query="", media=[media], origin="policy:x", created_at=datetime(2026, 1, 1, tzinfo=UTC), steps=steps,
         answer=answer, pixelis="0.1.0",
@@ -43,7 +53,7 @@ def text(line):
 
 
 def test_a_chain_in_which_everything_is_used(recording):
-    decisions = decisive_steps(recording.trace)
+    decisions = decisive_steps(recording.trace, builtin_thresholds())
     assert [d.decisive for d in decisions] == [True, True, True]
     assert [d.reason for d in decisions] == [
         "its region went into step 2 (ZOOM)",
@@ -171,3 +181,28 @@ def test_numbers_and_boxes_in_free_text():
     assert boxes_in("at (0.1, 0.2, 0.3, .4)") == [(0.1, 0.2, 0.3, 0.4)]
     assert same_number("12", 11.8)
     assert not same_number("12", 12.6)
+
+
+@pytest.mark.parametrize(("tool", "confidence", "decisive"), [("OCR", 0.55, False), ("SEG", 0.45, True)])
+def test_a_step_below_its_tools_threshold_is_decisive_nowhere(tool, confidence, decisive):
+    """OCR wants 0.6 and SEG 0.4: the default of 0.5 would decide both the other way."""
+    footprint = text("EXIT") if tool == "OCR" else box(0.1, 0.1, 0.5, 0.5)
+    sure = step("PROP", {}, output={"properties": {"colour": {"value": "green"}}}, confidence=0.9)
+    trace = seal_trace(
+        query="", media=(), origin="policy:x", created_at=datetime(2026, 1, 1, tzinfo=UTC), pixelis="0.1.0",
+        steps=(step(tool, {}, footprint, confidence=confidence), sure), answer="EXIT green [0.1, 0.1, 0.5, 0.5]",
+        answer_confidence=1.0,
+    )  # fmt: skip
+    thresholds = builtin_thresholds()
+    assert [d.decisive for d in decisive_steps(trace, thresholds)] == [decisive, True]  # the rule itself
+    assert [d.decisive for d in make_exhibit(trace, thresholds=thresholds).decisions] == [decisive, True]  # evidence
+    assert decisive_positions(trace, [0]) == ({0, 1} if decisive else {1})  # corpus, rewards and process metrics
+    assert decisive_footprints(trace, thresholds) == ([footprint] if decisive else [])  # memory keys
+    weakest = confidence if decisive else 0.9
+    assert answer_confidence(trace, thresholds) == pytest.approx(raw_confidence(1.0, [weakest, 0.9]))
+    sequence = TokenSequence()
+    for number, nats in ((1, 2.0), (2, 1.0), (3, 0.5)):  # tokens of each step, and of the answer
+        sequence.append_sampled(5, -nats, "action" if number < 3 else "answer", number)
+    rollout = Rollout("q", 0, sequence, trace, "answered", 0, {})
+    (ballot,) = vote([rollout], thresholds=thresholds).ballots
+    assert ballot.entropy == pytest.approx(1.5 if decisive else 1.0)  # the vote: mean over decisive steps

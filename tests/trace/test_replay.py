@@ -92,7 +92,7 @@ def test_a_dead_reference_of_a_plan_is_refused_again(media, runner):
 
 @pytest.mark.realdata
 def test_a_real_poster_is_read_again_to_the_same_bytes(realdata, tmp_path):
-    from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+    from pixelis.tools.toolbox import Toolbox, ToolboxConfig, decisive_thresholds
     from pixelis.trace import codec
     from pixelis.trace.decisive import decisive_steps
     from pixelis.trace.media_records import reopen_media
@@ -110,7 +110,7 @@ def test_a_real_poster_is_read_again_to_the_same_bytes(realdata, tmp_path):
         codec.append(recording.trace, path, recording.blobs)
         (trace,) = codec.read(path)
         assert trace.steps[2].result.output["text"] == "or alcohol-based hand rub"
-        assert [d.decisive for d in decisive_steps(trace)] == [True, True, True]
+        assert [d.decisive for d in decisive_steps(trace, decisive_thresholds(toolbox.tools))] == [True, True, True]
         report = replay(trace, toolbox, reopen_media(trace, path))
     assert report.sentence() == "identical: 3 of 3 steps"
     assert not any(s.cached for s in report.steps)

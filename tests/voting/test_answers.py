@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
 from pixelis.policy.sequence import TokenSequence
 from pixelis.rollout.episode import EndReason, Rollout
 from pixelis.tools.results import ToolCall, ToolResult
+from pixelis.tools.toolbox import builtin_thresholds
 from pixelis.trace.schema import StepDraft, seal_trace
-from pixelis.voting.answers import answer_from_rollouts
+from pixelis.voting import answers
 
+answer_from_rollouts = partial(answers.answer_from_rollouts, thresholds=builtin_thresholds())
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -1,6 +1,7 @@
 """The vote over rollouts with real traces: what every weight is made of, who is one vote, what is pooled."""
 
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from pixelis.equations.voting import answer_entropy
 from pixelis.media import MediaSet, open_media
 from pixelis.policy.sequence import TokenSequence
 from pixelis.rollout.episode import Rollout
-from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig, builtin_thresholds
 from pixelis.trace.plan import CallPlan, run_plan
-from pixelis.voting.vote import ReliabilityWindow, VoteSettings, label_tool_sequences, to_vote_record, vote
+from pixelis.voting import vote as voting
+from pixelis.voting.vote import ReliabilityWindow, VoteSettings, label_tool_sequences, to_vote_record
 
+vote = partial(voting.vote, thresholds=builtin_thresholds())
 BLUE, RED = (20, 40, 220), (220, 30, 30)
 
 

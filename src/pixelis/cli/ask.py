@@ -69,16 +69,15 @@ def check_output_path(out: Path) -> None:
 def write_evidence(answer: Answer, out: Path, media: list[str]) -> Path:
     """The trace, and its page."""
     from pixelis.cli import trace as pages
-    from pixelis.tools.toolbox import ToolboxConfig, build_tools
+    from pixelis.tools.toolbox import builtin_thresholds
     from pixelis.trace import codec
     from pixelis.view import make_exhibit
     from pixelis.view import report as page_of
 
     trace_path = out.with_suffix(".jsonl")
     codec.write([answer.trace], trace_path, answer.blobs)
-    thresholds = {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig()).items()}
     page_exhibit = make_exhibit(
-        answer.trace, trace_path, [Path(m) for m in media], thresholds, withheld=answer.reason, confidence=answer.confidence,
+        answer.trace, trace_path, [Path(m) for m in media], thresholds=builtin_thresholds(), withheld=answer.reason, confidence=answer.confidence,
         vote=answer.vote, caveat=answer.caveat,
     )  # fmt: skip
     pages.write_page(page_of([page_exhibit]), out)

@@ -113,15 +113,14 @@ def report(
 ) -> None:
     """Write the evidence page of a trace: one HTML file that opens without a network."""
     from pixelis.core.errors import TraceError
-    from pixelis.tools.toolbox import ToolboxConfig, build_tools
+    from pixelis.tools.toolbox import builtin_thresholds
     from pixelis.trace import codec
     from pixelis.view import make_exhibit
     from pixelis.view import report as page_of
 
-    thresholds = {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig()).items()}
     with spinner("drawing the page", quiet=as_json):
         exhibits = [
-            make_exhibit(recorded, trace, media or [], thresholds)
+            make_exhibit(recorded, trace, media or [], thresholds=builtin_thresholds())
             for recorded in codec.read(trace, check_artifacts=False)
         ]
         if not exhibits:
@@ -146,6 +145,7 @@ def write_call_page(call: ToolCall, media: MediaSet, execution: Execution, out: 
     from datetime import UTC, datetime
 
     from pixelis import __version__
+    from pixelis.tools.toolbox import builtin_thresholds
     from pixelis.trace import codec
     from pixelis.trace.media_records import record_media
     from pixelis.trace.schema import StepDraft, seal_trace
@@ -163,7 +163,9 @@ def write_call_page(call: ToolCall, media: MediaSet, execution: Execution, out: 
         pixelis=__version__,
     )
     codec.write([trace], trace_path, execution.blobs)
-    write_page(page_of([make_exhibit(trace, trace_path, artifact_bytes=execution.blobs)]), out)
+    write_page(
+        page_of([make_exhibit(trace, trace_path, thresholds=builtin_thresholds(), artifact_bytes=execution.blobs)]), out
+    )
 
 
 def write_page(page: str, out: Path) -> int:

@@ -9,7 +9,7 @@ inner product: with both keys `mixed`, or with the bare stored key and a `weight
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pixelis.core.geometry import Footprint, Mask, Size, Span, Track, UnitBox, to_pixels
 from pixelis.dedup.media_features import ImageEncoder
 from pixelis.media import Frame, MediaSet, Medium
+from pixelis.tools.toolbox import builtin_thresholds
 from pixelis.trace.decisive import decisive_steps
 from pixelis.trace.schema import Trace
 
@@ -98,10 +99,10 @@ def join_thoughts(trace: Trace) -> str:
     return " ".join(thought for thought in thoughts if thought)
 
 
-def decisive_footprints(trace: Trace) -> list[Footprint]:
+def decisive_footprints(trace: Trace, thresholds: Mapping[str, float]) -> list[Footprint]:
     """What decisive steps touched, each place once."""
     unique: dict[str, Footprint] = {}
-    for step, decision in zip(trace.steps, decisive_steps(trace), strict=True):
+    for step, decision in zip(trace.steps, decisive_steps(trace, thresholds), strict=True):
         if decision.decisive:
             unique.update({footprint.model_dump_json(): footprint for footprint in step.result.footprints})
     return list(unique.values())
@@ -162,7 +163,7 @@ class KeyMaker:
     def key_for_rollouts(self, traces: Sequence[Trace], media: MediaSet) -> Key:
         """A query's key from its rollouts: the thoughts of the first, the decisive footprints of all, each once."""
         text = self.key_text(traces[0].query, join_thoughts(traces[0]))
-        unique = {f.model_dump_json(): f for trace in traces for f in decisive_footprints(trace)}
+        unique = {f.model_dump_json(): f for trace in traces for f in decisive_footprints(trace, builtin_thresholds())}
         return self.key(text, list(unique.values()), media)
 
     def visual_descriptor(self, footprints: Sequence[Footprint], media: MediaSet) -> Floats:

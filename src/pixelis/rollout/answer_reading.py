@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from pixelis.equations.calibration import raw_confidence
 from pixelis.rollout.episode import Rollout
@@ -21,7 +22,7 @@ NOTHING_FOUND = re.compile("(SEG|PROP) found nothing|TEMP saw nothing")
 MAX_GUESS_CHARACTERS = 80
 
 
-def answer_confidence(trace: Trace) -> float:
+def answer_confidence(trace: Trace, thresholds: Mapping[str, float]) -> float:
     """p_raw: how likely the answer's tokens were, times how sure the tools were that it rests on.
 
     Those are the decisive steps; where there is none, every step that found something.
@@ -30,7 +31,7 @@ def answer_confidence(trace: Trace) -> float:
     """
     if trace.answer is None:
         return 0.0
-    decisions = decisive_steps(trace)
+    decisions = decisive_steps(trace, thresholds)
     confidences = [
         (decision.decisive, step.result.confidence)
         for step, decision in zip(trace.steps, decisions, strict=True)

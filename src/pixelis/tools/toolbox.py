@@ -7,6 +7,8 @@ import json
 import queue
 import threading
 import time
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -58,6 +60,17 @@ def build_tools(config: ToolboxConfig) -> dict[str, Tool[Any]]:
     tools: list[Tool[Any]] = [Seg(config.seg, config.sam2_model), Zoom(), Trk(), Ocr(), Temp(), Prop()]
     tools += [load_plugin(plugin) for plugin in config.plugins]
     return {tool.name: tool for tool in tools}
+
+
+def decisive_thresholds(tools: Mapping[str, Tool[Any]]) -> dict[str, float]:
+    """The least confidence with which a step of each tool can be decisive, by the tool's name."""
+    return {name: tool.decisive_confidence for name, tool in tools.items()}
+
+
+@cache
+def builtin_thresholds() -> Mapping[str, float]:
+    """`decisive_thresholds` of the six built-in tools, where no toolbox is at hand."""
+    return decisive_thresholds(build_tools(ToolboxConfig()))
 
 
 def load_plugin(plugin: str) -> Tool[Any]:

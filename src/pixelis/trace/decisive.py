@@ -50,12 +50,13 @@ class CallArguments(NamedTuple):
     view: str | None
 
 
-def decisive_steps(trace: Trace, thresholds: Mapping[str, float] | None = None) -> list[StepDecision]:
-    """One decision for each step. `thresholds` are the tools' own, by name; 0.5 for a tool that is not named."""
+def decisive_steps(trace: Trace, thresholds: Mapping[str, float]) -> list[StepDecision]:
+    """One decision for each step. `thresholds` are the tools' own (`tools.toolbox.decisive_thresholds`); a tool without
+    one has the default of `Tool`."""
     views = dict(zip(trace.views, (s.result.view for s in trace.steps), strict=True))
     all_arguments = [extract_arguments(step, trace.media, views) for step in trace.steps]
     return [
-        decide_step(trace, k, all_arguments, (thresholds or {}).get(s.result.tool, DEFAULT_THRESHOLD))
+        decide_step(trace, k, all_arguments, thresholds.get(s.result.tool, DEFAULT_THRESHOLD))
         for k, s in enumerate(trace.steps)
     ]
 

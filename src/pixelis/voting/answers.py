@@ -16,7 +16,7 @@ from pixelis.media import MediaSet, Medium, open_media
 from pixelis.rollout.answer_reading import answer_confidence, caveat, final_answer, found_nothing, shorten
 from pixelis.rollout.episode import Limits, Query, Rollout
 from pixelis.rollout.models import Model
-from pixelis.tools.toolbox import Toolbox
+from pixelis.tools.toolbox import Toolbox, decisive_thresholds
 from pixelis.trace.schema import Trace
 from pixelis.voting.vote import VoteSettings, to_vote_record, vote
 
@@ -72,14 +72,14 @@ def ask_model(
     query = Query("question", question, MediaSet(opened), 0)
     temperature = 0.0 if samples == 1 else 1.0
     (group,) = model.rollout(toolbox, [query], n=samples, seed=seed, temperature=temperature, limits=limits)
-    return answer_from_rollouts(group, time.monotonic() - start)
+    return answer_from_rollouts(group, time.monotonic() - start, decisive_thresholds(toolbox.tools))
 
 
-def answer_from_rollouts(group: Sequence[Rollout], seconds: float) -> Answer:
+def answer_from_rollouts(group: Sequence[Rollout], seconds: float, thresholds: Mapping[str, float]) -> Answer:
     """The answer of a group of samples, by the vote of phase 3, which knows nothing yet of other questions."""
     answers = [final_answer(rollout) for rollout in group]
-    confidences = [answer_confidence(rollout.trace) for rollout in group]
-    result = vote(group)
+    confidences = [answer_confidence(rollout.trace, thresholds) for rollout in group]
+    result = vote(group, thresholds=thresholds)
     outcome = result.consensus
     spellings = {a.casefold(): a for a in reversed(answers) if a}
     sample_counts = Counter(a.casefold() for a in answers if a)

@@ -42,7 +42,7 @@ from pixelis.metrics.selective import error_at_margin
 from pixelis.policy.model import Policy
 from pixelis.rollout.answer_reading import answer_confidence, final_answer
 from pixelis.rollout.item_rollouts import ItemFactory, is_correct, stream_item_rollouts
-from pixelis.tools.toolbox import Toolbox
+from pixelis.tools.toolbox import Toolbox, decisive_thresholds
 from pixelis.training.ttrl.ttrl_config import CalibrationSettings, CalibratorKind, TtrlConfig
 from pixelis.voting.vote import NO_CALIBRATION, ReliabilityWindow, vote
 from pixelis.world import Item
@@ -81,8 +81,9 @@ def load_or_fit_calibration(
         config, policy, toolbox, item_factory, n=config.samples, seed=seed, temperature=1.0, on_question=on_question
     )
     item_rollouts = list(rollout_stream)
+    thresholds = decisive_thresholds(toolbox.tools)
     observations = [
-        (k, answer_confidence(rollout.trace), is_correct(question, rollout.answer))
+        (k, answer_confidence(rollout.trace, thresholds), is_correct(question, rollout.answer))
         for k, (question, group) in enumerate(item_rollouts)
         for rollout in group
         if final_answer(rollout)
@@ -95,8 +96,9 @@ def load_or_fit_calibration(
     settings = config.calibration
     calibrator = FITS[settings.kind](raw, correct)
     window = ReliabilityWindow(config.vote.window)
+    settings_without_margin = config.vote.model_copy(update={"delta": 0.0})
     votes = [
-        vote(group, config.vote.model_copy(update={"delta": 0.0}), calibration=calibrator, window=window)
+        vote(group, settings_without_margin, thresholds=thresholds, calibration=calibrator, window=window)
         for _, group in item_rollouts
     ]
     shares = [

@@ -13,7 +13,7 @@ policy before it has answered.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from typing import Any, Literal, NamedTuple
@@ -198,6 +198,7 @@ def vote(
     group: Sequence[Rollout],
     settings: VoteSettings = VoteSettings(),
     *,
+    thresholds: Mapping[str, float],
     calibration: Calibrator = NO_CALIBRATION,
     threshold: float | None = None,
     window: ReliabilityWindow | None = None,
@@ -213,7 +214,7 @@ def vote(
     is as it was; what they said nobody knows any more. Near-duplicates are then those that looked at the same, and vote
     for what most of them are heard to say.
     """
-    decisive_flags = [[d.decisive for d in decisive_steps(rollout.trace)] for rollout in group]
+    decisive_flags = [[d.decisive for d in decisive_steps(rollout.trace, thresholds)] for rollout in group]
     chains = [decisive_evidence(rollout.trace, flags) for rollout, flags in zip(group, decisive_flags, strict=True)]
     spellings = [final_answer(rollout) for rollout in group]
     answers = [a.casefold() if a else None for a in spellings]
@@ -233,7 +234,7 @@ def vote(
         reliability, reliability_by = compute_reliabilities(tools, answers, window, least_labels=settings.least_labels)
         reliability = np.maximum(reliability, settings.least_reliability)
     entropy = [token_entropy(rollout, flags) for rollout, flags in zip(group, decisive_flags, strict=True)]
-    raw = [answer_confidence(rollout.trace) for rollout in group]
+    raw = [answer_confidence(rollout.trace, thresholds) for rollout in group]
     calibrated = calibration.confidence(raw) if len(group) else np.zeros(0)
     weights = vote_weights(entropy, vote_calibration(calibrated, alpha=settings.alpha), fidelity, reliability).product
     if not settings.weighted:

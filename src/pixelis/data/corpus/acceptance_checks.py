@@ -13,8 +13,7 @@ z-scored variant beside it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import cv2
@@ -26,7 +25,7 @@ from pixelis.data.corpus.record import duration_stratum
 from pixelis.equations.acceptance import is_accepted, trajectory_score
 from pixelis.items import Item
 from pixelis.tools.results import ToolResult
-from pixelis.tools.toolbox import ToolboxConfig, build_tools
+from pixelis.tools.toolbox import builtin_thresholds
 from pixelis.trace.decisive import decisive_steps, extract_arguments, used_by_answer, used_by_call
 from pixelis.trace.schema import Trace, canonical_json
 from pixelis.trace.tool_call_parser import ParsedCall, format_call, parse_call
@@ -74,12 +73,6 @@ class Judgement(Value):
     @property
     def decisive(self) -> tuple[int, ...]:
         return tuple(k for k, step in enumerate(self.steps) if step.decisive)
-
-
-@cache
-def tool_thresholds() -> Mapping[str, float]:
-    """Each tool's own confidence from which on a step of it can be decisive."""
-    return {name: tool.decisive_confidence for name, tool in build_tools(ToolboxConfig(seg="classical")).items()}
 
 
 def check_step(result: ToolResult, item: Item) -> tuple[Verdict | None, str]:
@@ -145,10 +138,10 @@ def decisive_positions(trace: Trace, cited: Sequence[int] | None) -> frozenset[i
 
     A count or a comparison leaves no trace in the words of an answer, so that the record alone cannot show its use.
     """
-    positions = {k for k, decision in enumerate(decisive_steps(trace, tool_thresholds())) if decision.decisive}
+    positions = {k for k, decision in enumerate(decisive_steps(trace, builtin_thresholds())) if decision.decisive}
     for k in cited or ():
         result = trace.steps[k].result
-        if result.ok and (result.confidence is None or result.confidence >= tool_thresholds().get(result.tool, 0.5)):
+        if result.ok and (result.confidence is None or result.confidence >= builtin_thresholds().get(result.tool, 0.5)):
             positions.add(k)
     return frozenset(positions)
 

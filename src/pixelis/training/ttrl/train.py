@@ -40,7 +40,7 @@ from pixelis.rewards.compute import Rewarder, chain_penalty, compute_rewards, ga
 from pixelis.rollout.answer_reading import final_answer
 from pixelis.rollout.episode import Rollout
 from pixelis.rollout.item_rollouts import ItemFactory, hide_answers, rollout_items, score_answer, stream_item_rollouts
-from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools, decisive_thresholds
 from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.precision import autocast_context, compute_dtype, weights_dtype
 from pixelis.training.common.run_folder import run_folder
@@ -307,7 +307,7 @@ def vote_on_query(
     leak_reason = stream_memory.leak_reason(rendered_item)
     vote_result = vote(
         group, config.vote if calibration.delta is None else config.vote.model_copy(update={"delta": calibration.delta}),
-        calibration=calibration.calibrator, threshold=calibration.threshold, window=None if leak_reason else state.window,
+        thresholds=decisive_thresholds(context.toolbox.tools), calibration=calibration.calibrator, threshold=calibration.threshold, window=None if leak_reason else state.window,
         external_votes=[(n.item.answer, max(n.similarity, 0.0) / len(neighbours)) for n in neighbours] if config.neighbour_votes else (),
         curiosity=curiosity.tolist(), coherence=coherence.tolist(), answer_overrides=answers if config.stress.flips else None,
     )  # fmt: skip
