@@ -18,7 +18,7 @@ def test_one_token_through_the_lean_decoder_is_one_token_through_the_layers(poli
     ids = torch.randint(0, 300, (5, 7), generator=torch.Generator().manual_seed(0))
     counts, where = torch.tensor([7, 3, 5, 7, 1]), torch.arange(7).expand(3, 5, 7)
     for cache in caches:
-        policy.read(ids, where, cache=cache, mask=cache.prepare(slice(0, 5), counts, 7))
+        policy.forward_tokens(ids, where, cache=cache, mask=cache.prepare(slice(0, 5), counts, 7))
     lean, own = Decoder(policy), Decoder(policy)
     assert lean.is_fast
     own.is_fast = False
@@ -43,7 +43,7 @@ def test_a_model_that_decodes_through_its_own_layers_says_the_same(policy, queri
 def test_rows_of_one_cache_move_without_losing_anything(policy):
     one = RowCache.for_model(policy.language, 3)
     ids, where = torch.arange(12).view(3, 4), torch.arange(4).expand(3, 3, 4)
-    policy.read(ids, where, cache=one, mask=one.prepare(slice(0, 3), torch.tensor([4, 2, 3]), 4))
+    policy.forward_tokens(ids, where, cache=one, mask=one.prepare(slice(0, 3), torch.tensor([4, 2, 3]), 4))
     before = [one.keys[1][k, :, : int(one.lengths[k])].clone() for k in range(3)]
     one.swap(0, 1)
     other = RowCache.for_model(policy.language, 4)

@@ -54,8 +54,8 @@ def test_the_last_turn_has_the_quote_for_the_answer_and_where_the_thought_names_
         render_answer("EXIT it is: EXIT.", "EXIT", NANO_STYLE, step=2, quote=ALL), tokens, ImageProcessorConfig(patch=8)
     )
     assert tokens.decode(ledger.ids) == f"EXIT it is: {ALL}.\n<answer>{ALL}</answer><|im_end|>"
-    assert ledger.ids.count(tokens.control[ALL]) == 2
-    assert {ledger.kinds[k] for k, t in enumerate(ledger.ids) if t == tokens.control[ALL]} == {"thought", "answer"}
+    assert ledger.ids.count(tokens.control_ids[ALL]) == 2
+    assert {ledger.kinds[k] for k, t in enumerate(ledger.ids) if t == tokens.control_ids[ALL]} == {"thought", "answer"}
     spelt = TokenSequence()
     spelt.append_context(
         render_answer("Seen.", "EXIT", NANO_STYLE, step=2, quote=ALL), tokens, ImageProcessorConfig(patch=8)
@@ -79,8 +79,8 @@ def test_a_name_inside_another_word_is_no_quote(tokens):
 
 
 def test_letters_that_look_like_a_quote_are_letters(tokens):
-    assert tokens.control[ALL] in tokens.encode(ALL, control=True)
-    assert tokens.control[ALL] not in tokens.encode(f"a sign with {ALL} on it")
+    assert tokens.control_ids[ALL] in tokens.encode(ALL, control=True)
+    assert tokens.control_ids[ALL] not in tokens.encode(f"a sign with {ALL} on it")
     assert not PolicyTokenizer(train_tokenizer(["x"], [], vocabulary=300)).has_quote_tokens
 
 

@@ -87,14 +87,14 @@ def talks(policy):
     def talk(pixels, *parts):
         ledger = TokenSequence()
         prompt = render_prompt("What does the sign say?", MediaSet((Image.from_array(pixels),)), policy.style, [])
-        ledger.append_context(prompt, policy.tokens, policy.image_config)
+        ledger.append_context(prompt, policy.tokenizer, policy.image_config)
         for part in parts:
             piece = (
                 TextPiece(part, "thought", 1)
                 if isinstance(part, str)
                 else ImagePiece("view", part, 40 * 40, "observation", 1)
             )
-            ledger.append_context([piece], policy.tokens, policy.image_config)
+            ledger.append_context([piece], policy.tokenizer, policy.image_config)
         return ledger
 
     said = "Goal: the text of the sign. First the whole picture, then the part that has letters."
@@ -107,10 +107,10 @@ def talks(policy):
 
 
 def test_what_a_tree_reads_is_what_each_ledger_reads(policy, talks):
-    rows, tree = policy.batch(talks), policy.batch(talks, once=True)
+    rows, tree = policy.collate(talks), policy.collate(talks, share_prefixes=True)
     assert tree.prefix_tree is not None
     assert len(tree.prefix_tree.tokens) < 0.75 * sum(tree.lengths)
-    assert len(tree.prefix_tree.order) == 4  # of six places that show a picture: two prompts, two views
+    assert len(tree.prefix_tree.image_order) == 4  # of six places that show a picture: two prompts, two views
     read, again = policy(rows), policy(tree)
     for row, length in enumerate(rows.lengths):
         for one, other in zip(read, again, strict=True):
@@ -127,7 +127,7 @@ def test_pictures_are_told_apart_by_content(talks):
     found, pictures = compute_sequence_keys(talks)
     assert len(pictures) == 4  # two as questions show them, two as views
     assert common_prefix_length(found[0], found[2]) == len(found[2])
-    assert talks[0].places[1].picture.pixels is not talks[2].places[1].picture.pixels
+    assert talks[0].image_spans[1].image.pixels is not talks[2].image_spans[1].image.pixels
 
 
 def test_another_attention_is_refused():

@@ -37,7 +37,7 @@ class Starts:
         return self.inner.advance(OUTSIDE if state == "first" else state, token)
 
     def allowed_tokens(self, state: Any, remaining: int) -> Any:
-        return self.mask if state == "first" else self.inner.allowed_tokens(state, left)
+        return self.mask if state == "first" else self.inner.allowed_tokens(state, remaining)
 
 
 class Says:

@@ -32,12 +32,12 @@ def begins(schema, text):
 
 def sampled_call(grammar, tokens, rng, left):
     """Tokens drawn evenly from what is allowed, until the call is closed."""
-    state = grammar.after(grammar.begin(), tokens.control["<tool_call>"])
+    state = grammar.advance(grammar.initial_state(), tokens.control_ids["<tool_call>"])
     said = []
     while state is not CLOSED:
-        allowed = np.flatnonzero(grammar.allowed(state, left).numpy())
+        allowed = np.flatnonzero(grammar.allowed_tokens(state, left).numpy())
         token = int(rng.choice(allowed))
-        state, left = grammar.after(state, token), left - 1
+        state, left = grammar.advance(state, token), left - 1
         said.append(token)
         assert left >= 1, tokens.decode(said)  # <|im_end|> must still fit
     return tokens.decode(said[:-1])
@@ -68,26 +68,26 @@ def test_calls_as_our_teachers_and_qwen_write_them_are_accepted(grammar, tokens)
         '{"name": "OCR", "arguments": {}}',
         '{"name":"SEG","arguments":{"target":"a b"}}',
     ):
-        state = grammar.after(OUTSIDE, tokens.control["<tool_call>"])
-        for token in [*tokens.encode(text), tokens.control["</tool_call>"]]:
-            assert grammar.allowed(state, 200)[token], (text, tokens.decode([token]))
-            state = grammar.after(state, token)
-        assert grammar.allowed(state, 200).nonzero().tolist() == [[tokens.end]]
+        state = grammar.advance(OUTSIDE, tokens.control_ids["<tool_call>"])
+        for token in [*tokens.encode(text), tokens.control_ids["</tool_call>"]]:
+            assert grammar.allowed_tokens(state, 200)[token], (text, tokens.decode([token]))
+            state = grammar.advance(state, token)
+        assert grammar.allowed_tokens(state, 200).nonzero().tolist() == [[tokens.end_id]]
 
 
 def test_outside_a_call_everything_is_free(grammar, tokens):
-    state = grammar.begin()
+    state = grammar.initial_state()
     for token in tokens.encode("The sign says so <answer>7", control=True):
-        assert grammar.allowed(state, 10) is None
-        state = grammar.after(state, token)
+        assert grammar.allowed_tokens(state, 10) is None
+        state = grammar.advance(state, token)
 
 
 def test_no_control_token_may_stand_inside_a_call(grammar, tokens):
-    state = grammar.after(OUTSIDE, tokens.control["<tool_call>"])
+    state = grammar.advance(OUTSIDE, tokens.control_ids["<tool_call>"])
     for token in tokens.encode('{"name": "SEG", "arguments": {"target": "the red'):
-        state = grammar.after(state, token)
-    mask = grammar.allowed(state, 200)
-    assert not mask[list(tokens.control.values())].any()
+        state = grammar.advance(state, token)
+    mask = grammar.allowed_tokens(state, 200)
+    assert not mask[list(tokens.control_ids.values())].any()
     assert mask.sum() > 300
 
 
@@ -176,7 +176,7 @@ def test_every_token_writes_the_bytes_that_it_decodes_to(tokens):
     content = token_bytes(tokens)
     text = 'A "sign" – 字 [0.25, 0.5]}}\n'
     assert b"".join(content[token] for token in tokens.encode(text)).decode() == text
-    assert not set(tokens.control.values()) & content.keys()
+    assert not set(tokens.control_ids.values()) & content.keys()
 
 
 def test_a_schema_beyond_the_subset_is_refused_in_a_sentence():

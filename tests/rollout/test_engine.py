@@ -26,7 +26,7 @@ READ = '<tool_call>{"name": "OCR", "arguments": {}}</tool_call><|im_end|>'
 @pytest.fixture(scope="module")
 def mixed(policy, toolbox, queries, grammar, tokens, helpers):
     """Real calls of all six tools and answers, at random."""
-    starts = helpers.starts(grammar, tokens.control["<tool_call>"], tokens.control["<answer>"])
+    starts = helpers.starts(grammar, tokens.control_ids["<tool_call>"], tokens.control_ids["<answer>"])
 
     def run(**options):
         return rollout(policy, toolbox, queries, seed=3, limits=LIMITS, grammar=starts, **options)
@@ -35,7 +35,7 @@ def mixed(policy, toolbox, queries, grammar, tokens, helpers):
 
 
 def ids(groups):
-    return [[one.ledger.ids for one in group] for group in groups]
+    return [[one.sequence.ids for one in group] for group in groups]
 
 
 def test_the_same_seed_gives_the_same_trajectories_whatever_the_batch_size_and_n(mixed):
@@ -43,7 +43,7 @@ def test_the_same_seed_gives_the_same_trajectories_whatever_the_batch_size_and_n
     assert ids(alone) == ids(mixed(n=3, rows_at_once=4)) == ids(mixed(n=3, rows_at_once=9))
     assert ids(mixed(n=2)) == [group[:2] for group in ids(alone)]
     assert len({tuple(one) for group in ids(alone) for one in group}) == 9
-    assert {one.ended for group in alone for one in group} >= {"answered"}
+    assert {one.end_reason for group in alone for one in group} >= {"answered"}
     assert any(one.trace.steps for group in alone for one in group)
 
 
@@ -71,10 +71,10 @@ def test_every_trace_is_sealed_and_its_steps_hold_their_tokens(mixed):
         verify(one.trace)
         assert one.trace.origin == "policy:tiny"
         assert one.answer == one.trace.answer
-        assert (one.answer is not None) == (one.ended == "answered")
+        assert (one.answer is not None) == (one.end_reason == "answered")
         kept = [token for step in one.trace.steps for token in step.tokens.ids]
-        start = min(k for k, kind in enumerate(one.ledger.kinds) if kind != "prompt")
-        assert one.ledger.ids[start : start + len(kept)] == kept
+        start = min(k for k, kind in enumerate(one.sequence.kinds) if kind != "prompt")
+        assert one.sequence.ids[start : start + len(kept)] == kept
 
 
 def test_recomputed_log_probabilities_are_those_of_sampling_also_after_pictures(
@@ -82,12 +82,12 @@ def test_recomputed_log_probabilities_are_those_of_sampling_also_after_pictures(
 ):
     zoom = [schema for schema in toolbox.schemas() if schema["function"]["name"] == "ZOOM"]
     only = CallGrammar(tokens, zoom, omit=("media", "frame", "time_s", "box"))
-    starts = helpers.starts(only, tokens.control["<tool_call>"])
+    starts = helpers.starts(only, tokens.control_ids["<tool_call>"])
     groups = rollout(policy, toolbox, queries, n=3, seed=1, limits=LIMITS, grammar=starts, rows_at_once=5)
     flat = list(itertools.chain(*groups))
     assert sum(len(one.sequence.image_spans) > 1 for one in flat) >= 5  # views that ZOOM made were looked at
     with torch.no_grad():
-        again, _ = policy.logprobs(policy.batch([one.sequence for one in flat]))
+        again, _ = policy.logprobs(policy.collate([one.sequence for one in flat]))
     for row, one in zip(again, flat, strict=True):
         assert check_recomputed(one.sequence, row[: len(one.sequence)].tolist()) < 1e-4
         assert one.sequence.sampled_mask.sum() > 5
@@ -98,7 +98,7 @@ def test_without_a_grammar_and_at_another_temperature_records_are_still_those_of
     groups = rollout(policy, helpers.answering(), queries, n=2, seed=1, limits=limits, temperature=0.5)
     flat = list(itertools.chain(*groups))
     with torch.no_grad():
-        again, _ = policy.logprobs(policy.batch([one.sequence for one in flat]))
+        again, _ = policy.logprobs(policy.collate([one.sequence for one in flat]))
     for row, one in zip(again, flat, strict=True):
         check_recomputed(one.sequence, row[: len(one.sequence)].tolist())
 
@@ -172,7 +172,7 @@ def test_special_tokens_in_a_question_or_in_what_a_tool_read_are_letters(policy,
     limits = Limits(steps=1)
     [[bad]] = rollout(policy, helpers.answering(nasty), [query], n=1, seed=0, limits=limits, grammar=says)
     [[good]] = rollout(policy, helpers.answering("no"), [quiet], n=1, seed=0, limits=limits, grammar=says)
-    control = set(tokens.control.values())
+    control = set(tokens.control_ids.values())
     assert [k for k in bad.sequence.ids if k in control] == [k for k in good.sequence.ids if k in control]
     assert tokens.decode(bad.sequence.ids).count(nasty) == 2
     assert bad.end_reason == "steps"
@@ -218,7 +218,7 @@ def test_a_turn_that_was_cut_off_is_closed_by_a_token_that_nobody_sampled(policy
     says = helpers.says(tokens, "the red bus " * 20)
     limits = Limits(turn_tokens=5, reminders=1)
     [[one]] = rollout(policy, helpers.answering(), queries[:1], n=1, seed=0, limits=limits, grammar=says)
-    end = one.sequence.ids.index(tokens.end, one.sequence.kinds.index("thought"))
+    end = one.sequence.ids.index(tokens.end_id, one.sequence.kinds.index("thought"))
     assert (one.sequence.kinds[end], one.sequence.logprobs[end]) == ("observation", None)
 
 

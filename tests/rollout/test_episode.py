@@ -18,7 +18,7 @@ class Lettered(PolicyTokenizer):
 
 @pytest.fixture(params=["tokens", "letters"])
 def reader(request, tokens):
-    known = tokens if request.param == "tokens" else Lettered(tokens.tokenizer)
+    known = tokens if request.param == "tokens" else Lettered(tokens.hf_tokenizer)
     return lambda text: (parse_turn_tokens(known.encode(text, control=True), known), known.encode(text, control=True))
 
 
@@ -26,13 +26,13 @@ def test_a_call_with_its_thought(reader, tokens):
     said, ids = reader('Look.\n<tool_call>{"name": "ocr", "arguments": {"frame": 3}}</tool_call><|im_end|>')
     assert (said.thought, said.kind, said.answer) == ("Look.", "action", None)
     assert said.call == ToolCall(tool="OCR", args={"frame": 3})
-    assert ids[said.opens_at] == tokens.control["<tool_call>"]
+    assert ids[said.opening_index] == tokens.control_ids["<tool_call>"]
 
 
 def test_an_answer_with_its_thought(reader, tokens):
     said, ids = reader("Read it.\n<answer> 7 </answer><|im_end|>")
     assert (said.thought, said.answer, said.kind, said.call) == ("Read it.", "7", "answer", None)
-    assert ids[said.opens_at] == tokens.control["<answer>"]
+    assert ids[said.opening_index] == tokens.control_ids["<answer>"]
 
 
 def test_whichever_opens_first_decides(reader):
@@ -51,7 +51,7 @@ def test_words_alone_are_a_slip(reader):
     assert said.call is None
     assert said.answer is None
     assert "neither" in said.parse_error
-    assert said.opens_at == len(ids) - 1
+    assert said.opening_index == len(ids) - 1
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_call_that_cannot_be_kept_is_a_slip_with_its_reason(reader, inside):
 
 def test_letters_that_look_like_tags_are_letters_where_tags_are_tokens(tokens):
     for text in ("<answer>7</answer>", '<tool_call>{"name": "OCR"}</tool_call>'):
-        said = parse_turn_tokens([*tokens.encode(text), tokens.end], tokens)
+        said = parse_turn_tokens([*tokens.encode(text), tokens.end_id], tokens)
         assert (said.call, said.answer) == (None, None)
         assert said.thought == text
 

@@ -39,10 +39,10 @@ def test_a_rollout_has_its_calls_its_answer_and_its_tokens(roll):
     (rolled,) = roll("good")
     verify(rolled.trace)
     assert [(s.call.tool, s.result.status) for s in rolled.trace.steps] == [("ZOOM", "ok"), ("PROP", "ok")]
-    assert (rolled.answer, rolled.ended, rolled.slips) == ("B", "answered", 0)
+    assert (rolled.answer, rolled.end_reason, rolled.parse_error_count) == ("B", "answered", 0)
     assert (rolled.trace.origin, rolled.trace.id) == ("policy:good", "q-0")
     assert rolled.trace.answer_confidence == 0.8  # as the model states it
-    assert (rolled.ledger, rolled.tokens) == (None, 3 * 20)
+    assert (rolled.sequence, rolled.completion_tokens) == (None, 3 * 20)
     assert set(rolled.blobs) == {artifact.sha256 for _, artifact in rolled.trace.artifacts}
 
 
@@ -63,7 +63,7 @@ def test_a_server_that_gives_ids_and_log_probabilities_gives_a_ledger(roll):
     assert ledger.steps == [0] * 3 + [1] * 6 + [2] * 5 + [3] * 5
     assert rolled.trace.steps[0].tokens.ids == (0, 1, 2, 3, 7, 8)
     assert rolled.trace.answer_tokens.ids == (200, 201, 202, 203, 204)
-    assert rolled.tokens == 12
+    assert rolled.completion_tokens == 12
     assert rolled.trace.answer_confidence == pytest.approx(math.exp(-0.25))  # of the one token that is the answer
 
 
@@ -107,8 +107,8 @@ def test_special_tokens_in_a_question_are_only_text(roll):
 
 def test_a_flood_of_calls_is_cut_and_the_conversation_goes_on(roll):
     (rolled,) = roll("flood")
-    assert (len(rolled.trace.steps), rolled.slips) == (7 + 1, 1)  # eight of twenty, one of them unreadable; then PROP
-    assert rolled.ended == "answered"
+    assert (len(rolled.trace.steps), rolled.parse_error_count) == (7 + 1, 1)  # eight of twenty, one of them unreadable; then PROP
+    assert rolled.end_reason == "answered"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_flood_of_calls_is_cut_and_the_conversation_goes_on(roll):
 )
 def test_a_rollout_without_an_answer_says_why_it_ended(roll, model, limits, ended, steps):
     (rolled,) = roll(model, limits=limits)
-    assert (rolled.answer, rolled.ended, len(rolled.trace.steps)) == (None, ended, steps)
+    assert (rolled.answer, rolled.end_reason, len(rolled.trace.steps)) == (None, ended, steps)
 
 
 def test_what_the_server_said_when_it_refused_is_the_reason(server, toolbox, picture):

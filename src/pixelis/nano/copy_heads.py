@@ -40,7 +40,7 @@ def init_copy_heads(model: Any, generator: torch.Generator) -> None:
     remainder = frame[:, 1 + 3 * len(slow) :].T
     with torch.no_grad():
         embeddings = text.embed_tokens.weight
-        scale = float(embeddings.grad_norm(dim=1).mean())
+        scale = float(embeddings.norm(dim=1).mean())
         embeddings -= (
             embeddings
             @ torch.cat([shared_direction, previous_one, previous_two]).T
@@ -84,7 +84,7 @@ def init_number_embeddings(model: Any, tokenizer: PolicyTokenizer, generator: to
     dictionary to learn by heart, and so would be which of two numbers is larger.
     """
     embeddings = model.model.language_model.embed_tokens.weight
-    width, scale = embeddings.shape[1], float(embeddings.detach().grad_norm(dim=1).mean())
+    width, scale = embeddings.shape[1], float(embeddings.detach().norm(dim=1).mean())
     directions = torch.randn(2 * WAVE_COUNT, width, generator=generator)
     with torch.no_grad():
         for k in range(101):

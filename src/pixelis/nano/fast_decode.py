@@ -85,7 +85,7 @@ class Decoder:
             else:
                 attended = attend_shared(queries, cached_keys, cached_values, bias, shared, k)
             self.finish_layer(x, attended, layer)
-        return rms_norm(x, (x.shape[-1],), self.language.grad_norm.weight, self.eps)
+        return rms_norm(x, (x.shape[-1],), self.language.norm.weight, self.eps)
 
     def prefill(
         self, ids: Tensor, position_ids: Tensor, image_features: ImageFeatures | None, cache: RowCache, mask: Tensor

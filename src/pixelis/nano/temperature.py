@@ -52,7 +52,7 @@ def fit_policy_temperature(
 @torch.no_grad()
 def divide_logits_by(policy: Policy, temperature: float) -> None:
     """Divide all logits by T."""
-    policy.language.grad_norm.weight.div_(temperature)
+    policy.language.norm.weight.div_(temperature)
 
 
 @torch.no_grad()

@@ -174,7 +174,7 @@ class Policy(nn.Module):
                 hidden = hidden + added
             if k == self.feature_layer:
                 features = hidden
-        return ForwardOutput(language.grad_norm(hidden), features)
+        return ForwardOutput(language.norm(hidden), features)
 
     def forward(self, batch: TokenBatch) -> ForwardOutput:
         """Whole ledgers at once, as training reads them. Filling on the right needs no mask: attention is causal."""
