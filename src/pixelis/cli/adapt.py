@@ -251,7 +251,7 @@ def print_ttrl_report(report: TtrlReport, out: Path) -> None:
         f"{format_nats(report.drift)} a token on the last batch; {report.bytes / 1e6:.0f} MB of states, updates, rows, memory",
         f"wrote {report.policy}; `pixelis adapt log{out_option}`, `show` and `revert`",
     ):
-        stdout().draw_ink(escape_markup(line))
+        stdout().print(escape_markup(line))
 
 
 @app.command()
@@ -285,7 +285,7 @@ def log(
     if not rows:
         typer.echo("no rows yet")
         return
-    stdout().draw_ink(table)
+    stdout().print(table)
 
 
 @app.command()
@@ -323,7 +323,7 @@ def print_row(row: dict[str, Any]) -> None:
 
     from pixelis.view.vote_page import describe_vote
 
-    stdout().draw_ink(f"{row['query']}. {escape_markup(row['question'])}")
+    stdout().print(f"{row['query']}. {escape_markup(row['question'])}")
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("rollout", "answer", "tools", "exp(−H)", "Cal", "VisFid", "r", "weight"):
         table.add_column(heading, justify="right" if heading not in ("answer", "tools") else "left")
@@ -333,9 +333,9 @@ def print_row(row: dict[str, Any]) -> None:
             str(number), printable(str(ballot["spelt"] or "–")), " ".join(ballot["tools"]),
             f"{math.exp(-ballot['entropy']):.2f}", *terms, f"{ballot['weight']:.3f}",
         )  # fmt: skip
-    stdout().draw_ink(table)
+    stdout().print(table)
     for sentence in describe_vote(row):
-        stdout().draw_ink(escape_markup(sentence))
+        stdout().print(escape_markup(sentence))
 
 
 @app.command()

@@ -49,7 +49,7 @@ def ask(
         print_answer(answer)  # before anything is written: what was found is not lost with a full disk
         page = write_evidence(answer, out, media) if out else None
         tail = f"; evidence in {escape_markup(str(page))}" if page else ""
-        stdout().draw_ink(f"[dim]{answer.seconds:.1f} s, after {load_seconds:.1f} s of opening the model{tail}[/]")
+        stdout().print(f"[dim]{answer.seconds:.1f} s, after {load_seconds:.1f} s of opening the model{tail}[/]")
     raise typer.Exit(0 if answer.answer is not None else 1)
 
 
@@ -117,19 +117,17 @@ def print_answer(answer: Answer) -> None:
     for number, step in enumerate(answer.trace.steps, start=1):
         arguments_text = ", ".join(f"{key}={value}" for key, value in step.call.args.items())
         result_lines = (step.result.text or step.result.error or step.result.status).splitlines()
-        console.draw_ink(f"[dim]{number}.[/] {escape_markup(step.thought)}")
-        console.draw_ink(f"   [bold]{escape_markup(step.call.tool)}[/] {escape_markup(arguments_text)}")
-        console.draw_ink(
-            f"   [dim]{escape_markup(shorten(result_lines[0], MAX_RESULT_CHARS)) if result_lines else ''}[/]"
-        )
+        console.print(f"[dim]{number}.[/] {escape_markup(step.thought)}")
+        console.print(f"   [bold]{escape_markup(step.call.tool)}[/] {escape_markup(arguments_text)}")
+        console.print(f"   [dim]{escape_markup(shorten(result_lines[0], MAX_RESULT_CHARS)) if result_lines else ''}[/]")
     if answer.trace.answer_thought:
-        console.draw_ink(f"[dim]{escape_markup(answer.trace.answer_thought)}[/]")
+        console.print(f"[dim]{escape_markup(answer.trace.answer_thought)}[/]")
     if answer.answer is None:
-        console.draw_ink(f"[yellow]I cannot tell[/]: {escape_markup(answer.reason)}")
+        console.print(f"[yellow]I cannot tell[/]: {escape_markup(answer.reason)}")
     else:
-        console.draw_ink(f"[bold]{escape_markup(answer.answer)}[/]  [dim]confidence {answer.confidence:.2f}[/]")
+        console.print(f"[bold]{escape_markup(answer.answer)}[/]  [dim]confidence {answer.confidence:.2f}[/]")
         if answer.caveat:
-            console.draw_ink(f"[yellow]{escape_markup(answer.caveat)}[/]")
+            console.print(f"[yellow]{escape_markup(answer.caveat)}[/]")
     if sum(vote.samples for vote in answer.votes) > 1:
         votes_text = ", ".join(
             f"{vote.answer} {vote.share:.0%} ({vote.samples})" for vote in answer.votes[:MAX_LISTED_ANSWERS]
@@ -138,4 +136,4 @@ def print_answer(answer: Answer) -> None:
         unlisted = len(answer.votes) - MAX_LISTED_ANSWERS
         votes_text += f", and {unlisted} more" if unlisted > 0 else ""
         votes_text += f"; {unanswered} without an answer" if unanswered else ""
-        console.draw_ink(f"[dim]votes: {escape_markup(votes_text)}[/]")
+        console.print(f"[dim]votes: {escape_markup(votes_text)}[/]")

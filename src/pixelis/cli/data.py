@@ -174,7 +174,7 @@ def print_stats(content: dict[str, Any], counts: Counts) -> None:
         table.add_row(
             row["name"], format_figure(row["ours"], as_integer), format_figure(row["paper"], as_integer), str(row["of"])
         )
-    console.draw_ink(table)
+    console.print(table)
     for title, cells in (("family", content["families"]), ("difficulty", content["difficulties"])):
         group_table = Table(
             title, "records", "accepted", "right", "steps", "needs a tool", box=None, header_style="dim"
@@ -184,11 +184,11 @@ def print_stats(content: dict[str, Any], counts: Counts) -> None:
             group_table.add_row(
                 name, str(cell["records"]), *shares, f"{cell['steps']:.1f}", f"{cell['tool_needed']:.0%}"
             )
-        console.draw_ink(group_table)
+        console.print(group_table)
     if counts.reasons:
         reasons_text = ", ".join(f"{reason}: {count}" for reason, count in counts.reasons.most_common(8))
-        console.draw_ink(f"not accepted because of: {printable(reasons_text)}", markup=False)
-    console.draw_ink(f"corpus {content['corpus']}")
+        console.print(f"not accepted because of: {printable(reasons_text)}", markup=False)
+    console.print(f"corpus {content['corpus']}")
 
 
 def format_figure(value: float | None, as_integer: bool) -> str:

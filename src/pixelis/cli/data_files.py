@@ -144,16 +144,16 @@ def _print_tally(tally: ImportResult, noun: str, out: Path, problems: Path | Non
     console = stdout()
     list_each = sum(tally.problem_counts.values()) == len(tally.first_problems)
     for problem in tally.first_problems if list_each else ():
-        console.draw_ink(f"{escape_markup(problem.where)}: {problem.kind}: {escape_markup(problem.reason)}")
+        console.print(f"{escape_markup(problem.where)}: {problem.kind}: {escape_markup(problem.reason)}")
     for reason, count in () if list_each else tally.reason_counts.most_common(MAX_REASONS):
-        console.draw_ink(f"{count:>7} {escape_markup(reason)}")
+        console.print(f"{count:>7} {escape_markup(reason)}")
     if not list_each and len(tally.reason_counts) > MAX_REASONS:
-        console.draw_ink(f"        and {len(tally.reason_counts) - MAX_REASONS} other reasons")
+        console.print(f"        and {len(tally.reason_counts) - MAX_REASONS} other reasons")
     for name, count in sorted(tally.call_counts.items()):
-        console.draw_ink(f"{count:>7} calls {escape_markup(name)}")
+        console.print(f"{count:>7} calls {escape_markup(name)}")
     counts_text = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
     written_text = f"wrote [bold]{escape_markup(str(out))}[/]" if tally.count else "[red]nothing could be read[/]"
     problems_text = (
         f"; every problem with its place: {escape_markup(str(problems))}" if problems and tally.reason_counts else ""
     )
-    console.draw_ink(f"{written_text} ({noun}: {tally.count}; {counts_text}){problems_text}")
+    console.print(f"{written_text} ({noun}: {tally.count}; {counts_text}){problems_text}")

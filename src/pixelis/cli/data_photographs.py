@@ -34,8 +34,8 @@ def photographs(
         return
     console = stdout()
     for licence, count in result.licences.items():
-        console.draw_ink(f"{count:>7} photographs: {escape_markup(licence)}")
-    console.draw_ink(
+        console.print(f"{count:>7} photographs: {escape_markup(licence)}")
+    console.print(
         f"wrote [bold]{escape_markup(str(out))}[/] ({result.photographs} photographs, {result.variants} variants, "
         f"{result.items} items about them, {result.signs} signs and pages)"
     )

@@ -62,13 +62,13 @@ def demo(
             page = write_evidence(answer, out / f"{number}-{Path(entry['media']).stem}.html", media)
         rows.append(DemoRow(entry["media"], entry["question"], tuple(entry["right"]), answer, page))
         print_row(rows[-1], heading=number == 1)
-    stdout().draw_ink(f"{sum(row.is_correct for row in rows)} of {len(rows)} right")
+    stdout().print(f"{sum(row.is_correct for row in rows)} of {len(rows)} right")
     if with_adaptation and not model.startswith(
         SERVER_PREFIX
     ):  # a model behind a server has no weights that could learn
         run_short_adaptation(model, out / "adaptation")
     example_path = escape_markup(str(ASSETS / "coffee.jpg"))
-    stdout().draw_ink(
+    stdout().print(
         f"\nOpen {out}/*.html in a browser: every call with its picture. Then ask about your own:\n"
         f'  .venv/bin/pixelis ask {example_path} "Is there a dog?" -o evidence.html\n'
         '  .venv/bin/pixelis ask street.jpg "How many people are there?" --samples 8\n'
@@ -86,7 +86,7 @@ def run_short_adaptation(model: str, out: Path) -> None:
     from pixelis.training.ttrl.ttrl_config import TtrlConfig
 
     total = QUERIES * len(FAMILIES)
-    stdout().draw_ink(
+    stdout().print(
         f"\nNow {total} questions in another light ({SHIFT}), learnt from without their answers; a minute or two:"
     )
     overrides = [f"policy={model}", "name=demo", "calibration.items=0", "canary.items=0"]
@@ -94,7 +94,7 @@ def run_short_adaptation(model: str, out: Path) -> None:
     try:
         keys = make_key_maker()
     except WeightsError:
-        stdout().draw_ink("  (no encoders here, `pixelis models pull` fetches them: nothing is retrieved)")
+        stdout().print("  (no encoders here, `pixelis models pull` fetches them: nothing is retrieved)")
         keys, settings = None, settings.model_copy(update={"neighbours": 0})
     with live_stream_view(total, quiet=False) as view:
         comparison = measure_before_after(
@@ -102,7 +102,7 @@ def run_short_adaptation(model: str, out: Path) -> None:
         )
     report = comparison.report
     trained_queries = report.accepted - report.alike
-    stdout().draw_ink(
+    stdout().print(
         f"  {report.answered:.0f} % answered, learnt from {trained_queries}, drift {format_nats(report.drift)} a token\n"
         f"  {comparison.held_out_items} others in that light, greedily: {comparison.before:.0f} % before, {comparison.after:.0f} % after "
         f"(one question is {100 / comparison.held_out_items:.0f} points; so few move little)\n"
@@ -129,6 +129,6 @@ def print_row(row: DemoRow, *, heading: bool) -> None:
         escape_markup(row.accepted_answers[0]),
         f"{row.result.confidence:.2f}",
     )
-    stdout().draw_ink(table)
+    stdout().print(table)
     # wrapped where nobody looks too: soft wrapping would cut what stands in a padding
-    stdout().draw_ink(Padding(f"[dim]{escape_markup(details + reason)}[/]", (0, 0, 0, 3)), soft_wrap=False)
+    stdout().print(Padding(f"[dim]{escape_markup(details + reason)}[/]", (0, 0, 0, 3)), soft_wrap=False)

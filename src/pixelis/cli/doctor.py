@@ -34,7 +34,7 @@ def doctor(
                 mark = "[green]live[/]  " if test_result.passed else "[red]failed[/]"
                 message = result.error or f"wanted {test_result.case.expected}"
                 tail = "" if test_result.passed else f"  [red]{escape_markup(message)}[/]"
-                console.draw_ink(
+                console.print(
                     f"  {name:<5}{mark} {result.seconds:6.2f} s  {escape_markup(identities[name].backend)}{tail}"
                 )
     passed = all(test_result.passed for test_result in test_results)
@@ -55,7 +55,7 @@ def doctor(
         }
         print_json(content)
     else:
-        console.draw_ink("all live" if passed else "[red]not all live[/]")
+        console.print("all live" if passed else "[red]not all live[/]")
     raise typer.Exit(0 if passed else 1)
 
 
@@ -64,13 +64,13 @@ def _print_environment(console: Any, weights: Mapping[str, str]) -> None:
 
     environment = provenance()
     packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items())
-    console.draw_ink(f"pixelis {environment['pixelis']}, Python {environment['python']}, {environment['machine']}")
-    console.draw_ink(packages, style="dim")
+    console.print(f"pixelis {environment['pixelis']}, Python {environment['python']}, {environment['machine']}")
+    console.print(packages, style="dim")
     ready = [name for name, state in weights.items() if state == "ready"]
     absent = [name for name, state in weights.items() if state != "ready"]
-    console.draw_ink(f"weights ready: {', '.join(ready) or 'none'}", style="dim")
+    console.print(f"weights ready: {', '.join(ready) or 'none'}", style="dim")
     if absent:
-        console.draw_ink(
+        console.print(
             f"not here: {', '.join(absent)} (`pixelis models pull NAME`; a hub's need its network)", style="dim"
         )
-    console.draw_ink("tools, each tried on a bundled picture or clip:")
+    console.print("tools, each tried on a bundled picture or clip:")

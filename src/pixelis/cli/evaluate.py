@@ -88,7 +88,7 @@ def print_evaluation(evaluation: Evaluation, out: Path | None) -> None:
         )  # fmt: skip
         table.add_row(escape_markup(row.name), *figures)
     console = stdout()
-    console.draw_ink(table)
-    console.draw_ink(f"[dim]{LEGEND}[/]")
+    console.print(table)
+    console.print(f"[dim]{LEGEND}[/]")
     tail = f"; wrote {escape_markup(str(out))}" if out else ""
-    console.draw_ink(f"{evaluation.seconds:.0f} s, {evaluation.cpu_seconds:.0f} CPU s{tail}")
+    console.print(f"{evaluation.seconds:.0f} s, {evaluation.cpu_seconds:.0f} CPU s{tail}")

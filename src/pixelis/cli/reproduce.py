@@ -131,8 +131,8 @@ def print_ttrl_table(rows: list[dict[str, Any]]) -> None:
             format_short(row["selective"]["vote"]["aurc"]["mean"]),
         )  # fmt: skip
     console = stdout()
-    console.draw_ink(table)
-    console.draw_ink(
+    console.print(table)
+    console.print(
         "n seeds; held-out questions right greedily, and more than without adaptation, in per cent, p adjusted after "
         "Benjamini and Hochberg; right as sampled and by vote; queries of the stream right by vote before they were "
         "learnt from; token KL to π_EMA, P95; area under risk and coverage of the vote",
@@ -179,8 +179,8 @@ def print_rft_table(rows: list[dict[str, Any]]) -> None:
             *(f"{kl[key]:.3f}" if kl else "" for key in ("p50", "p95")),
         )  # fmt: skip
     console = stdout()
-    console.draw_ink(table)
-    console.draw_ink(
+    console.print(table)
+    console.print(
         "n seeds; right, and more than π_SFT, in per cent, p adjusted after Benjamini and Hochberg; calls of a chain, "
         "and the decisive among them; token KL to π_SFT, median and P95",
         style="dim",

@@ -145,18 +145,18 @@ def print_result(result: ToolResult, *, cached: bool, page: Path | None) -> None
         (f"  confidence {result.confidence:.2f}" if result.confidence is not None else "", ""),
         (f"  {result.seconds:.2f} s" + (" (kept from before)" if cached else ""), "dim"),
     )
-    console.draw_ink(head)
-    console.draw_ink(Text(printable(result.error or readable_text(result) or result.text)), soft_wrap=True)
+    console.print(head)
+    console.print(Text(printable(result.error or readable_text(result) or result.text)), soft_wrap=True)
     if result.footprints:
         table = Table("", "where", "score", box=None, header_style="dim", pad_edge=False)
         for footprint in result.footprints[:20]:
             name = Text(printable(footprint.label or footprint.kind))
             table.add_row(name, Text(describe_location(footprint)), f"{footprint.score:.2f}")
-        console.draw_ink(table)
+        console.print(table)
         if len(result.footprints) > 20:
-            console.draw_ink(f"… and {len(result.footprints) - 20} more", style="dim")
+            console.print(f"… and {len(result.footprints) - 20} more", style="dim")
     if page is not None:
-        console.draw_ink(Text(f"wrote {printable(str(page))}", style="dim"))
+        console.print(Text(f"wrote {printable(str(page))}", style="dim"))
 
 
 def describe_location(footprint: Any) -> str:

@@ -132,8 +132,8 @@ def report(
     else:
         console = stdout()
         for reason in missing:
-            console.draw_ink(f"[yellow]{escape_markup(reason)}")
-        console.draw_ink(
+            console.print(f"[yellow]{escape_markup(reason)}")
+        console.print(
             f"wrote [bold]{escape_markup(str(out))}[/] ({page_bytes / 2**20:.1f} MB; traces: {len(exhibits)})"
         )
     if show:
@@ -236,11 +236,9 @@ def print_run(trace: Trace, path: Path) -> None:
             escape_markup(text),
         )
     console = stdout()
-    console.draw_ink(table)
+    console.print(table)
     path_text = escape_markup(str(path))
-    console.draw_ink(
-        f"wrote [bold]{path_text}[/]; the calls were given as a plan. Prove it: pixelis replay {path_text}"
-    )
+    console.print(f"wrote [bold]{path_text}[/]; the calls were given as a plan. Prove it: pixelis replay {path_text}")
 
 
 def replay_summary(report: ReplayReport) -> dict[str, Any]:
@@ -258,4 +256,4 @@ def print_replay(reports: list[ReplayReport]) -> None:
     console = stdout()
     for report in reports:
         colour = "green" if report.identical else "red"
-        console.draw_ink(f"{escape_markup(report.trace_id)}  [{colour}]{escape_markup(report.sentence())}[/]")
+        console.print(f"{escape_markup(report.trace_id)}  [{colour}]{escape_markup(report.sentence())}[/]")
