@@ -1,11 +1,12 @@
 """Configurations: defaults, overrides, and every mistake said at once."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from pydantic import Field
 
-from pixelis.core.config import Config, load_config, resolve_config_path
+from pixelis.core.config import Config, load_config, resolve_config_path, with_current_names
 from pixelis.core.errors import ConfigError
 
 
@@ -108,3 +109,38 @@ def test_a_missing_file_is_said_in_one_line(tmp_path):
 
 def test_help_texts_are_the_attribute_docstrings():
     assert Outer.model_fields["count"].description == "How many."
+
+
+class Renamed(Outer):
+    old_names: ClassVar = {"inside": "inner", "tally": "count"}
+
+
+class Nested(Config):
+    part: Renamed | None = None
+    share: float = 0.0
+
+
+def test_a_key_of_an_earlier_release_is_read_in_files_overrides_and_dictionaries_and_never_written(tmp_path):
+    path = written(tmp_path, "part:\n  tally: 4\n  inside: {rate: 0.25}\n")
+    config = load_config(Nested, path, ["part.inside.rate=0.75", "part.count=5"])
+    assert config == Nested(part=Renamed(count=5, inner=Inner(rate=0.75)))
+    assert Nested.model_validate(config.model_dump()) == config
+    assert Renamed.model_validate({"tally": 5}) == Renamed(count=5)
+    assert set(config.model_dump()["part"]) == {"count", "inner", "folder"}
+    assert with_current_names(Nested, {"part": {"inside": {"rate": 1.0}}}) == {"part": {"inner": {"rate": 1.0}}}
+
+
+def test_a_mistake_under_an_old_name_is_reported_at_its_line_under_the_present_one(tmp_path):
+    path = written(tmp_path, "part:\n  tally: many\n  inside: {rate: 7}\n  tallly: 3\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(Nested, path, ["part.inside.names=3"])
+    text = str(caught.value)
+    assert "part.count (line 2): input should be a valid integer" in text
+    assert "part.inner.rate (line 3): input should be less than or equal to 1" in text
+    assert "part.inner.names (command line): input should be a valid tuple" in text
+    assert "part.tallly (line 4): there is no such key; did you mean count?" in text
+
+
+def test_a_value_under_both_names_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"part \(line 1\): tally is the old name of count: give one of them"):
+        load_config(Nested, written(tmp_path, "part: {tally: 4, count: 4}\n"))

@@ -11,10 +11,10 @@ import difflib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pixelis.core.errors import ConfigError
 
@@ -30,6 +30,19 @@ class Config(BaseModel):
     """Base of every configuration: frozen, without unknown keys, NaN or infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    old_names: ClassVar[Mapping[str, str]] = {}
+    """Keys of earlier releases and their present names. They are accepted wherever a configuration is read (YAML,
+    command line, run folders) and never written."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename_old_keys(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        for old, new in cls.old_names.items():
+            if old in values and new in values:
+                raise ValueError(f"{old} is the old name of {new}: give one of them")
+        return {cls.old_names.get(key, key): value for key, value in values.items()}
 
 
 C = TypeVar("C", bound=BaseModel)
@@ -39,7 +52,8 @@ Loc = tuple[str | int, ...]
 def load_config(model: type[C], path: Path | None, overrides: Sequence[str] = ()) -> C:
     """The configuration of a file, with `key.sub=value` laid over it; ConfigError names everything that is wrong."""
     tree, lines = read_yaml(path) if path is not None else ({}, {})
-    values, problems = apply_overrides(model, tree, overrides)
+    values, problems = apply_overrides(model, with_current_names(model, tree), overrides)
+    lines = {current_loc(model, loc): line for loc, line in lines.items()}
     try:
         config = model.model_validate(values)
     except ValidationError as error:
@@ -119,7 +133,7 @@ def apply_overrides(
     problems = []
     for text in overrides:
         key, separator, value = text.partition("=")
-        keys = key.strip().split(".")
+        keys = [str(name) for name in current_loc(model, tuple(key.strip().split(".")))]
         if not separator or not all(keys):
             problems.append(f"{text!r} on the command line: want key=value or key.sub=value")
             continue
@@ -147,23 +161,19 @@ def describe_problem(
     """One complaint: where the key stands, its path, and what was wanted."""
     loc: Loc = tuple(problem["loc"])
     key_path = dotted_key(loc)
-    is_override = any(key_path == o.split("=")[0].strip() for o in overrides)
+    is_override = any(loc == current_loc(model, tuple(o.split("=")[0].strip().split("."))) for o in overrides)
     line = next((lines[loc[:n]] for n in range(len(loc), 0, -1) if loc[:n] in lines), None)
     where = " (command line)" if is_override else f" (line {line})" if line and path else ""
     if problem["type"] == "extra_forbidden":
         known_keys = fields_at(model, loc[:-1])
         close_matches = difflib.get_close_matches(str(loc[-1]), known_keys, n=1)
-        hint = (
-            f"; did you mean {close_matches[0]}?"
-            if close_matches
-            else f"{KEY_LIST_PREFIX}{', '.join(known_keys)}"
-            if known_keys
-            else ""
-        )
+        hint = f"{KEY_LIST_PREFIX}{', '.join(dict.fromkeys(known_keys.values()))}" if known_keys else ""
+        if close_matches:
+            hint = f"; did you mean {known_keys[close_matches[0]]}?"
         return f"{key_path}{where}: there is no such key{hint}"
     what = problem["msg"].removeprefix("Value error, ")
     received = "" if problem["type"] in ("missing", "value_error") else f", not {str(problem['input'])[:60]!r}"
-    return f"{key_path or 'the whole'}{where}: {what[0].deactivate()}{what[1:]}{received}"
+    return f"{key_path or 'the whole'}{where}: {what[0].lower()}{what[1:]}{received}"
 
 
 def drop_repeated_key_list(text: str, previous: Sequence[str]) -> str:
@@ -172,15 +182,39 @@ def drop_repeated_key_list(text: str, previous: Sequence[str]) -> str:
     return message if separator and any(other.endswith(separator + keys) for other in previous) else text
 
 
-def fields_at(model: type[BaseModel], loc: Loc) -> list[str]:
-    """The keys that a model knows at a place inside it; none where the place is no model."""
+def with_current_names(model: type[BaseModel] | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of a configuration with the keys of earlier releases renamed, in nested models too.
+
+    A value under both names is left as it is: validation then says so.
+    """
+    old_names: Mapping[str, str] = getattr(model, "old_names", {})
+    out = {}
+    for key, value in values.items():
+        name = key if old_names.get(key) in values else old_names.get(key, key)
+        out[name] = with_current_names(inner_model(model, name), value) if isinstance(value, dict) else value
+    return out
+
+
+def current_loc(model: type[BaseModel] | None, loc: Loc) -> Loc:
+    """The path of a key with the keys of earlier releases renamed."""
+    out: Loc = ()
     for name in loc:
-        field = model.model_fields.get(str(name))
-        inner = next((m for m in models_in(field.annotation if field else None)), None)
-        if inner is None:
-            return []
-        model = inner
-    return list(model.model_fields)
+        out = (*out, getattr(model, "old_names", {}).get(name, name))
+        model = inner_model(model, out[-1])
+    return out
+
+
+def fields_at(model: type[BaseModel] | None, loc: Loc) -> dict[str, str]:
+    """The keys that a model accepts at a place inside it, each with its present name; none where it is no model."""
+    for name in loc:
+        model = inner_model(model, name)
+    return {} if model is None else {name: name for name in model.model_fields} | dict(getattr(model, "old_names", {}))
+
+
+def inner_model(model: type[BaseModel] | None, name: str | int) -> type[BaseModel] | None:
+    """The model of a field, if it has one."""
+    field = model.model_fields.get(str(name)) if model is not None else None
+    return next(models_in(field.annotation if field else None), None)
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
