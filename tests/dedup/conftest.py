@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from pixelis.dedup.synthetic_duplicates import bundled_images
 from pixelis.weights import is_available
 from pixelis.weights.encoders.visual_encoder import VisualEncoder
 
-sys.path.insert(0, str(Path(__file__).parent))  # `memories`, which several files share
 
 
 @pytest.fixture(scope="session")

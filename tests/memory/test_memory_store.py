@@ -170,7 +170,7 @@ def test_a_masked_search_never_returns_what_is_masked(tmp_path, rows):
         query = keys(1, seed=6)[0]
         order = np.argsort(-exact_mix(stored, query))
         best = [int(row) for row in order[:5]]
-        assert [n.row for n in memory.search(key(query), 5, without=best)] == [int(row) for row in order[5:10]]
+        assert [n.row for n in memory.search(key(query), 5, exclude=best)] == [int(row) for row in order[5:10]]
         allowed = np.zeros(rows, bool)
         allowed[best[3]] = True
         assert [n.row for n in memory.search(key(query), 5, allowed=allowed)] == [best[3]]

@@ -152,7 +152,7 @@ def indices_of_kind(items: Sequence[Features], kind: str) -> NDArray[np.int64]:
 
 
 def image_hashes(items: Sequence[Features], indices: NDArray[np.int64]) -> OwnedHashes:
-    return np.array([items[k].whole for k in indices], np.uint64), indices
+    return np.array([items[k].phash for k in indices], np.uint64), indices
 
 
 def keyframe_hashes(items: Sequence[Features]) -> OwnedHashes:

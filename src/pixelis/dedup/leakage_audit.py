@@ -188,7 +188,7 @@ def estimate_residual(
     for number, item in enumerate(sample, 1):
         cosines = embedding_table @ left.features[item].embeddings.astype(np.float32).T  # (rows, keyframes)
         best = int(cosines.max(axis=1).argmax())
-        by_hash = int(np.bitwise_count(hashes ^ np.uint64(left.features[item].whole)).argmin())
+        by_hash = int(np.bitwise_count(hashes ^ np.uint64(left.features[item].phash)).argmin())
         nearest = dict.fromkeys([int(owner[best]), by_hash])
         if any(
             inspector(Candidate(item, other, UNFLAGGED_DISTANCE, UNFLAGGED_DISTANCE, 0.0)).is_duplicate

@@ -3,7 +3,7 @@
 
     with Memory.open(folder, mask=mask) as memory:
         memory.add([draft])                          # on the disk when it returns
-        memory.search(key, k=8, without=shown)       # nearest first
+        memory.search(key, k=8, exclude=shown)       # nearest first
         mark = memory.watermark                      # …
         memory.rollback(mark)                        # byte for byte what it was
 
@@ -299,7 +299,7 @@ class MemoryStore:
     def search(
         self, key: Key, k: int = 8, *, exclude: Collection[int] = (), allowed: NDArray[np.bool_] | None = None
     ) -> list[Neighbour]:
-        """The nearest items, nearest first; none in an empty memory. `without` and `allowed` mask rows out."""
+        """The nearest items, nearest first; none in an empty memory. `exclude` and `allowed` mask rows out."""
         result = self.search_rows(key.vector[None], k, exclude=exclude, allowed=allowed)
         neighbours = []
         for row, similarity in zip(result.rows[0], result.similarity[0], strict=True):
