@@ -100,12 +100,12 @@ def build_progress_bar(*, quiet: bool) -> Iterator[Callable[[BuildProgress], Non
         task = progress_bar.add_task("", total=None, words="starting")
 
         def show(progress: Any) -> None:
-            time_left = f", {format_duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
-            text = f"{progress.items_per_s:.1f} items/s, {progress.acceptance_rate:.0%} accepted, cache {progress.hit_rate:.0%} hits{time_left}"
-            progress_bar.update(task, total=progress.total, completed=progress.done, words=text)
+            time_left = f", {format_duration(progress.remaining_s)} left" if progress.remaining_s is not None else ""
+            text = f"{progress.items_per_s:.1f} items/s, {progress.acceptance_rate:.0%} accepted, cache {progress.cache_hit_rate:.0%} hits{time_left}"
+            progress_bar.update(task, total=progress.total, completed=progress.completed, words=text)
             if not quiet and not console.is_terminal and time.monotonic() - last_logged[0] >= LOG_INTERVAL_S:
                 last_logged[0] = time.monotonic()
-                typer.echo(f"item {progress.done} of {progress.total}: {text}", err=True)
+                typer.echo(f"item {progress.completed} of {progress.total}: {text}", err=True)
 
         yield show
 

@@ -1,15 +1,13 @@
-"""What a build will depend on, written down before it begins, and held against what a folder holds already."""
+"""The plan of a build: everything that its content depends on, written before the first item and compared on resume."""
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +21,15 @@ from pixelis.data.corpus.shard import read_json
 from pixelis.tools.toolbox import build_tools
 from pixelis.trace.schema import canonical_json
 
-PACKAGE = Path(__file__).parents[1]
-SOURCE_PATTERNS = (
-    "world/**/*.py", "data/splits.py", "data/solver.py", "data/teaching.py", "data/oracle*.py", "data/conclusions*.py",
-    "data/tallies.py", "data/sums.py", "data/thoughts.py", "data/goals.py", "data/detours.py", "data/acceptance.py",
-    "data/rights.py", "scoring/verify.py", "equations/acceptance.py", "trace/decisive.py",
-)  # fmt: skip
-"""The code that decides what a record holds: items, traces and verdicts. Tools have versions of their own."""
-KEY_DESCRIPTIONS = {"code": "the code that makes items"}
-"""Parts of a plan that are no key of a configuration."""
+GENERATOR_VERSION = 1
+"""Version of the code that makes items, demonstrations and verdicts: the world, the oracle and the acceptance checks.
+
+Raise it whenever the same configuration, seed and tools give different records. A build then refuses to resume a corpus
+of the previous version instead of mixing the two. Tools have versions of their own in the plan."""
+VERSION_BY_DIGEST = {"1bd8a72d793c91fa79ec090f75b7b04ebc0a35f7e2ab1bedbd08f5ed18868c6e": 1}
+"""Generator versions by the digest of source files that older plans record under `code`."""
+KEY_DESCRIPTIONS = {"generator": "the version of the item generator"}
+"""Parts of a plan that are not configuration keys."""
 
 
 @contextmanager
@@ -55,7 +53,7 @@ def prepare_plan(config: CorpusConfig, folder: Path, items: ItemFiles) -> dict[s
     """What the content will depend on, written down; ConfigError where the folder holds anything else."""
     tools = {name: tool.identity().model_dump() for name, tool in build_tools(config.toolbox).items()}
     content: dict[str, Any] = {
-        "config": config.identity(), "pixelis": __version__, "code": code_digest(), "tools": tools,
+        "config": config.identity(), "pixelis": __version__, "generator": GENERATOR_VERSION, "tools": tools,
     }  # fmt: skip
     if config.items:
         content["items"] = items.facts(folder)
@@ -73,14 +71,13 @@ def prepare_plan(config: CorpusConfig, folder: Path, items: ItemFiles) -> dict[s
     return plan
 
 
-@cache
-def code_digest(package: Path = PACKAGE) -> str:
-    """One name for the code that makes items: other code would go on with another corpus in the same folder."""
-    digest = hashlib.sha256()
-    for path in sorted({path for pattern in SOURCE_PATTERNS for path in package.glob(pattern)}):
-        digest.update(f"{path.relative_to(package).as_posix()} {path.stat().st_size}\n".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+def upgrade_plan(plan: Any) -> dict[str, Any]:
+    """A recorded plan in the current form; one that names unknown generator code equals no current plan."""
+    current = dict(plan) if isinstance(plan, dict) else {}
+    if "code" in current:
+        digest = current.pop("code")
+        current["generator"] = VERSION_BY_DIGEST.get(digest, digest)
+    return current
 
 
 def require_known_templates(items: ItemFiles) -> None:
@@ -97,15 +94,11 @@ def require_known_templates(items: ItemFiles) -> None:
 
 
 def require_same_plan(recorded: Any, current: dict[str, Any], folder: Path) -> None:
-    """A corpus has one plan from its first item to its last."""
-    if recorded == current:
-        return
-    keys = [
-        KEY_DESCRIPTIONS.get(key, key)
-        for key in sorted(differing_keys(recorded if isinstance(recorded, dict) else {}, current))
-    ]
-    listing = ", ".join(keys[:5]) + (" …" if len(keys) > 5 else "")
-    raise ConfigError(f"{folder} holds a corpus with another plan ({listing} differ): choose another folder")
+    """ConfigError, naming the keys that differ, unless both plans are equal."""
+    keys = [KEY_DESCRIPTIONS.get(key, key) for key in sorted(differing_keys(upgrade_plan(recorded), current))]
+    if keys:
+        listing = ", ".join(keys[:5]) + (" …" if len(keys) > 5 else "")
+        raise ConfigError(f"{folder} holds a corpus with another plan ({listing} differ): choose another folder")
 
 
 def differing_keys(a: Any, b: Any, prefix: str = "") -> Iterator[str]:
