@@ -45,7 +45,7 @@ from pixelis.evaluation.harness import ScoredItem
 from pixelis.evaluation.process_report import process_scores, task_statistics
 from pixelis.evaluation.run_evaluation import evaluate_model
 from pixelis.evaluation.tasks import Task, WorldTask, make_tasks
-from pixelis.policy.checkpoint import hash_weights
+from pixelis.policy.model_names import hash_weights
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.grpo.train import train_rft
 from pixelis.training.sft.sft_config import SftConfig

@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.common.paired_tests import RunScores, difference
 from experiments.ttrl.ttrl_risk import StreamRows
-from pixelis.rollout.item_rollouts import score_answer
+from pixelis.training.common.item_rollouts import score_answer
 from pixelis.training.ttrl.train import majority_answer
 from pixelis.world import RenderedItem
 

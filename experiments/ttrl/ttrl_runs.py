@@ -36,7 +36,7 @@ from pixelis.evaluation.process_report import task_statistics
 from pixelis.evaluation.run_evaluation import evaluate_model
 from pixelis.evaluation.streams import Course, Stream, StreamTask, make_stream
 from pixelis.memory.keys import KeyMaker
-from pixelis.policy.checkpoint import hash_weights
+from pixelis.policy.model_names import hash_weights
 from pixelis.training.common.run_folder import RESOLVED
 from pixelis.training.ttrl.journal import LEDGER, MEMORY, UPDATES, batch_end, read_rows
 from pixelis.training.ttrl.train import adapt

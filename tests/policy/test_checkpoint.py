@@ -95,26 +95,8 @@ def test_a_gpu_that_is_not_there_is_one_clear_line(monkeypatch: pytest.MonkeyPat
         load_checkpoint("nano-sft", device="cuda")
 
 
-def test_an_unknown_name_lists_what_there_is():
-    with pytest.raises(ConfigError, match="no model 'nanoo'"):
-        load_checkpoint("nanoo")
-
-
-def test_a_folder_that_is_not_there_is_no_hub_id():
-    with pytest.raises(ConfigError, match="no folder 'runs/mine/policy' here"):
-        load_checkpoint("runs/mine/policy")
-
-
 def test_a_card_that_breaks_off_is_told_in_a_few_words(folder: Path):
     card = folder / "pixelis.json"
     card.write_bytes(card.read_bytes()[:40])
     with pytest.raises(ConfigError, match=r"not the card of a checkpoint \(Invalid JSON: EOF [^\[]*\)$"):
         load_checkpoint(str(folder))
-
-
-def test_a_hub_that_does_not_answer_is_said_at_once(monkeypatch: pytest.MonkeyPatch):
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
-    with pytest.raises(ConfigError, match="the hub does not answer"):
-        load_checkpoint("nobody/nothing")

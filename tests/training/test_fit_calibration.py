@@ -10,7 +10,7 @@ import pytest
 from pixelis.core.errors import ConfigError
 from pixelis.evaluation.streams import make_stream
 from pixelis.policy.checkpoint import load_checkpoint
-from pixelis.rollout.item_rollouts import is_correct
+from pixelis.training.common.item_rollouts import is_correct
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.training.ttrl.ttrl_config import CalibrationSettings, TtrlConfig
 from pixelis.voting import fit_calibration

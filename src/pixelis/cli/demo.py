@@ -45,7 +45,7 @@ def demo(
     """Ask. The policy chooses every call itself; the right answers are known only to the table that is printed."""
     from pixelis.api import ask
     from pixelis.cli.ask import write_evidence
-    from pixelis.rollout.remote.chat_client import SERVER_PREFIX
+    from pixelis.policy.model_names import SERVER_PREFIX
     from pixelis.tools.toolbox import Toolbox
 
     with Toolbox() as toolbox:

@@ -5,12 +5,9 @@ Later verbs need its path and nothing else. Weights are safetensors; nothing is 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import shutil
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,16 +20,11 @@ from pixelis.core.errors import ConfigError
 from pixelis.policy.chat_format import PromptStyle
 from pixelis.policy.images import ImageProcessorConfig
 from pixelis.policy.model import Policy
+from pixelis.policy.model_names import find_checkpoint, require_hub_access
 from pixelis.policy.tokenizer import PolicyTokenizer
-from pixelis.rollout.remote.chat_client import SERVER_PREFIX
 
 CARD_FILE = "pixelis.json"
-HUB_TIMEOUT_S = 5.0
-HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 HEADS_FILE = "heads.safetensors"
-SHIPPED_PACKAGE = "pixelis.nano.checkpoints"
-CLONE_CHECKPOINTS = Path(__file__).resolve().parents[3] / "checkpoints"
-"""The package that holds the checkpoints that come with this one."""
 
 
 class ModelCard(Config):
@@ -106,53 +98,6 @@ def hide_progress_bars() -> None:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-
-
-def find_checkpoint(name: str) -> str:
-    """A folder, the name of a checkpoint that is shipped, or else a name for the hub."""
-    if name.startswith(SERVER_PREFIX):
-        raise ConfigError(f"{name}: a model behind a server has no weights here; want a folder or a hub id")
-    if Path(name).is_dir():
-        return name
-    embedded = embedded_checkpoints()
-    if name in embedded:
-        return str(embedded[name])
-    if "/" not in name or name.startswith((".", "/", "~")):
-        hint = f", or one of {', '.join(embedded)}"
-        raise ConfigError(f"no model {name!r}: want a folder, a hub id such as Qwen/Qwen3-VL-8B-Instruct{hint}")
-    return name
-
-
-def embedded_checkpoints() -> dict[str, Path]:
-    """The checkpoints that come with the package, and in a clone those for experiments, by name."""
-    folders = [Path(str(resources.files(SHIPPED_PACKAGE))), CLONE_CHECKPOINTS]
-    found = [p for folder in folders if folder.is_dir() for p in folder.iterdir() if (p / "config.json").is_file()]
-    return {path.name: path for path in sorted(found, key=lambda p: p.name)}
-
-
-def hash_weights(policy: str) -> str:
-    """SHA-256 of a checkpoint's weights; of its name where they lie on the hub."""
-    folder = Path(find_checkpoint(policy))
-    digest = hashlib.sha256()
-    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
-    for file in files:
-        digest.update(file.read_bytes())
-    return digest.hexdigest() if files else f"hub:{policy}"
-
-
-def require_hub_access(name: str) -> None:
-    """ConfigError at once where a model is not kept here and the hub is silent: libraries would try for a minute."""
-    import httpx2
-    from huggingface_hub import constants, get_session, try_to_load_from_cache
-
-    if HUB_ID.fullmatch(name) is None:
-        raise ConfigError(f"no folder {name!r} here (has its training ended?), and no hub id has this form")
-    if isinstance(try_to_load_from_cache(name, "config.json"), str):
-        return
-    try:
-        get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT_S)
-    except (httpx2.HTTPError, OSError) as error:
-        raise ConfigError(f"{name}: not on this machine, and the hub does not answer ({error})") from error
 
 
 def load_checkpoint(

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from pixelis.core.errors import ConfigError
+from pixelis.policy.model_names import SERVER_PREFIX
 from pixelis.rollout.episode import Limits, Query, Rollout
-from pixelis.rollout.remote.chat_client import SERVER_PREFIX
 from pixelis.rollout.remote.remote_model import open_remote
 from pixelis.trace.plan import ToolProvider
 

@@ -41,8 +41,8 @@ from pixelis.metrics.calibration_error import expected_calibration_error
 from pixelis.metrics.selective import error_at_margin
 from pixelis.policy.model import Policy
 from pixelis.rollout.answer_reading import answer_confidence, final_answer
-from pixelis.rollout.item_rollouts import ItemFactory, is_correct, stream_item_rollouts
 from pixelis.tools.toolbox import Toolbox, decisive_thresholds
+from pixelis.training.common.item_rollouts import ItemFactory, is_correct, stream_item_rollouts
 from pixelis.training.ttrl.ttrl_config import CalibrationSettings, CalibratorKind, TtrlConfig
 from pixelis.voting.vote import NO_CALIBRATION, ReliabilityWindow, vote
 from pixelis.world import Item

@@ -22,8 +22,6 @@ from pixelis.core.config import Config
 from pixelis.core.errors import ConfigError, RetryLaterError, TraceError
 from pixelis.trace.schema import canonical_json
 
-SERVER_PREFIX = "openai:"
-"""What the name of a model begins with that a server has: openai:URL#name."""
 RETRY_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 """Another try may help."""
 REFUSAL_STATUSES = frozenset({400, 413, 422})

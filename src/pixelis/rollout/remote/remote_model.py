@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 import numpy as np
 
 from pixelis.core.errors import ConfigError
+from pixelis.policy.model_names import SERVER_PREFIX
 from pixelis.rollout.episode import Limits, Query, Rollout
-from pixelis.rollout.remote.chat_client import SERVER_PREFIX, ChatClient, ServerConfig
+from pixelis.rollout.remote.chat_client import ChatClient, ServerConfig
 from pixelis.rollout.remote.chat_tokens import TOKEN_REQUEST_FIELDS
 from pixelis.rollout.remote.conversation import ChatConversation, ChatModel, ConversationLimits
 from pixelis.trace.plan import ToolProvider
@@ -111,7 +112,7 @@ def to_rollout(conversation: ChatConversation, query: str, sample: int, model: s
         conversation.build_trace(f"{query}-{sample}", f"policy:{model}", datetime.now(UTC)),
         conversation.end_reason,
         len(conversation.parse_errors),
-        conversation.blobs,
+        conversation.recorder.blobs,
         server_token_count=conversation.completion_tokens,
         detail=conversation.detail,
     )

@@ -16,8 +16,9 @@ from pixelis.data.corpus.corpus import Corpus
 from pixelis.data.corpus.record import Record
 from pixelis.policy import chat_format
 from pixelis.policy.chat_format import PromptStyle, spaced_indices
-from pixelis.policy.checkpoint import find_checkpoint, read_card, read_image_config
+from pixelis.policy.checkpoint import read_card, read_image_config
 from pixelis.policy.images import ImageProcessorConfig, fit_token_grid
+from pixelis.policy.model_names import find_checkpoint
 from pixelis.rewards.heads import ToolHeads
 from pixelis.training.dataset.prepared_examples import tool_schemas
 from pixelis.training.dataset.training_index import build_policy

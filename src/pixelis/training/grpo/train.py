@@ -40,8 +40,9 @@ from pixelis.equations.kl import per_token_kl
 from pixelis.equations.pid import DEFAULT, PAPER, Pid, pid_step
 from pixelis.media import MediaSet
 from pixelis.nano.temperature import divide_logits_by
-from pixelis.policy.checkpoint import LoadedCheckpoint, hash_weights, load_checkpoint
+from pixelis.policy.checkpoint import LoadedCheckpoint, load_checkpoint
 from pixelis.policy.model import Policy
+from pixelis.policy.model_names import hash_weights
 from pixelis.rewards.compute import compute_rewards, gather_trajectories, load_rewarder, train_dynamics
 from pixelis.rollout.engine import rollout
 from pixelis.rollout.episode import Query

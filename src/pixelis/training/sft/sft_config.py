@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from pixelis.core.config import Config
 from pixelis.nano.nano_model import NanoConfig
 from pixelis.policy.chat_format import PromptStyle
-from pixelis.rollout.remote.chat_client import SERVER_PREFIX
+from pixelis.policy.model_names import SERVER_PREFIX
 
 
 class LoraSettings(Config):

@@ -39,9 +39,15 @@ from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.rewards.compute import Rewarder, chain_penalty, compute_rewards, gather_trajectories, load_rewarder
 from pixelis.rollout.answer_reading import final_answer
 from pixelis.rollout.episode import Rollout
-from pixelis.rollout.item_rollouts import ItemFactory, hide_answers, rollout_items, score_answer, stream_item_rollouts
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools, decisive_thresholds
 from pixelis.training.common.distributed import DistributedContext
+from pixelis.training.common.item_rollouts import (
+    ItemFactory,
+    hide_answers,
+    rollout_items,
+    score_answer,
+    stream_item_rollouts,
+)
 from pixelis.training.common.precision import autocast_context, compute_dtype, weights_dtype
 from pixelis.training.common.run_folder import run_folder
 from pixelis.training.common.scored_rollouts import make_microbatches, reference_forward, score_rollout
