@@ -15,7 +15,6 @@ from pixelis.weights import is_available
 from pixelis.weights.encoders.visual_encoder import VisualEncoder
 
 
-
 @pytest.fixture(scope="session")
 def encoder() -> VisualEncoder:
     if not is_available("efficientnet-lite0"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pixelis.dedup.synthetic_duplicates import bundled_pictures
+from pixelis.dedup.synthetic_duplicates import bundled_images
 from pixelis.weights import is_available
 from pixelis.weights.encoders.visual_encoder import VisualEncoder
 
@@ -25,4 +25,4 @@ def encoder() -> VisualEncoder:
 
 @pytest.fixture(scope="session")
 def pictures() -> dict[str, NDArray[np.uint8]]:
-    return bundled_pictures()
+    return bundled_images()
