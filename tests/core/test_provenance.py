@@ -66,7 +66,7 @@ def test_a_result_names_its_commit_and_whether_the_code_was_changed(tmp_path, mo
         told = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(tmp_path)]
         return subprocess.run(["git", *told, *words], capture_output=True, text=True, check=True).stdout.strip()
 
-    code, result = tmp_path / "src" / "rundir.py", tmp_path / "docs" / "results" / "table.json"
+    code, result = tmp_path / "src" / "provenance.py", tmp_path / "docs" / "results" / "table.json"
     for path in (code, result):
         path.parent.mkdir(parents=True)
         path.write_text("1\n")

@@ -54,7 +54,7 @@ class AnimationSource:
         """The picture at this frame; Pillow goes on from where it stands, or back to the start."""
         try:
             picture = self._open_picture()
-            picture.match_template(index)
+            picture.seek(index)
         except Exception as error:
             self._picture = None
             raise MediaError(f"{self._name}: frame {index} cannot be read ({error_text(error)})") from error
@@ -207,7 +207,7 @@ class VideoSource:
             stream = self._open()
         else:
             stream = self._container.streams.video[0]
-            self._container.match_template(self._stamps[index], stream=stream, backward=True, any_frame=False)
+            self._container.seek(self._stamps[index], stream=stream, backward=True, any_frame=False)
         self._frames, self._next_index = self._container.decode(stream), 0
 
     def _forward_to(self, index: int) -> Any:
