@@ -29,7 +29,7 @@ def test_an_example_spells_the_calls_and_the_answer_of_its_trace(corpus, tokens,
         words = tokens.decode(example.ids[(example.kinds == ACTION) & (example.step_of == k)])
         assert words == f"<tool_call>{format_call_text(step.call)}</tool_call><|im_end|>"
     assert tokens.decode(example.ids[example.kinds == ANSWER]) == f"<answer> {trace.answer}</answer><|im_end|>"
-    check_sequence(example.ledger, tokens)
+    check_sequence(example.sequence, tokens)
 
 
 def test_an_answer_that_was_read_is_quoted_where_the_tokenizer_can(corpus):
@@ -67,10 +67,10 @@ def test_what_is_on_disk_is_what_was_made(corpus, tokens, train):
         assert np.array_equal(getattr(made, name), getattr(kept, name))
     for a, b in ((getattr(made.steps, name), getattr(kept.steps, name)) for name in COLUMNS):
         assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-    for a, b in zip(made.image_spans, kept.places, strict=True):
+    for a, b in zip(made.image_spans, kept.image_spans, strict=True):
         assert a.start == b.start
-        assert a.image.name == b.picture.name
-        assert np.array_equal(a.image.pixels, b.picture.pixels)
+        assert a.image.name == b.image.name
+        assert np.array_equal(a.image.pixels, b.image.pixels)
 
 
 def test_feedback_dropout_may_hide_a_result_but_not_the_turn_around_it(tokens, train):
@@ -87,7 +87,7 @@ def test_an_answer_without_tools_is_the_prompt_and_the_answer(tokens, train):
     assert set(short.kinds.tolist()) == {PROMPT, ANSWER}
     assert len(short) == train.entries[number].tokens_without_tools
     assert tokens.decode(short.ids[short.kinds == ANSWER]) == tokens.decode(whole.ids[whole.kinds == ANSWER])
-    check_sequence(short.ledger, tokens)
+    check_sequence(short.sequence, tokens)
 
 
 def test_what_was_refused_teaches_its_right_answer_only(corpus, tokens, train):
@@ -139,7 +139,7 @@ def test_without_a_footprint_a_step_has_looked_at_everything(square):
 def test_a_span_is_looked_up_on_the_nearest_frame_that_is_shown(corpus, train):
     number = next(k for k, entry in enumerate(train.entries) if entry.family == "motion")
     example, media = train[number], corpus.media(record_of(corpus, train.entries[number]))
-    places = [place for place in example.places if example.kinds[place.start] == PROMPT]
+    places = [place for place in example.image_spans if example.kinds[place.start] == PROMPT]
     at, _ = footprint_weights((Span(media="Video_0", start_s=0.0, end_s=0.0),), places, media)
     first = min(places, key=lambda place: place.start)
-    assert sorted(at) == list(range(first.start, first.start + first.picture.tokens))
+    assert sorted(at) == list(range(first.start, first.start + first.image.token_count))

@@ -25,10 +25,10 @@ def few(train):
 def test_the_loss_is_that_of_the_policys_own_log_probabilities(student, few):
     with torch.no_grad():
         said = student.eval()(collate(few, None, student.policy))
-        logprobs, _ = student.policy.logprobs(student.policy.batch([example.ledger for example in few]))
+        logprobs, _ = student.policy.logprobs(student.policy.collate([example.sequence for example in few]))
     total = weight = 0.0
     for row, example in enumerate(few):
-        for at in np.flatnonzero(example.sampled):
+        for at in np.flatnonzero(example.is_sampled):
             w = 2.0 if example.kinds[at] == 2 else 1.0
             total, weight = total - w * float(logprobs[row, at]), weight + w
     assert float(said.sft) == pytest.approx(total / weight, rel=1e-5)
@@ -38,7 +38,7 @@ def test_argument_heads_do_not_see_a_word_of_the_call(student, few):
     example = max(few, key=lambda e: len(e.steps))
     cut = int(example.steps.opens[0]) + 1
     other = example.ids.copy()
-    other[cut:] = np.where(other[cut:] == student.policy.tokens.image_id, other[cut:], other[cut])
+    other[cut:] = np.where(other[cut:] == student.policy.tokenizer.image_id, other[cut:], other[cut])
     only = {name: getattr(example.steps, name)[:1] for name in COLUMNS}
     steps = Steps(**{**only, "decisive": np.array([True])})
     with torch.no_grad():
@@ -61,9 +61,9 @@ def test_dropped_tokens_are_hidden_from_the_input_and_stay_targets(student, few)
     assert torch.equal(plain.targets, dropped.targets)
     assert torch.equal(plain.at, dropped.at)
     changed = (plain.inputs.ids != dropped.inputs.ids)[0].numpy()
-    assert set(dropped.inputs.ids[0, changed].tolist()) == {student.policy.tokens.pad_id}
+    assert set(dropped.inputs.ids[0, changed].tolist()) == {student.policy.tokenizer.pad_id}
     assert not changed[example.kinds == 0].any()
-    assert int((dropped.inputs.ids == student.policy.tokens.image_id).sum()) == len(dropped.visual_positions)
+    assert int((dropped.inputs.ids == student.policy.tokenizer.image_id).sum()) == len(dropped.visual_positions)
 
 
 def test_without_dropouts_nothing_is_hidden(few):

@@ -16,12 +16,12 @@ def given(train, policy):
 
 
 def test_a_policy_that_writes_what_the_teacher_wrote_has_its_boxes(given, policy, train):
-    units = token_coordinates(policy.tokens)
+    units = token_coordinates(policy.tokenizer)
     said, wanted = written_boxes(given.targets, given, units)
     calls = [
         box
         for example in (train[k] for k in range(len(train)) if train[k].accepted)
-        for call in re.findall(r"<tool_call>(.*?)</tool_call>", policy.tokens.decode(example.ids.tolist()))
+        for call in re.findall(r"<tool_call>(.*?)</tool_call>", policy.tokenizer.decode(example.ids.tolist()))
         for box in (json.loads(call)["arguments"].get("box"), json.loads(call)["arguments"].get("target"))
         if isinstance(box, list) and len(box) == 4
     ]
@@ -31,8 +31,8 @@ def test_a_policy_that_writes_what_the_teacher_wrote_has_its_boxes(given, policy
 
 
 def test_a_word_in_place_of_a_coordinate_leaves_no_area(given, policy):
-    units = token_coordinates(policy.tokens)
-    other = torch.full_like(given.targets, policy.tokens.end)
+    units = token_coordinates(policy.tokenizer)
+    other = torch.full_like(given.targets, policy.tokenizer.end_id)
     said, wanted = written_boxes(other, given, units)
     assert not box_iou(said, wanted).any()
 

@@ -25,14 +25,14 @@ def pool(train):
 
 
 def test_logits_are_divided_and_nothing_else_moves(student, train, pool):
-    given = collate([train[pool[0].number]], None, student.policy)
+    given = collate([train[pool[0].example_index]], None, student.policy)
     with torch.no_grad():
         before = student(given)
         divide_logits_by(student.policy, 0.5)
         compensate_heads(student.heads, 0.5)
         after = student(given)
     torch.testing.assert_close(after.logits, 2.0 * before.logits)
-    assert torch.equal(after.top, before.top)
+    assert torch.equal(after.top_tokens, before.top_tokens)
     torch.testing.assert_close(after.box, before.box)
     torch.testing.assert_close(after.tool.total, before.tool.total)
 
@@ -40,7 +40,7 @@ def test_logits_are_divided_and_nothing_else_moves(student, train, pool):
 def test_the_fit_is_the_one_of_the_calibrators(student, train, pool):
     pool = pool[:2]
     for _ in range(10):  # a policy that has learnt something, or T would lie at the end of its range
-        given = collate([train[lesson.number] for lesson in pool], None, student.policy)
+        given = collate([train[lesson.example_index] for lesson in pool], None, student.policy)
         student.train()
         student(given).sft.backward()
         with torch.no_grad():
@@ -64,6 +64,6 @@ def test_the_fit_is_the_one_of_the_calibrators(student, train, pool):
 
 
 def test_without_dev_nothing_is_fitted(student, train):
-    before = student.policy.language.grad_norm.weight.clone()
+    before = student.policy.language.norm.weight.clone()
     assert fit_policy_temperature(student, train, [], 4096, DistributedContext()) == 1.0
-    assert torch.equal(student.policy.language.grad_norm.weight, before)
+    assert torch.equal(student.policy.language.norm.weight, before)

@@ -192,7 +192,7 @@ def warmup_step(
 ) -> tuple[int, Losses]:
     """One batch of drills: how many tokens it had, and its losses."""
     policy = getattr(model, "module", model).policy
-    batch = make_warmup_batch(state.rng, policy.tokens, policy.style, policy.image_config, config.batch_tokens)
+    batch = make_warmup_batch(state.rng, policy.tokenizer, policy.style, policy.image_config, config.batch_tokens)
     no_dropout = [np.zeros(len(item), dtype=bool) for item in batch]
     return sum(map(len, batch)), train_step(config, model, optimizer, batch, no_dropout, lr_scale, dist)
 
