@@ -14,6 +14,7 @@ from pixelis.policy.sequence import TokenSequence
 from pixelis.policy.tokenizer import PolicyTokenizer, train_tokenizer
 from pixelis.rollout.episode import NOTHING_TO_QUOTE, Episode, Limits, Query
 from pixelis.tools.results import Execution, ToolResult
+from pixelis.trace.recorder import TraceRecorder
 
 LINES = ("Chapter III", "of cats", "and dogs")
 
@@ -87,7 +88,12 @@ def test_letters_that_look_like_a_quote_are_letters(tokens):
 def episode_after(result: ToolResult | None, tokens: PolicyTokenizer, words: str) -> Episode:
     """An episode that has seen a result and says its last words."""
     episode = Episode(
-        Query("q", "What?", MediaSet(())), 0, TokenSequence(), MediaSet(()), deadline=1e9, prompt_tokens=0
+        Query("q", "What?", MediaSet(())),
+        0,
+        TokenSequence(),
+        TraceRecorder(MediaSet(())),
+        deadline=1e9,
+        prompt_tokens=0,
     )
     if result is not None:
         call = tokens.encode('<tool_call>{"name": "OCR", "arguments": {}}</tool_call><|im_end|>', control=True)

@@ -25,7 +25,7 @@ TraceFile = Annotated[Path, typer.Argument(help="A trace file (JSON lines).", sh
 
 def run(
     plan: Annotated[
-        Path, typer.Argument(help="A list of calls as JSON: see docs/trace_format.md.", show_default=False)
+        Path, typer.Argument(help="A list of calls as JSON: see docs/reference/trace_format.md.", show_default=False)
     ],
     media: MediaPaths = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="The trace file to write.")] = Path("trace.jsonl"),
@@ -144,24 +144,17 @@ def write_call_page(call: ToolCall, media: MediaSet, execution: Execution, out: 
     """The evidence page of a single call that somebody typed, and beside it the trace that proves it."""
     from datetime import UTC, datetime
 
-    from pixelis import __version__
     from pixelis.tools.toolbox import builtin_thresholds
     from pixelis.trace import codec
-    from pixelis.trace.media_records import record_media
-    from pixelis.trace.schema import StepDraft, seal_trace
+    from pixelis.trace.recorder import TraceRecorder
     from pixelis.view import make_exhibit
     from pixelis.view import report as page_of
 
     trace_path = out.with_suffix(".jsonl")
     codec.check_target(trace_path)
-    trace = seal_trace(
-        query="",
-        media=record_media(media, trace_path),
-        origin="plan",
-        created_at=datetime.now(UTC),
-        steps=[StepDraft(call=call, result=execution.result)],
-        pixelis=__version__,
-    )
+    recorder = TraceRecorder(media)
+    recorder.add_step(call, execution)
+    trace = recorder.seal(query="", origin="plan", created_at=datetime.now(UTC), trace_path=trace_path)
     codec.write([trace], trace_path, execution.blobs)
     write_page(
         page_of([make_exhibit(trace, trace_path, thresholds=builtin_thresholds(), artifact_bytes=execution.blobs)]), out

@@ -36,6 +36,7 @@ from pixelis.rollout.rows import RolloutRow, RolloutRows, RowMember
 from pixelis.rollout.sampling import AllowedMask, sample_tokens
 from pixelis.tools.results import Execution, ToolCall
 from pixelis.trace.plan import ToolProvider
+from pixelis.trace.recorder import TraceRecorder
 
 ROWS_AT_ONCE = 64
 CACHE_BYTES = 3 * 2**29
@@ -224,7 +225,7 @@ class Engine:
             members.append(RowMember(sample, uniforms))
         deadline = self.clock() + self.limits.seconds
         episode = Episode(
-            this_query, members[0].sample, prompt.sequence.copy(), this_query.media, deadline=deadline,
+            this_query, members[0].sample, prompt.sequence.copy(), TraceRecorder(this_query.media), deadline=deadline,
             prompt_tokens=len(prompt.sequence),
         )  # fmt: skip
         return RolloutRow(episode, query_index, len(self.rows.all_rows), members)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from pixelis import __version__
 from pixelis.core.config import Config
 from pixelis.core.errors import ConfigError, MediaError, TraceError
 from pixelis.media import MediaSet
@@ -24,9 +23,9 @@ from pixelis.policy.chat_format import Kind, Piece, PromptStyle, TextPiece, rend
 from pixelis.policy.sequence import TokenSequence
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.tools.results import Execution, ToolCall, ToolResult
-from pixelis.trace.media_records import record_media
 from pixelis.trace.plan import ToolRunner
-from pixelis.trace.schema import StepDraft, Trace, canonical_json, require_shallow, seal_trace
+from pixelis.trace.recorder import TraceRecorder
+from pixelis.trace.schema import StepDraft, Trace, canonical_json, require_shallow
 from pixelis.trace.tool_call_parser import (
     ANSWER_PATTERN,
     CALL_CLOSE,
@@ -211,11 +210,9 @@ class Episode:
     query: Query
     sample: int
     sequence: TokenSequence
-    media: MediaSet
+    recorder: TraceRecorder
     deadline: float = math.inf
     prompt_tokens: int = 0
-    drafts: list[StepDraft] = field(default_factory=list)
-    blobs: dict[str, bytes] = field(default_factory=dict)
     parse_error_count: int = 0
     turn: ParsedTurn | None = None
     truncated: bool = False
@@ -223,12 +220,12 @@ class Episode:
 
     def copy(self) -> Episode:
         """One that goes on by itself."""
-        return replace(self, sequence=self.sequence.copy(), drafts=list(self.drafts), blobs=dict(self.blobs))
+        return replace(self, sequence=self.sequence.copy(), recorder=self.recorder.copy())
 
     @property
     def step(self) -> int:
         """The step that is being taken, from 1."""
-        return len(self.drafts) + 1
+        return len(self.recorder.steps) + 1
 
     def tokens_left(self, limits: Limits) -> int:
         return limits.total_tokens - (len(self.sequence) - self.prompt_tokens)
@@ -237,7 +234,7 @@ class Episode:
         """A whole turn of the policy, into the ledger: thought up to the tag, action or answer from there on."""
         turn = parse_turn_tokens(ids, tokenizer)
         self.turn = turn = (
-            resolve_quotes(turn, last_ocr_lines(d.result for d in self.drafts)) if tokenizer.has_quote_tokens else turn
+            resolve_quotes(turn, last_ocr_lines(self.recorder.results)) if tokenizer.has_quote_tokens else turn
         )
         self.truncated = not ids or ids[-1] != tokenizer.end_id
         thought_kinds: list[Kind] = ["thought"] * turn.opening_index
@@ -253,9 +250,9 @@ class Episode:
         if self.tokens_left(limits) <= 0:
             return "tokens"
         if turn is not None and turn.call is not None:
-            if count_wasted_calls(self.drafts) >= limits.refusals:
+            if count_wasted_calls(self.recorder.steps) >= limits.refusals:
                 return "stuck"
-            return "steps" if len(self.drafts) >= limits.steps else None
+            return "steps" if len(self.recorder.steps) >= limits.steps else None
         self.parse_error_count += 1
         return "no_call" if self.parse_error_count > limits.reminders else None
 
@@ -268,10 +265,7 @@ class Episode:
         closing = self._closing_pieces()
         if self.turn is None or self.turn.call is None:
             raise TraceError("a result came for a turn that made no call")
-        self.drafts.append(StepDraft(thought=self.turn.thought, call=self.turn.call, result=execution.result))
-        self.blobs.update(execution.blobs)
-        if execution.result.view is not None:
-            self.media = self.media.with_view(execution.result.view)
+        self.recorder.add_step(self.turn.call, execution, self.turn.thought)
         return [*closing, *pieces]
 
     def run_tool(self, toolbox: ToolRunner, call: ToolCall, style: PromptStyle) -> tuple[Execution, list[Piece]]:
@@ -280,7 +274,7 @@ class Episode:
         Changes nothing: it may run in another thread.
         """
         try:
-            execution = toolbox.run(call, self.media)
+            execution = toolbox.run(call, self.recorder.media)
             return execution, self.render_observation_pieces(execution.result, style)
         except Exception as error:  # noqa: BLE001 - somebody's tool may raise anything, and a failed call is data
             reason = str(error) if isinstance(error, MediaError) else f"{type(error).__name__}: {error}"
@@ -288,9 +282,10 @@ class Episode:
             return Execution(failed, {}, repeatable=False), self.render_observation_pieces(failed, style)
 
     def render_observation_pieces(self, result: ToolResult, style: PromptStyle) -> list[Piece]:
+        media = self.recorder.media
         if result.view is None:
-            return render_observation(result, None, self.media, style, step=self.step)
-        media = self.media.with_view(result.view)
+            return render_observation(result, None, media, style, step=self.step)
+        media = media.with_view(result.view)
         return render_observation(result, media.names[-1], media, style, step=self.step)
 
     def _closing_pieces(self) -> list[Piece]:
@@ -299,25 +294,19 @@ class Episode:
 
     def to_rollout(self, end_reason: EndReason, *, name: str, created_at: datetime) -> Rollout:
         """The record, sealed."""
-        has_answer = end_reason == "answered" and self.turn is not None
-        steps = [
-            draft.model_copy(update={"tokens": self.sequence.token_record(number)})
-            for number, draft in enumerate(self.drafts, start=1)
-        ]
-        trace = seal_trace(
+        final_turn = self.turn if end_reason == "answered" else None
+        trace = self.recorder.seal(
             id=f"{self.query.id}-{self.sample}",
             query=self.query.question,
-            media=record_media(self.query.media),
             origin=f"policy:{name}",
             created_at=created_at,
-            steps=steps,
-            answer=self.turn.answer if has_answer and self.turn else None,
-            answer_thought=self.turn.thought if has_answer and self.turn else "",
-            answer_confidence=self.answer_probability() if has_answer else None,
-            answer_tokens=self.sequence.token_record(self.step) if has_answer else None,
-            pixelis=__version__,
+            answer=final_turn.answer if final_turn else None,
+            answer_thought=final_turn.thought if final_turn else "",
+            answer_confidence=self.answer_probability() if final_turn else None,
+            token_record=self.sequence.token_record,
         )
-        return Rollout(self.query.id, self.sample, self.sequence, trace, end_reason, self.parse_error_count, self.blobs)
+        blobs = self.recorder.blobs
+        return Rollout(self.query.id, self.sample, self.sequence, trace, end_reason, self.parse_error_count, blobs)
 
     def answer_probability(self) -> float:
         """Probability of the answer's tokens, its tags among them. What the tools were worth comes on top later."""

@@ -7,22 +7,21 @@ the call runs, so that the trace holds what was really asked.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pydantic import Field, ValidationError
 
-from pixelis import __version__
 from pixelis.core.errors import TraceError
 from pixelis.core.geometry import Score, Value
 from pixelis.media import MediaSet
 from pixelis.tools.base import canonical_name
 from pixelis.tools.results import Execution, ToolCall, ToolResult
-from pixelis.trace.media_records import record_media
 from pixelis.trace.plan_references import DeadReferenceError, resolve
-from pixelis.trace.schema import StepDraft, Trace, canonical_json, require_shallow, seal_trace
+from pixelis.trace.recorder import TraceRecorder
+from pixelis.trace.schema import Trace, canonical_json, require_shallow
 
 MAX_PLAN_BYTES = 16 * 2**20
 
@@ -98,36 +97,29 @@ def run_plan(
 
     `beside` is where the trace will be written, for the hints where the media lie.
     """
-    media_records = record_media(media, beside)
-    drafts: list[StepDraft] = []
-    blobs: dict[str, bytes] = {}
+    recorder = TraceRecorder(media)
     for planned_step in plan.steps:
-        call, execution = run_planned_step(planned_step, drafts, media, toolbox)
-        drafts.append(StepDraft(thought=planned_step.thought, call=call, result=execution.result))
-        blobs.update(execution.blobs)
-        if execution.result.view is not None:
-            media = media.with_view(execution.result.view)
-    trace = seal_trace(
+        call, execution = run_planned_step(planned_step, recorder, toolbox)
+        recorder.add_step(call, execution, planned_step.thought)
+    trace = recorder.seal(
         query=plan.question,
-        media=media_records,
         origin="plan",
         created_at=created_at or datetime.now(UTC),
-        steps=drafts,
         answer=plan.answer,
         answer_confidence=plan.answer_confidence,
-        pixelis=__version__,
+        trace_path=beside,
     )
-    return Recording(trace, blobs)
+    return Recording(trace, recorder.blobs)
 
 
 def run_planned_step(
-    planned_step: PlannedStep, earlier_drafts: Sequence[StepDraft], media: MediaSet, toolbox: ToolRunner
+    planned_step: PlannedStep, recorder: TraceRecorder, toolbox: ToolRunner
 ) -> tuple[ToolCall, Execution]:
     """One step of a plan: its call with concrete arguments, and what came back."""
     name = canonical_name(planned_step.tool)
     try:
-        call = ToolCall(tool=name, args=resolve(planned_step.args, [draft.result for draft in earlier_drafts], media))
+        call = ToolCall(tool=name, args=resolve(planned_step.args, recorder.results, recorder.media))
     except DeadReferenceError as error:
         call = ToolCall(tool=name, args=planned_step.args)
         return call, Execution(ToolResult.failed(name, str(error), "invalid"), {})
-    return call, toolbox.run(call, media)
+    return call, toolbox.run(call, recorder.media)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.random import Generator
 
-from pixelis import __version__
 from pixelis.core.errors import ConfigError
 from pixelis.media import MediaSet
-from pixelis.trace.media_records import record_media
 from pixelis.trace.plan import ToolProvider
-from pixelis.trace.schema import StepDraft, Trace, seal_trace
+from pixelis.trace.recorder import TraceRecorder, reseal, without_time
+from pixelis.trace.schema import StepDraft, Trace
 from pixelis.world import Item, RenderedItem
 
 if TYPE_CHECKING:
@@ -77,15 +76,12 @@ class AnswersTeacher:
         from pixelis.data.teachers.oracle.oracle import EPOCH
 
         item = rendered.item
-        trace = seal_trace(
+        trace = TraceRecorder(MediaSet(rendered.media)).seal(
             id=item.id.replace("/", "-"),
             query=item.question,
-            media=record_media(MediaSet(rendered.media)),
             origin="teacher:answers",
             created_at=EPOCH,
-            steps=(),
             answer=item.answer,
-            pixelis=__version__,
         )
         return Demonstration(trace, {}, ())
 
@@ -157,24 +153,7 @@ def canonicalise_trace(trace: Trace, item: Item) -> Trace:
     if all(step.result.seconds == 0.0 for step in trace.steps) and media == trace.media:
         return trace
     drafts = [
-        StepDraft(
-            thought=step.thought,
-            call=step.call,
-            result=step.result.model_copy(update={"seconds": 0.0}),
-            tokens=step.tokens,
-        )
+        StepDraft(thought=step.thought, call=step.call, result=without_time(step.result), tokens=step.tokens)
         for step in trace.steps
     ]
-    return seal_trace(
-        id=trace.id,
-        query=trace.query,
-        media=media,
-        origin=trace.origin,
-        created_at=trace.created_at,
-        steps=drafts,
-        answer=trace.answer,
-        answer_thought=trace.answer_thought,
-        answer_confidence=trace.answer_confidence,
-        answer_tokens=trace.answer_tokens,
-        pixelis=trace.pixelis,
-    )
+    return reseal(trace, steps=drafts, media=media)

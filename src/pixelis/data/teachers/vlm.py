@@ -22,6 +22,7 @@ from pixelis.rollout.episode import EndReason
 from pixelis.rollout.remote.chat_messages import MODES, Mode
 from pixelis.rollout.remote.conversation import ChatConversation, ChatModel, ConversationLimits
 from pixelis.trace.plan import ToolProvider
+from pixelis.trace.recorder import without_time
 from pixelis.world import RenderedItem
 
 Outcome = Literal["answered", "turns", "prose", "refused"]
@@ -82,10 +83,8 @@ class VlmTeacher:
 
 def to_demonstration(conversation: ChatConversation, item_id: str, model: str) -> Demonstration:
     """What a conversation taught. Its tools took no time: a corpus must not depend on the machine."""
-    conversation.drafts = [
-        draft.model_copy(update={"result": draft.result.model_copy(update={"seconds": 0.0})})
-        for draft in conversation.drafts
-    ]
+    recorder = conversation.recorder
+    recorder.steps = [step.model_copy(update={"result": without_time(step.result)}) for step in recorder.steps]
     details = {
         "outcome": OUTCOMES[conversation.end_reason],
         "detail": conversation.detail,
@@ -94,6 +93,5 @@ def to_demonstration(conversation: ChatConversation, item_id: str, model: str) -
         "tokens": conversation.total_tokens,
         "constrain": conversation.request_format.mode,
     }
-    return Demonstration(
-        conversation.build_trace(item_id, f"teacher:{model}", EPOCH), conversation.blobs, None, details
-    )
+    trace = conversation.build_trace(item_id, f"teacher:{model}", EPOCH)
+    return Demonstration(trace, recorder.blobs, None, details)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pixelis import __version__
 from pixelis.core.errors import RetryLaterError
 from pixelis.media import MediaSet
 from pixelis.policy.chat_format import Kind
@@ -37,9 +36,9 @@ from pixelis.rollout.remote.chat_messages import (
 )
 from pixelis.rollout.remote.chat_tokens import SampledReply, append_reply, parse_sampled
 from pixelis.tools.results import ToolCall
-from pixelis.trace.media_records import record_media
 from pixelis.trace.plan import ToolProvider
-from pixelis.trace.schema import StepDraft, Trace, seal_trace
+from pixelis.trace.recorder import TraceRecorder
+from pixelis.trace.schema import Trace
 from pixelis.trace.tool_call_parser import ParsedCall
 
 
@@ -124,11 +123,10 @@ class ChatConversation:
         temperature: float,
     ) -> None:
         self.model, self.question, self.toolbox, self.limits = model, question, toolbox, limits
-        self.query_media = self.media = media
+        self.query_media = media
+        self.recorder = TraceRecorder(media)
         self.sampling = {"temperature": temperature, "max_tokens": limits.reply_tokens, "seed": seed}
         self.tools = [*toolbox.schemas(), ANSWER_TOOL]
-        self.drafts: list[StepDraft] = []
-        self.blobs: dict[str, bytes] = {}
         self.parse_errors: list[dict[str, Any]] = []
         self.answer: str | None = None
         self.answer_thought = ""
@@ -178,7 +176,7 @@ class ChatConversation:
             return True
         parsed, sampled = parse_reply(reply.body), parse_sampled(reply.body)
         self.completion_tokens += reply.completion_tokens or len(sampled.ids) or len(sampled.texts)
-        self.sequence = append_reply(self.sequence, sampled, reply_kind(parsed), len(self.drafts) + 1)
+        self.sequence = append_reply(self.sequence, sampled, reply_kind(parsed), len(self.recorder.steps) + 1)
         if parsed.answer is not None and not parsed.calls:
             return self.record_answer(parsed.answer, parsed.thought, None, sampled)
         if not parsed.calls:
@@ -200,10 +198,10 @@ class ChatConversation:
                 answer_argument, confidence = outcome.call.args.get("answer"), outcome.call.args.get("confidence")
                 answer_text = answer_argument if isinstance(answer_argument, str) else json.dumps(answer_argument)
                 return self.record_answer(answer_text, parsed.thought if number == 0 else "", confidence, sampled)
-            if count_wasted_calls(self.drafts) >= self.limits.max_wasted_calls:
+            if count_wasted_calls(self.recorder.steps) >= self.limits.max_wasted_calls:
                 self.end_reason = "stuck"
                 return True
-            if len(self.drafts) >= self.limits.max_steps:
+            if len(self.recorder.steps) >= self.limits.max_steps:
                 return True
             echoed_calls.append(echo_call(outcome.call.tool, outcome.call.args, self.requests, number))
             results.append(self.run_call(outcome.call, parsed.thought if number == 0 else "", views))
@@ -212,7 +210,8 @@ class ChatConversation:
             return True
         self.append_exchange(parsed, echoed_calls, results)
         if views:
-            parts = [p for name in views for p in media_parts(name, self.media.medium(name), **self.limits.media_size)]
+            media, size = self.recorder.media, self.limits.media_size
+            parts = [part for name in views for part in media_parts(name, media.medium(name), **size)]
             self.messages.append({"role": "user", "content": parts})
         return False
 
@@ -236,17 +235,12 @@ class ChatConversation:
 
     def run_call(self, call: ToolCall, thought: str, views: list[str]) -> str:
         """One call through the toolbox, into the trace; the words that the model reads about it."""
-        execution = self.toolbox.run(call, self.media)
+        execution = self.toolbox.run(call, self.recorder.media)
         result = execution.result
-        self.drafts.append(
-            StepDraft(thought=thought, call=call.model_copy(update={"tool": result.tool}), result=result)
-        )
-        self.blobs.update(execution.blobs)
-        if result.view is not None:
-            self.media = self.media.with_view(result.view)
-            views.append(self.media.names[-1])
+        view = self.recorder.add_step(call.model_copy(update={"tool": result.tool}), execution, thought)
+        views += [view] if view else []
         confidence_note = "" if result.confidence is None else f" (confidence {result.confidence:.2f})"
-        view_note = f" It is {views[-1]}." if result.view is not None else ""
+        view_note = f" It is {view}." if view else ""
         return f"{result.text}{confidence_note}{view_note}"
 
     def record_answer(self, answer: str, thought: str, stated_confidence: Any, sampled: SampledReply) -> bool:
@@ -275,23 +269,15 @@ class ChatConversation:
 
     def build_trace(self, id: str, origin: str, created_at: datetime) -> Trace:
         """The record, sealed, with the tokens of each step where the server gave them all."""
-        sequence, steps = self.sequence, self.drafts
-        if sequence is not None:
-            steps = [d.model_copy(update={"tokens": sequence.token_record(k)}) for k, d in enumerate(steps, start=1)]
-        return seal_trace(
+        return self.recorder.seal(
             id=id,
             query=self.question,
-            media=record_media(self.query_media),
             origin=origin,
             created_at=created_at,
-            steps=steps,
             answer=self.answer,
             answer_thought=self.answer_thought,
             answer_confidence=self.confidence,
-            answer_tokens=sequence.token_record(len(steps) + 1)
-            if sequence is not None and self.answer is not None
-            else None,
-            pixelis=__version__,
+            token_record=self.sequence.token_record if self.sequence is not None else None,
         )
 
 

@@ -3,7 +3,7 @@
 Nobody executed the calls here. A step says so in a way that no executed step can: its result has the key `imported` in
 `output` (the call as it was written, and what the log says came back), no identity, no confidence and no footprints.
 The status is `failed` where the call only waits to be executed, and `invalid` where it cannot be: it has no counterpart
-among our tools, or its pixels belong to a picture of unknown size. See docs/own_datasets.md.
+among our tools, or its pixels belong to a picture of unknown size. See docs/how-to/own_datasets.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from pixelis import __version__
 from pixelis.core.errors import MediaError, PixelisError
 from pixelis.data.importers.traces.foreign_calls import (
     ConvertedCall,
@@ -32,10 +31,10 @@ from pixelis.data.importers.traces.foreign_turns import (
     parse_conversation,
 )
 from pixelis.media import MediaSet, Medium, open_media
-from pixelis.tools.results import ToolResult
-from pixelis.trace.media_records import record_media
+from pixelis.tools.results import Execution, ToolResult
 from pixelis.trace.plan import CallPlan, PlannedStep
-from pixelis.trace.schema import Step, StepDraft, Trace, canonical_json, seal_trace
+from pixelis.trace.recorder import TraceRecorder
+from pixelis.trace.schema import Step, Trace, canonical_json
 
 IMPORTED_KEY = "imported"
 
@@ -99,20 +98,17 @@ def _import_entry(
     foreign_steps = _convert_turns(conversation, query_media)
     for reason in foreign_steps.remarks:
         yield Problem(entry.location, reason, "changed")
-    if not foreign_steps.drafts and foreign_steps.answer is None:
+    if not foreign_steps.recorder.steps and foreign_steps.answer is None:
         yield Problem(entry.location, "it holds neither a call nor an answer")
         return
-    all_found = all(query_media) and len(query_media) > 0
     try:
-        trace = seal_trace(
+        trace = foreign_steps.recorder.seal(
+            id=f"{conversation.source}-{identity}",
             query=conversation.question,
-            media=record_media(MediaSet(tuple(m for m in query_media if m)), beside) if all_found else (),
             origin=f"imported:{conversation.source}",
             created_at=created_at,
-            steps=foreign_steps.drafts,
             answer=foreign_steps.answer,
-            pixelis=__version__,
-            id=f"{conversation.source}-{identity}",
+            trace_path=beside,
         )
     except PixelisError as error:
         yield Problem(entry.location, str(error))
@@ -145,7 +141,7 @@ def _open_query_media(
 class ForeignSteps(NamedTuple):
     """The steps of a conversation."""
 
-    drafts: list[StepDraft]
+    recorder: TraceRecorder
     answer: str | None
     unknown: tuple[str, ...]
     waiting: int
@@ -154,7 +150,7 @@ class ForeignSteps(NamedTuple):
 
 def _convert_turns(conversation: ForeignConversation, query_media: tuple[Medium | None, ...]) -> ForeignSteps:
     images = ForeignImages.start(query_media, clip=conversation.clip)
-    drafts: list[StepDraft] = []
+    recorder = TraceRecorder(MediaSet(tuple(m for m in query_media if m) if all(query_media) else ()))
     unknown: list[str] = []
     remarks: list[str] = []
     answer, waiting, pending_thought = None, 0, ""
@@ -168,21 +164,17 @@ def _convert_turns(conversation: ForeignConversation, query_media: tuple[Medium 
         observation = _following_observation(turns[index + 1 :])
         for foreign_call in reply.calls:
             for converted in convert_call(foreign_call, conversation.source, images):
-                drafts.append(
-                    StepDraft(
-                        thought=thought,
-                        call=converted.call,
-                        result=_unexecuted_result(converted, foreign_call, conversation.source, observation),
-                    )
-                )
+                result = _unexecuted_result(converted, foreign_call, conversation.source, observation)
+                recorder.add_step(converted.call, Execution(result, {}), thought)
                 thought = observation = ""
                 waiting += not converted.reason
                 if converted.unknown:
                     unknown.append(converted.call.tool)
                 if converted.clipped:
-                    remarks.append(f"step {len(drafts)}: its box goes beyond the picture and was clipped")
+                    remarks.append(f"step {len(recorder.steps)}: its box goes beyond the picture and was clipped")
         pending_thought = "" if reply.calls else thought  # a thought without a call belongs to the next one
-    return ForeignSteps(drafts, answer if answer is not None else conversation.answer, tuple(unknown), waiting, remarks)
+    answer = conversation.answer if answer is None else answer
+    return ForeignSteps(recorder, answer, tuple(unknown), waiting, remarks)
 
 
 def _following_observation(later: list[ForeignTurn]) -> str:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from numpy.random import Generator
 
-from pixelis import __version__
 from pixelis.core.errors import ConfigError
 from pixelis.data.importers.imported_items import get_template
 from pixelis.data.teachers.oracle import (
@@ -36,9 +35,9 @@ from pixelis.data.teachers.oracle.rationales import write_rationale
 from pixelis.data.teachers.oracle.thought_templates import ThoughtWriter
 from pixelis.items import option_letter
 from pixelis.media import MediaSet
-from pixelis.trace.media_records import record_media
 from pixelis.trace.plan import ToolRunner
-from pixelis.trace.schema import Trace, seal_trace
+from pixelis.trace.recorder import TraceRecorder
+from pixelis.trace.schema import Trace
 from pixelis.world import Item, RenderedItem
 from pixelis.world.programs import Unanswerable
 
@@ -88,7 +87,7 @@ def solve_item(
     cited; it is never empty. `detours` is how likely it goes ways round; at 0 it takes the shortest way. ConfigError
     for an item of another world.
     """
-    item, media = rendered.item, MediaSet(rendered.media)
+    item, recorder = rendered.item, TraceRecorder(MediaSet(rendered.media))
     solver = SOLVERS.get(item.template)
     if solver is None:
         raise ConfigError(
@@ -98,7 +97,7 @@ def solve_item(
     goal = get_goal(item)
     session = OracleSession(
         item,
-        media,
+        recorder,
         toolbox,
         rng,
         ThoughtWriter(rng, canonical_wording=canonical_wording, goal=goal),
@@ -121,18 +120,15 @@ def solve_item(
         else ""
     )
     rationale = prefix_goal(goal, rationale) if canonical_wording else rationale
-    trace = seal_trace(
+    trace = recorder.seal(
         id=item.id.replace("/", "-"),
         query=item.question,
-        media=record_media(media),
         origin=ORIGIN,
         created_at=created_at,
-        steps=session.drafts,
         answer=final_answer,
         answer_thought=rationale,
-        pixelis=__version__,
     )
-    return OracleSolution(trace, session.blobs, final_answer, tuple(sorted(cited_steps)))
+    return OracleSolution(trace, recorder.blobs, final_answer, tuple(sorted(cited_steps)))
 
 
 def compute_answer(session: OracleSession) -> str:

@@ -20,6 +20,7 @@ from pixelis.items import Scalar
 from pixelis.media import MediaSet, ViewRecipe
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.trace.plan import ToolRunner
+from pixelis.trace.recorder import TraceRecorder, without_time
 from pixelis.trace.schema import StepDraft
 from pixelis.world import Item, Reference
 
@@ -76,14 +77,12 @@ class OracleSession:
     """Everything about one item that is under way."""
 
     item: Item
-    media: MediaSet
+    recorder: TraceRecorder
     toolbox: ToolRunner
     rng: Generator
     thought_writer: ThoughtWriter
     canonical_wording: bool = False
     """Choices that nothing depends on are not drawn: the first is taken."""
-    drafts: list[StepDraft] = field(default_factory=list)
-    blobs: dict[str, bytes] = field(default_factory=dict)
     notes: list[Reference] = field(default_factory=list)
     """What was seen, as references: the item's own program can be run on them."""
     cited_steps: set[int] = field(default_factory=set)
@@ -98,6 +97,14 @@ class OracleSession:
         self.omits_first_media = len(self.media.sources) == 1 and (self.canonical_wording or self.chance(0.8))
 
     # --- calls
+
+    @property
+    def media(self) -> MediaSet:
+        return self.recorder.media
+
+    @property
+    def drafts(self) -> list[StepDraft]:
+        return self.recorder.steps
 
     @property
     def last_result(self) -> ToolResult | None:
@@ -119,13 +126,8 @@ class OracleSession:
         running_note = write_recap(self.item, self.drafts) if self.canonical_wording else ""
         thought = self.thought_writer.write(plan, subject, self.last_result, running_note=running_note)
         execution = self.toolbox.run(call, self.media)
-        result = execution.result.model_copy(update={"seconds": 0.0})
-        self.blobs.update(execution.blobs)
-        self.drafts.append(StepDraft(thought=thought, call=call, result=result))
-        view = None
-        if result.view is not None:
-            view = f"View_{len(self.media.views)}"
-            self.media = self.media.with_view(result.view)
+        result = without_time(execution.result)
+        view = self.recorder.add_step(call, execution._replace(result=result), thought)
         self.call_cache[key] = outcome = OracleCallOutcome(len(self.drafts) - 1, result, view)
         return outcome
 
