@@ -1,4 +1,4 @@
-"""docs/own_data.md, run as it is printed: every command of the page, in its order, on pictures that are drawn here."""
+"""docs/tutorials/own_questions.md, run as it is printed: every command of the page, in its order, on pictures that are drawn here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pixelis.data.corpus.corpus import Corpus
 from pixelis.policy.checkpoint import load_checkpoint
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "own_data.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "tutorials" / "own_questions.md").read_text(encoding="utf-8")
 COMMANDS = [line[2:] for line in PAGE.splitlines() if line.startswith("$ ")]
 FONT = ROOT / "src" / "pixelis" / "world" / "assets" / "DejaVuSansMono-Bold.ttf"
 TINY = {

@@ -1,4 +1,4 @@
-"""docs/extend.md, run as it is printed."""
+"""docs/how-to/own_tool.md, run as it is printed."""
 
 import json
 import re
@@ -19,7 +19,7 @@ PHOTOGRAPH = ROOT / "src" / "pixelis" / "demo" / "astronaut_sign.jpg"
 @pytest.fixture
 def module(tmp_path, monkeypatch) -> Path:
     """The first and the last block of the page as edges.py."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), flags=re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "own_tool.md").read_text(), flags=re.DOTALL)
     (tmp_path / "edges.py").write_text(blocks[0] + "\n\n" + blocks[-1])
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
