@@ -12,7 +12,7 @@ from pixelis.data.build.build_corpus import build
 from pixelis.data.build.build_plan import GENERATOR_VERSION, VERSION_BY_DIGEST, prepare_plan, upgrade_plan
 from pixelis.data.build.solver import Solver
 from pixelis.data.corpus.corpus import Corpus
-from pixelis.data.corpus.corpus_config import CorpusConfig
+from pixelis.data.corpus.corpus_config import CorpusConfig, TeacherConfig
 from pixelis.data.corpus.item_files import ItemFiles, corpus_units
 from pixelis.trace.schema import canonical_json
 
@@ -70,6 +70,10 @@ def test_a_build_that_began_before_the_move_is_resumed(config, tmp_path):
     plan = prepare_plan(config, tmp_path, NO_FILES)
     plan["code"] = OLD_DIGEST
     assert plan.pop("generator") == VERSION_BY_DIGEST[OLD_DIGEST] == 1
+    teacher = plan["config"]["teacher"]
+    for old, name in TeacherConfig.old_names.items():
+        teacher[old] = teacher.pop(name)
+    plan["config"]["shifted"] = plan["config"].pop("shift_share")
     (tmp_path / ".building" / "plan.json").write_text(json.dumps(plan))
     assert prepare_plan(config, tmp_path, NO_FILES)["generator"] == 1
 
@@ -82,3 +86,13 @@ def test_other_generators_are_refused(old_corpus, monkeypatch):
     with pytest.raises(ConfigError, match=r"another plan \(the version of the item generator differ\)"):
         build(small, folder)
     shutil.rmtree(folder)
+
+
+def test_keys_of_earlier_releases_are_read_under_their_present_names():
+    teacher = {"plain": True, "by_eye": 0.25, "detours": 0.5, "max_slips": 1}
+    config = CorpusConfig.model_validate({"shifted": 0.5, "teacher": teacher})
+    assert config.shift_share == 0.5
+    renamed = {"canonical_wording": True, "visual_guess_rate": 0.25, "detour_rate": 0.5, "max_parse_errors": 1}
+    assert config.teacher == TeacherConfig(**renamed)
+    assert config.identity()["teacher"].keys() >= renamed.keys()
+    assert not config.identity()["teacher"].keys() & teacher.keys()

@@ -130,7 +130,7 @@ def test_a_world_item_is_rendered_again_and_must_have_its_hash(corpus):
     rendered = generate("search", seed=3, difficulty=1)
     record = corpus[0].model_copy(update={"item": rendered.item})
     again = corpus.media(record)
-    assert [m.sha256 for m in again.given] == [m.sha256 for m in rendered.media]
+    assert [m.sha256 for m in again.sources] == [m.sha256 for m in rendered.media]
     wrong = rendered.item.media[0].model_copy(update={"sha256": "0" * 64})
     item = rendered.item.model_copy(update={"media": (wrong, *rendered.item.media[1:])})
     with pytest.raises(MediaError, match="painted otherwise by this build"):

@@ -130,7 +130,7 @@ def test_a_crowd_is_kept_as_a_reference_and_never_counted(tmp_path: Path) -> Non
 
 
 def test_licence_and_place_travel_with_the_item(tmp_path: Path) -> None:
-    items, _ = taken(dataset(tmp_path, [thing(0, 17, square(10, 10, 30))]), beside=tmp_path / "items.jsonl")
+    items, _ = taken(dataset(tmp_path, [thing(0, 17, square(10, 10, 30))]), items_path=tmp_path / "items.jsonl")
     facts = items["coco.count"].parameters
     assert facts["licence"] == "Attribution License"
     assert (facts["watermark"], facts["dataset"], facts["source_id"]) == ("unknown", "coco", "1")

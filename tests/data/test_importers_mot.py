@@ -130,7 +130,7 @@ def test_a_folder_of_sequences_goes_on_after_one_without_frames(tmp_path: Path) 
 
 def test_the_clip_of_an_item_opens_again_by_its_path_and_rate(tmp_path: Path) -> None:
     out = tmp_path / "items.jsonl"
-    items, _ = taken(sequence(tmp_path / "s", walker(1, 11, 14)), beside=out, licence="CC BY-NC-SA 3.0")
+    items, _ = taken(sequence(tmp_path / "s", walker(1, 11, 14)), items_path=out, licence="CC BY-NC-SA 3.0")
     assert items[0].parameters["licence"] == "CC BY-NC-SA 3.0"
     assert open_item_media(items[0], out).sources[0].sha256 == items[0].media[0].sha256
 

@@ -210,7 +210,7 @@ def test_the_oracle_reads_painted_signs_with_real_tools(tmp_path):
     (tmp_path / "signs").mkdir()
     out = tmp_path / "signs.jsonl"
     assert write_items((sign_item(n, tmp_path / "signs", out) for n in range(4)), out).count == 4
-    report = build(config(out, teacher={"by_eye": 0.0}), tmp_path / "corpus", workers=1)
+    report = build(config(out, teacher={"visual_guess_rate": 0.0}), tmp_path / "corpus", workers=1)
     assert report.accepted == 4
     for record in Corpus(tmp_path / "corpus").records():
         assert {step.call.tool for step in record.trace.steps} <= {"OCR", "ZOOM"}

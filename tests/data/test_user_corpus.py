@@ -35,7 +35,7 @@ def items(folder: Path, *rows: dict[str, Any]) -> Path:
 
 
 def records(folder: Path, out: Path, kind: str) -> dict[str, Any]:
-    config = {"items": [str(out)], "teacher": {"kind": kind, "detours": False}, "toolbox": {"isolate": False}}
+    config = {"items": [str(out)], "teacher": {"kind": kind, "detour_rate": False}, "toolbox": {"isolate": False}}
     assert build(CorpusConfig.model_validate(config), folder / kind, workers=1).is_complete
     return {record.item.id: record for record in Corpus(folder / kind).records()}
 

@@ -48,7 +48,7 @@ def teach(server, toolbox, rendered, tmp_path):
             kind="vlm",
             server=ServerConfig(url=server.url, model=model, **options),
             max_turns=max_turns,
-            max_slips=2,
+            max_parse_errors=2,
             image_side=128,
         )
         teacher = VlmTeacher(config, replies=tmp_path / "replies")

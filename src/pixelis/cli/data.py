@@ -35,7 +35,7 @@ def build(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Keys of the file, changed for this corpus: n=500 teacher.detours=0."),
+        typer.Argument(metavar="KEY=VALUE", help="Keys of the file, changed for this corpus: n=500 teacher.detour_rate=0."),
     ] = None,
     out: Annotated[
         Path, typer.Option("-o", "--out", help="The folder to make; an unfinished one is gone on with.")
@@ -49,9 +49,9 @@ def build(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a teacher solve items of the world or your own, or go on where a build was stopped (docs/corpus.md).
+    """Have a teacher solve items of the world or your own, or go on where a build was stopped (docs/reference/corpus.md).
 
-    Your own questions (docs/own_data.md) are imported into OUT.items.jsonl first; each is taught by the oracle where it
+    Your own questions (docs/tutorials/own_questions.md) are imported into OUT.items.jsonl first; each is taught by the oracle where it
     knows the way, else by its answer alone. Exit status: 0 if the corpus is whole, 1 if items are left undone or lines
     were skipped.
     """

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pixelis import __version__
+from pixelis.core.config import with_current_names
 from pixelis.core.errors import ConfigError
 from pixelis.core.provenance import write_json
 from pixelis.data.corpus.corpus import MANIFEST, Corpus
@@ -74,6 +75,8 @@ def prepare_plan(config: CorpusConfig, folder: Path, items: ItemFiles) -> dict[s
 def upgrade_plan(plan: Any) -> dict[str, Any]:
     """A recorded plan in the current form; one that names unknown generator code equals no current plan."""
     current = dict(plan) if isinstance(plan, dict) else {}
+    if isinstance(current.get("config"), dict):
+        current["config"] = with_current_names(CorpusConfig, current["config"])
     if "code" in current:
         digest = current.pop("code")
         current["generator"] = VERSION_BY_DIGEST.get(digest, digest)

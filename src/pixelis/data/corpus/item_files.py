@@ -188,7 +188,7 @@ def corpus_units(config: CorpusConfig, items: ItemFiles) -> Iterator[Unit]:
         splits=config.splits,
         families=config.families,
         difficulties=config.difficulties,
-        shift_share=config.shifted,
+        shift_share=config.shift_share,
     )
     if not selected:
         yield from world

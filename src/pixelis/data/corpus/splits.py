@@ -106,10 +106,7 @@ def plan_units(
     difficulties: Mapping[int, float],
     shift_share: float = 0.0,
 ) -> Iterator[Unit]:
-    """The units of a corpus, split after split.
-
-    `shifted` is the share of items that go through one of the shifts, which the item's own seed chooses.
-    """
+    """The units of a corpus, split after split. An item's own seed decides whether and how it is shifted."""
     cells = pair_weights(families, difficulties)
     for split, size in split_sizes(n, splits).items():
         start = first_seed(split, seed)

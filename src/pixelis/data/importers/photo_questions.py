@@ -334,7 +334,7 @@ class PhotoQuestions:
             thing_ref, qualifier = candidates[name]
             thing = qualifier + draw_noun(name, self.rng).singular
             parameters = {"target": name, "thing": thing, "attribute": "position"}
-            yield self.ask("photo.where", [thing_ref], parameters, f"/{name}", accepted=accepted_positions)
+            yield self.ask("photo.where", [thing_ref], parameters, f"/{name}", accepted_answers=accepted_positions)
 
     def colours(self) -> Iterator[ImportOutcome]:
         pixels = np.asarray(self.medium.frame(0))
@@ -358,7 +358,7 @@ class PhotoQuestions:
                 "thing": qualifier + draw_noun(name, self.rng).singular,
                 "attribute": "colour",
             }
-            yield self.ask("photo.colour", [coloured_ref], parameters, f"/{name}", accepted=accepted_colours)
+            yield self.ask("photo.colour", [coloured_ref], parameters, f"/{name}", accepted_answers=accepted_colours)
             self.references = original_references
 
     def presence(self) -> Iterator[ImportOutcome]:
@@ -378,7 +378,7 @@ class PhotoQuestions:
         absent_class = draw_absent_class(set(self.by_class), self.rng) if self.complete else None
         if absent_class and self.rng.random() < 0.3:
             parameters = {"target": absent_class, "thing": draw_noun(absent_class, self.rng).singular}
-            yield self.ask("photo.missing", [], parameters, f"/no {absent_class}", accepted=accepted_none)
+            yield self.ask("photo.missing", [], parameters, f"/no {absent_class}", accepted_answers=accepted_none)
 
     def two_things(self) -> Iterator[ImportOutcome]:
         singles = [name for name, members in self.usable.items() if len(members) == 1 and name not in EXCLUDED_CLASSES]

@@ -114,9 +114,9 @@ def make_teacher(config: CorpusConfig, replies: Path) -> Teacher:
     teacher_config = config.teacher
     if teacher_config.kind in ("oracle", "auto"):
         oracle = OracleTeacher(
-            detour_rate=teacher_config.detours,
-            visual_guess_rate=teacher_config.by_eye,
-            canonical_wording=teacher_config.plain,
+            detour_rate=teacher_config.detour_rate,
+            visual_guess_rate=teacher_config.visual_guess_rate,
+            canonical_wording=teacher_config.canonical_wording,
         )
         return oracle if teacher_config.kind == "oracle" else AutoTeacher(oracle)
     if teacher_config.kind == "answers":

@@ -45,7 +45,7 @@ class VlmTeacher:
         self.config = config
         self.bounds = ConversationLimits(
             config.max_turns,
-            config.max_slips,
+            config.max_parse_errors,
             image_side=config.image_side,
             clip_frames=config.clip_frames,
             reply_tokens=config.server.max_tokens,
