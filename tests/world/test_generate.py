@@ -15,6 +15,7 @@ from PIL import Image as Pil
 from pixelis.core.errors import ConfigError
 from pixelis.world import FAMILIES, Item, generate, template, templates
 from pixelis.world.generate import necessity_case
+from pixelis.world.package_data import read_package_yaml
 from pixelis.world.tool_necessity import compute_necessities
 
 HASHES = """
@@ -56,6 +57,10 @@ def test_a_family_has_many_templates_and_each_many_wordings_and_a_chain(family: 
         assert len(set(one.wordings)) >= 4, one.id
         assert one.chain, one.id
         assert one.doc, one.id
+
+
+def test_questions_yaml_holds_the_sentences_of_every_template_and_of_nothing_else() -> None:
+    assert set(read_package_yaml("pixelis.world", "questions.yaml")) == {t.id for t in templates()}
 
 
 def test_every_template_works_at_the_ends_of_the_dial() -> None:

@@ -13,6 +13,7 @@ from pydantic import Field
 from pixelis.core.geometry import Value
 from pixelis.items import Family, Reference, Scalar, Scoring, ToolName
 from pixelis.media import Medium
+from pixelis.world.package_data import read_package_yaml
 from pixelis.world.programs import Program
 
 
@@ -125,3 +126,22 @@ class Template:
     """The answer is computed from text rather than copied."""
     doc: str = ""
     """How the answer follows from the last result."""
+
+
+def load_templates(family: Family, **programs: tuple[Callable[[Brief], ItemDraft], Program]) -> tuple[Template, ...]:
+    """The templates of a family by name: how each is composed and solved, with its sentences from `questions.yaml`."""
+    questions = {name: read_package_yaml("pixelis.world", "questions.yaml")[f"{family}.{name}"] for name in programs}
+    return tuple(
+        Template(
+            id=f"{family}.{name}",
+            family=family,
+            wordings=tuple(questions[name]["wordings"]),
+            compose=compose,
+            solve=solve,
+            scoring=questions[name]["scoring"],
+            chain=tuple(ChainStep(**step) for step in questions[name]["chain"]),
+            reads_operands=questions[name].get("reads_operands", False),
+            doc=questions[name]["answer"],
+        )
+        for name, (compose, solve) in programs.items()
+    )

@@ -13,29 +13,14 @@ from typing import TypeVar
 
 from numpy.random import Generator
 
+from pixelis.world.package_data import read_package_yaml
+
 T = TypeVar("T")
 
-ONSETS = (
-    "b", "d", "f", "g", "h", "k", "m", "n", "p", "r", "s", "t", "v", "z", "br", "dr", "fr", "gr", "kr", "pr", "st",
-)  # fmt: skip
-VOWELS = ("a", "e", "i", "o", "u", "ea", "au", "oi")
-CODAS = ("", "", "n", "m", "k", "s", "t", "x", "nd", "sk", "rt")
-
-PLACES = (
-    "Amber", "Anchor", "Aspen", "Basin", "Beacon", "Birch", "Bramble", "Bridge", "Canyon", "Cedar", "Comet", "Copper",
-    "Crater", "Delta", "Desert", "Dune", "Ember", "Fern", "Forest", "Garden", "Granite", "Grove", "Harbour", "Heron",
-    "Hornet", "Juniper", "Kestrel", "Magnet", "Maple", "Marsh", "Meadow", "Monsoon", "Nectar", "Nutmeg",
-    "Panther", "Pepper", "Prairie", "Quartz", "Raven", "Reef", "Saffron", "Sparrow", "Summit",
-    "Thunder", "Timber", "Tundra", "Turnip", "Velvet", "Walnut", "Weaver", "Winter", "Yarrow", "Zenith",
-)  # fmt: skip
-TOPICS = (
-    "Harvest", "Rainfall", "Visitors", "Traffic", "Energy", "Exports", "Budget", "Repairs", "Journeys", "Members",
-    "Readers", "Shipments", "Orders", "Donations", "Savings", "Emissions", "Seats", "Meetings", "Deliveries", "Returns",
-)  # fmt: skip
-MEASURES = (
-    "Speed", "Depth", "Weight", "Height", "Length", "Width", "Force", "Charge", "Pressure", "Range", "Rate", "Mass",
-)  # fmt: skip
-MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+ONSETS, VOWELS, CODAS, PLACES, TOPICS, MEASURES, MONTHS = (
+    tuple(read_package_yaml("pixelis.world", "words.yaml")[kind])
+    for kind in ("onsets", "vowels", "codas", "places", "topics", "measures", "months")
+)
 
 
 def choose(rng: Generator, options: Sequence[T]) -> T:

@@ -21,8 +21,8 @@ from pixelis.world.programs import (
     nearest,
     parse_number,
 )
-from pixelis.world.tasks.document import READ_PAGE, find_texts, make_draft, pick_extreme
-from pixelis.world.template import Brief, ChainStep, ItemDraft, Template
+from pixelis.world.tasks.document import find_texts, make_draft, pick_extreme
+from pixelis.world.template import Brief, ItemDraft, load_templates
 from pixelis.world.vocabulary import (
     MONTHS,
     TOPICS,
@@ -181,89 +181,14 @@ def _solve_legend(references: References, parameters: Parameters) -> str:
     return get_line_text(find_at_height(references, y, "label"))
 
 
-TEMPLATES = (
-    Template(
-        "document.column_value", "document",
-        (
-            "What is the value of {label}?",
-            "Which number does the chart give for {label}?",
-            "How much is it for {label}?",
-            "Read the chart: what is the figure for {label}?",
-        ),
-        _compose_column_value, _solve_label_value, "anls", (READ_PAGE,), doc="the number over {label}",
-    ),
-    Template(
-        "document.most_label", "document",
-        (
-            "Which name has the {most} value?",
-            "What is the name of the {most} column?",
-            "For which name is the value {most}?",
-            "Name the {most} one in the chart.",
-        ),
-        _compose_most_label, _solve_most_label, "anls", (READ_PAGE,), doc="compare the numbers; the name below",
-    ),
-    Template(
-        "document.difference", "document",
-        (
-            "By how much is {a} higher than {b}?",
-            "What is the difference between {a} and {b}?",
-            "Subtract the value of {b} from that of {a}.",
-            "How much more does {a} have than {b}?",
-        ),
-        _compose_difference, _solve_difference, "anls", (READ_PAGE,), reads_operands=True, doc="the number over {a} minus that over {b}",
-    ),
-    Template(
-        "document.colour_value", "document",
-        (
-            "What is the value of the {colour} column?",
-            "Which number stands on top of the {colour} column?",
-            "How high is the {colour} column, as written above it?",
-            "Read the figure of the {colour} column.",
-        ),
-        _compose_colour_value, _solve_colour_value, "anls",
-        (ChainStep(tool="SEG", args={"target": "{target}"}), READ_PAGE),
-        doc="the number just above the region, or ZOOM on it with scale 0.6 and OCR",
-    ),
-    Template(
-        "document.month_value", "document",
-        (
-            "What is the value in {label}?",
-            "Which number does the line reach in {label}?",
-            "How much was it in {label}?",
-            "Read the curve at {label}.",
-        ),
-        _compose_month_value, _solve_label_value, "anls", (READ_PAGE,), doc="the number over the point above {label}",
-    ),
-    Template(
-        "document.peak", "document",
-        (
-            "In which month is the value {most}?",
-            "When does the curve have its {most} point?",
-            "Which month shows the {most} value?",
-            "Name the month with the {most} number.",
-        ),
-        _compose_peak, _solve_most_label, "anls", (READ_PAGE,), doc="compare the numbers; the month below",
-    ),
-    Template(
-        "document.share", "document",
-        (
-            "What share does {label} have?",
-            "How many percent are {label}?",
-            "Which percentage belongs to {label}?",
-            "What part of the whole is {label}?",
-        ),
-        _compose_share, _solve_share, "anls", (READ_PAGE,), doc="the percentage in the row of {label}",
-    ),
-    Template(
-        "document.legend", "document",
-        (
-            "What does the {colour} slice stand for?",
-            "Which name belongs to the {colour} slice?",
-            "According to the legend, what is {colour}?",
-            "The {colour} part of the pie: what is it called?",
-        ),
-        _compose_legend, _solve_legend, "anls",
-        (ChainStep(tool="SEG", args={"target": "{target}"}, note="the slice and the square of the legend"), READ_PAGE),
-        doc="the name in the row of the smaller region",
-    ),
-)  # fmt: skip
+TEMPLATES = load_templates(
+    "document",
+    column_value=(_compose_column_value, _solve_label_value),
+    most_label=(_compose_most_label, _solve_most_label),
+    difference=(_compose_difference, _solve_difference),
+    colour_value=(_compose_colour_value, _solve_colour_value),
+    month_value=(_compose_month_value, _solve_label_value),
+    peak=(_compose_peak, _solve_most_label),
+    share=(_compose_share, _solve_share),
+    legend=(_compose_legend, _solve_legend),
+)

@@ -27,8 +27,6 @@ from pixelis.world.programs import (
 from pixelis.world.stage import Stage, Thing
 from pixelis.world.tasks.staging import (
     COMMON_FIGURES,
-    FIND_EACH_OPTION,
-    FIND_TARGET,
     PATTERN_PAINTS,
     add_group,
     make_options,
@@ -39,7 +37,7 @@ from pixelis.world.tasks.staging import (
     sample_colour_figures,
     solve_text_on,
 )
-from pixelis.world.template import Brief, ChainStep, ItemDraft, Template
+from pixelis.world.template import Brief, ItemDraft, load_templates
 from pixelis.world.vocabulary import choose, choose_name, sample, sample_integer
 
 IMAGE_SIZE = Size(512, 512)
@@ -294,122 +292,16 @@ def _solve_pair_more(references: References, parameters: Parameters) -> str:
     return "Image_0" if first > second else "Image_1"
 
 
-TEMPLATES = (
-    Template(
-        "choice.present", "choice",
-        (
-            "Which of these is in the picture?",
-            "One of the following can be seen in the picture. Which one?",
-            "Which thing does the picture show?",
-            "What is there to be seen?",
-        ),
-        _compose_present, _solve_presence, "choice", (FIND_EACH_OPTION,), doc="the option whose call succeeds",
-    ),
-    Template(
-        "choice.absent", "choice",
-        (
-            "Which of these is not in the picture?",
-            "All but one of the following are in the picture. Which one is missing?",
-            "Which thing does the picture not show?",
-            "What is missing from the picture?",
-        ),
-        _compose_absent, _solve_presence, "choice", (FIND_EACH_OPTION,), doc="the option whose call fails",
-    ),
-    Template(
-        "choice.extreme", "choice",
-        (
-            "Which of these is the {most}?",
-            "Among the following, which thing is the {most} one?",
-            "Of these four, which is the {most} in the picture?",
-            "Compare the places of the four: which is {most}?",
-        ),
-        _compose_extreme, _solve_most, "choice", (FIND_EACH_OPTION,), doc="compare the centres of the boxes",
-    ),
-    Template(
-        "choice.size", "choice",
-        (
-            "Which of these is the {most}?",
-            "Compare the sizes of the four: which is the {most}?",
-            "Which of the following is the {most} in the picture?",
-            "Of these four things, which is the {most} by area?",
-        ),
-        _compose_size, _solve_most, "choice", (FIND_EACH_OPTION,), doc="compare the areas of the regions",
-    ),
-    Template(
-        "choice.count", "choice",
-        (
-            "How many of this are in the picture: {target}?",
-            "Count every {target}. How many are there?",
-            "What is the number of things that are a {target}?",
-            "How often does the picture show a {target}?",
-        ),
-        _compose_count, _solve_count, "choice",
-        (ChainStep(tool="SEG", args={"target": "{target}", "limit": 32}),), doc="the number of regions",
-    ),
-    Template(
-        "choice.colour", "choice",
-        (
-            "What colour is the {figure}?",
-            "The picture holds one {figure}. Which colour does it have?",
-            "Name the colour of the {figure}.",
-            "In which colour is the {figure} painted?",
-        ),
-        _compose_colour, _solve_colour, "choice",
-        (ChainStep(tool="SEG", args={"target": "{options[i]} {figure}"}, note="once for each option"),),
-        doc="the colour whose call succeeds",
-    ),
-    Template(
-        "choice.panel", "choice",
-        (
-            "What is written on the {colour} panel?",
-            "Which of these words stands on the {colour} panel?",
-            "Read the {colour} panel. What does it say, exactly?",
-            "How is the word on the {colour} panel spelt?",
-        ),
-        _compose_panel, solve_text_on, "choice",
-        (
-            FIND_TARGET,
-            ChainStep(tool="ZOOM", args={"box": "$1.box"}),
-            ChainStep(tool="OCR", args={"media": "$2.view"}),
-        ),
-        doc="the option nearest to the text that was read",
-    ),
-    Template(
-        "choice.neighbour", "choice",
-        (
-            "Which of these is nearest to the {target}?",
-            "What is the closest neighbour of the {target} among these?",
-            "Starting at the {target}, which of the four is the shortest way off?",
-            "Which thing lies closest to the {target}?",
-        ),
-        _compose_neighbour, _solve_neighbour, "choice",
-        (FIND_TARGET, FIND_EACH_OPTION), doc="compare the distances of the centres",
-    ),
-    Template(
-        "choice.pattern", "choice",
-        (
-            "Which of these is {pattern}?",
-            "One of the four things has a {pattern} pattern. Which?",
-            "Look closely: which thing is {pattern}?",
-            "Which of the following is not plain but {pattern}?",
-        ),
-        _compose_pattern, _solve_pattern, "choice",
-        (FIND_EACH_OPTION, ChainStep(tool="PROP", args={"mask": "$i.mask", "attributes": ["texture"]}, note="for each")),
-        doc="the option whose texture fits",
-    ),
-    Template(
-        "choice.pair_more", "choice",
-        (
-            "Which picture has more {plural}?",
-            "Compare Image_0 and Image_1: where are there more {plural}?",
-            "In which of the two pictures are {plural} more frequent?",
-            "Count the {plural} in both pictures. Which has more?",
-        ),
-        _compose_pair_more, _solve_pair_more, "choice",
-        (
-            ChainStep(tool="SEG", args={"target": "{target}", "media": "Image_0"}, note="a failure counts none"),
-            ChainStep(tool="SEG", args={"target": "{target}", "media": "Image_1"}),
-        ),
-        doc="compare the numbers of regions",
-    ),
-)  # fmt: skip
+TEMPLATES = load_templates(
+    "choice",
+    present=(_compose_present, _solve_presence),
+    absent=(_compose_absent, _solve_presence),
+    extreme=(_compose_extreme, _solve_most),
+    size=(_compose_size, _solve_most),
+    count=(_compose_count, _solve_count),
+    colour=(_compose_colour, _solve_colour),
+    panel=(_compose_panel, solve_text_on),
+    neighbour=(_compose_neighbour, _solve_neighbour),
+    pattern=(_compose_pattern, _solve_pattern),
+    pair_more=(_compose_pair_more, _solve_pair_more),
+)

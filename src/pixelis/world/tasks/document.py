@@ -21,7 +21,7 @@ from pixelis.world.programs import (
     nearest,
     parse_number,
 )
-from pixelis.world.template import Brief, ChainStep, ItemDraft, Template
+from pixelis.world.template import Brief, ItemDraft, load_templates
 from pixelis.world.vocabulary import (
     MEASURES,
     MONTHS,
@@ -195,60 +195,11 @@ def _solve_pair_more(references: References, parameters: Parameters) -> str:
     return max(seats_and_titles)[1]
 
 
-READ_PAGE = ChainStep(tool="OCR", note="the whole page; lines come with their boxes")
-
-TEMPLATES = (
-    Template(
-        "document.cell", "document",
-        (
-            "What is the {column} of {row}?",
-            "According to the table, which {column} does {row} have?",
-            "Look up {row}: what stands under {column}?",
-            "In the row of {row}, what is the value for {column}?",
-        ),
-        _compose_cell, _solve_cell, "anls", (READ_PAGE,), doc="the cell in the row of {row} and below {column}",
-    ),
-    Template(
-        "document.row_most", "document",
-        (
-            "Which row has the {most} {column}?",
-            "Who or what has the {most} {column} in the table?",
-            "Find the {most} value of {column}. To which name does it belong?",
-            "In the column {column}, which name has the {most} value?",
-        ),
-        _compose_row_most, _solve_row_most, "anls", (READ_PAGE,), doc="compare the cells below {column}; the name at the left of the row",
-    ),
-    Template(
-        "document.field", "document",
-        (
-            'What does the notice say for "{key}"?',
-            'Which entry follows "{key}"?',
-            'Find the line that begins with "{key}". What comes after it?',
-            'What is given as "{key}"?',
-        ),
-        _compose_field, _solve_field, "anls", (READ_PAGE,), doc="what follows {key} and a colon",
-    ),
-    Template(
-        "document.pair_field", "document",
-        (
-            'What does {media} say for "{key}"?',
-            'Both notices have an entry "{key}". What is it in {media}?',
-            'In {media}, what follows "{key}"?',
-            'Look at {media}: which entry belongs to "{key}"?',
-        ),
-        _compose_pair_field, _solve_field, "anls", (ChainStep(tool="OCR", args={"media": "{media}"}),),
-        doc="what follows {key} and a colon",
-    ),
-    Template(
-        "document.pair_more", "document",
-        (
-            "Which of the two events has more seats? Give its title.",
-            "Compare the seats in both notices. What is the title of the larger event?",
-            "What is the heading of the notice with the higher number of seats?",
-            "Where are there more seats? Answer with the title of that notice.",
-        ),
-        _compose_pair_more, _solve_pair_more, "anls",
-        (ChainStep(tool="OCR", args={"media": "Image_0"}), ChainStep(tool="OCR", args={"media": "Image_1"})),
-        doc="compare what follows Seats; the first line of that page",
-    ),
-)  # fmt: skip
+TEMPLATES = load_templates(
+    "document",
+    cell=(_compose_cell, _solve_cell),
+    row_most=(_compose_row_most, _solve_row_most),
+    field=(_compose_field, _solve_field),
+    pair_field=(_compose_pair_field, _solve_field),
+    pair_more=(_compose_pair_more, _solve_pair_more),
+)

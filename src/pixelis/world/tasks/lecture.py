@@ -25,7 +25,7 @@ from pixelis.world.programs import (
 )
 from pixelis.world.slides import SCREEN, Lecture, Slide, line_centre_y
 from pixelis.world.tasks.staging import COMMON_FIGURES
-from pixelis.world.template import Brief, ChainStep, ItemDraft, Template
+from pixelis.world.template import Brief, ItemDraft, load_templates
 from pixelis.world.vocabulary import MEASURES, choose, choose_names, sample, sample_integer, sample_spaced_integers
 
 
@@ -258,118 +258,15 @@ def _solve_count(references: References, parameters: Parameters) -> str:
     return str(cut_count + 1)
 
 
-FIND_APPEARANCE = ChainStep(tool="TEMP", args={"query": "the {target} appears", "top_k": 1})
-READ_AT_APPEARANCE = ChainStep(
-    tool="OCR", args={"time_s": "$1.span.end_s"}, note="inside the segment; the line decides"
+TEMPLATES = load_templates(
+    "lecture",
+    title_when=(_compose_title_when, _solve_title_when),
+    value_when=(_compose_value_when, _solve_value_when),
+    task=(_compose_task, _solve_task),
+    pointed=(_compose_pointed, _solve_pointed),
+    value_on=(_compose_value_on, _solve_value_on),
+    sum=(_compose_sum, _solve_sum),
+    change=(_compose_change, _solve_change),
+    next=(_compose_next, _solve_next),
+    count=(_compose_count, _solve_count),
 )
-FIND_SLIDE = ChainStep(tool="TEMP", args={"query": 'the screen says "{title}"', "top_k": 1})
-READ_SLIDE = ChainStep(tool="OCR", args={"time_s": "$1.span.start_s"}, note="in the middle of the segment")
-
-TEMPLATES = (
-    Template(
-        "lecture.title_when", "lecture",
-        (
-            "What is the title of the slide on which the {target} appears?",
-            "Which heading is on screen when the {target} appears?",
-            "When the {target} comes up, what is the slide called?",
-            "Name the title shown at the moment of the {target}.",
-        ),
-        _compose_title_when, _solve_title_when, "exact", (FIND_APPEARANCE, READ_AT_APPEARANCE), doc="the first line",
-    ),
-    Template(
-        "lecture.value_when", "lecture",
-        (
-            "What is the value of {key} when the {target} appears?",
-            "The {target} appears. Which number stands for {key} then?",
-            "Read {key} at the moment that the {target} comes up.",
-            "On the slide with the {target}, how much is {key}?",
-        ),
-        _compose_value_when, _solve_value_when, "exact", (FIND_APPEARANCE, READ_AT_APPEARANCE), reads_operands=True, doc="the number after {key}",
-    ),
-    Template(
-        "lecture.task", "lecture",
-        (
-            "What is the result of the task on screen when the {target} appears?",
-            "Solve the task that is shown with the {target}.",
-            "When the {target} appears there is a small calculation on the slide. What does it give?",
-            "Compute what is written on the slide of the {target}.",
-        ),
-        _compose_task, _solve_task, "exact", (FIND_APPEARANCE, READ_AT_APPEARANCE), reads_operands=True, doc="compute the line with + or -",
-    ),
-    Template(
-        "lecture.pointed", "lecture",
-        (
-            "Which line does the {target} stand beside?",
-            "What is written next to the {target}?",
-            "The {target} points out a line. What does the line say?",
-            "Read the line at the right of the {target}.",
-        ),
-        _compose_pointed, _solve_pointed, "exact",
-        (
-            FIND_APPEARANCE,
-            ChainStep(tool="SEG", args={"target": "{target}", "time_s": "$1.span.end_s"}),
-            ChainStep(tool="OCR", args={"time_s": "$1.span.end_s"}),
-        ),
-        doc="the line at the height of the region",
-    ),
-    Template(
-        "lecture.value_on", "lecture",
-        (
-            'What is the {key} on the slide "{title}"?',
-            'On the slide titled "{title}", which value does {key} have?',
-            'Find the slide "{title}". How much is {key} there?',
-            'Read {key} from the slide called "{title}".',
-        ),
-        _compose_value_on, _solve_value_on, "exact", (FIND_SLIDE, READ_SLIDE), reads_operands=True, doc="the number after {key}",
-    ),
-    Template(
-        "lecture.sum", "lecture",
-        (
-            'Add {a} and {b} on the slide "{title}".',
-            'On the slide titled "{title}", what is {a} plus {b}?',
-            'What do {a} and {b} of the slide "{title}" give together?',
-            'Find the slide "{title}" and compute the sum of {a} and {b}.',
-        ),
-        _compose_sum, _solve_sum, "exact", (FIND_SLIDE, READ_SLIDE), reads_operands=True, doc="the numbers after {a} and {b}, added",
-    ),
-    Template(
-        "lecture.change", "lecture",
-        (
-            'By how much does {key} differ between the slides "{a}" and "{b}"?',
-            'What is the difference of {key} on "{a}" and on "{b}"?',
-            'Compare {key} on the slide "{a}" with {key} on the slide "{b}": how far are they apart?',
-            'From the slide "{a}" to the slide "{b}", how much does {key} change?',
-        ),
-        _compose_change, _solve_change, "exact",
-        (
-            ChainStep(tool="TEMP", args={"query": 'the screen says "{a}"', "top_k": 1}),
-            READ_SLIDE,
-            ChainStep(tool="TEMP", args={"query": 'the screen says "{b}"', "top_k": 1}),
-            ChainStep(tool="OCR", args={"time_s": "$3.span.start_s"}, note="in the middle of the segment"),
-        ),
-        reads_operands=True, doc="the larger number after {key} minus the smaller",
-    ),
-    Template(
-        "lecture.next", "lecture",
-        (
-            'Which slide comes right after "{title}"? Give its title.',
-            'What is the title of the slide that follows "{title}"?',
-            'After the slide "{title}", which one is next?',
-            'Name the slide shown directly after "{title}".',
-        ),
-        _compose_next, _solve_next, "exact",
-        (FIND_SLIDE, ChainStep(tool="OCR", args={"time_s": "$1.span.end_s"}, note="half a second after the segment")),
-        doc="the first line",
-    ),
-    Template(
-        "lecture.count", "lecture",
-        (
-            "How many slides are shown?",
-            "Count the slides of this lecture.",
-            "What is the number of different slides?",
-            "How many slides does the clip go through?",
-        ),
-        _compose_count, _solve_count, "exact", (ChainStep(tool="TEMP", args={"query": "new scene", "top_k": 20}),),
-        doc="one more than the number of segments",
-    ),
-)  # fmt: skip

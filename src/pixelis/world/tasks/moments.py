@@ -25,9 +25,9 @@ from pixelis.world.programs import (
     locate_field,
     midpoint,
 )
-from pixelis.world.tasks.motion import FIND_TARGET_AT_START, choose_colour_figures, choose_lanes, make_draft
+from pixelis.world.tasks.motion import choose_colour_figures, choose_lanes, make_draft
 from pixelis.world.tasks.staging import COMMON_FIGURES
-from pixelis.world.template import Brief, ChainStep, ItemDraft, Template
+from pixelis.world.template import Brief, ItemDraft, load_templates
 from pixelis.world.vocabulary import choose, choose_names, join_words, sample, sample_integer
 
 FIRST_OR_LAST = ("first", "last")
@@ -236,73 +236,11 @@ def _solve_passing(references: References, parameters: Parameters) -> str:
     return get_line_text(lines[0])
 
 
-TEMPLATES = (
-    Template(
-        "motion.order", "motion",
-        (
-            "Which appears {which}: {listed}?",
-            "Three things come into the picture: {listed}. Which comes {which}?",
-            "Of {listed}, what is the {which} to appear?",
-            "In the order of their appearance, which of {listed} is {which}?",
-        ),
-        _compose_order, _solve_order, "exact",
-        (ChainStep(tool="TEMP", args={"query": "the {things[i]} appears", "top_k": 1}, note="once for each"),),
-        doc="compare the starts of the segments",
-    ),
-    Template(
-        "motion.times", "motion",
-        (
-            "How many times does the {target} appear?",
-            "Count how often the {target} comes into view.",
-            "The {target} comes and goes. How many times does it appear?",
-            "How often can one see the {target} show up?",
-        ),
-        _compose_times, _solve_times, "exact", (ChainStep(tool="TEMP", args={"query": "the {target} appears", "top_k": 10}),),
-        doc="the number of segments",
-    ),
-    Template(
-        "motion.where_when", "motion",
-        (
-            "Where in the picture is the {target} when the {b} appears? Answer like: top left, centre, bottom.",
-            "At the moment that the {b} appears, which part of the frame (top left … bottom right) holds the {target}?",
-            "The {b} appears. Where is the {target} then, of nine fields from top left to bottom right?",
-            "Find the {target} at the time of the {b}'s appearance: is it top left, top, centre, …?",
-        ),
-        _compose_where_when, _solve_where_when, "exact",
-        (
-            ChainStep(tool="TEMP", args={"query": "the {b} appears", "top_k": 1}),
-            ChainStep(tool="SEG", args={"target": "{target}", "time_s": "$1.span.start_s"}),
-            ChainStep(tool="PROP", args={"mask": "$2.mask", "attributes": ["position"]}),
-        ),
-        doc="the position that PROP names",
-    ),
-    Template(
-        "motion.turns", "motion",
-        (
-            "What colour does the {target} turn into?",
-            "Which colour does the {target} have at the end?",
-            "The {target} changes its colour. To which one?",
-            "At the end of the clip, what is the colour of what was the {target}?",
-        ),
-        _compose_turns, _solve_turns, "exact",
-        (FIND_TARGET_AT_START, ChainStep(tool="PROP", args={"box": "$1.box", "frame": "{last_frame}", "attributes": ["colour"]})),
-        doc="the colour that PROP names on the last frame",
-    ),
-    Template(
-        "motion.passing", "motion",
-        (
-            "What is written on the {colour} panel that comes and goes?",
-            "For a while a {colour} panel is shown. What does it say?",
-            "Read the {colour} panel while it is in the picture.",
-            "Which word is on the {colour} panel?",
-        ),
-        _compose_passing, _solve_passing, "exact",
-        (
-            ChainStep(tool="TEMP", args={"query": "the {target}", "top_k": 1}),
-            ChainStep(tool="SEG", args={"target": "{target}", "time_s": "$1.span.start_s"}, note="mid-segment is best"),
-            ChainStep(tool="ZOOM", args={"box": "$2.box", "frame": "$2.frame"}),
-            ChainStep(tool="OCR", args={"media": "$3.view"}),
-        ),
-        doc="the text that OCR read",
-    ),
-)  # fmt: skip
+TEMPLATES = load_templates(
+    "motion",
+    order=(_compose_order, _solve_order),
+    times=(_compose_times, _solve_times),
+    where_when=(_compose_where_when, _solve_where_when),
+    turns=(_compose_turns, _solve_turns),
+    passing=(_compose_passing, _solve_passing),
+)

@@ -18,7 +18,7 @@ from pixelis.world.programs import (
     track_displacement,
 )
 from pixelis.world.tasks.staging import COMMON_FIGURES
-from pixelis.world.template import Brief, ChainStep, ItemDraft, Template
+from pixelis.world.template import Brief, ItemDraft, load_templates
 from pixelis.world.vocabulary import choose, join_words, sample, sample_integer
 
 COMPASS = {
@@ -199,69 +199,11 @@ def _solve_leaver(references: References, parameters: Parameters) -> str:
     return leavers[0]
 
 
-FIND_TARGET_AT_START = ChainStep(tool="SEG", args={"target": "{target}", "frame": 0})
-TRACK_TARGET = ChainStep(tool="TRK", args={"box": "$1.box"})
-FIND_EACH = ChainStep(tool="SEG", args={"target": "{things[i]}", "frame": 0}, note="once for each")
-TRACK_EACH = ChainStep(tool="TRK", args={"box": "$i.box"}, note="once for each")
-
-TEMPLATES = (
-    Template(
-        "motion.direction", "motion",
-        (
-            "In which direction does the {target} move? Answer like: left, up right, down.",
-            "Where does the {target} go: left, right, up, down, or in between such as up left?",
-            "Which way does the {target} travel over the clip (for instance right, or down left)?",
-            "Give the direction of the {target}'s movement: up, down, left, right or a diagonal such as down right.",
-        ),
-        _compose_direction, _solve_direction, "exact", (FIND_TARGET_AT_START, TRACK_TARGET), doc="the direction of the track from its first box to its last",
-    ),
-    Template(
-        "motion.mover", "motion",
-        (
-            "Which of these moves: {listed}?",
-            "Only one of {listed} changes its place. Which?",
-            "Among {listed}, what moves during the clip?",
-            "What does not stay where it is: {listed}?",
-        ),
-        _compose_mover, _solve_mover, "exact", (FIND_EACH, TRACK_EACH), doc="the thing whose track is not still",
-    ),
-    Template(
-        "motion.fastest", "motion",
-        (
-            "Which is the {most}: {listed}?",
-            "Of {listed}, which moves {most}?",
-            "Compare the speeds of {listed}: which is the {most}?",
-            "Name the {most} of these: {listed}.",
-        ),
-        _compose_fastest, _solve_fastest, "exact", (FIND_EACH, TRACK_EACH), doc="compare the lengths of the tracks",
-    ),
-    Template(
-        "motion.pair", "motion",
-        (
-            "In which clip does the {target} move {way}: Video_0, Video_1, both or neither?",
-            "Where does the {target} go {way}? Answer Video_0, Video_1, both or neither.",
-            "The {target} is in both clips. In which one does it move {way}: Video_0, Video_1, both or neither?",
-            "Video_0, Video_1, both or neither: where is the {target} moving {way}?",
-        ),
-        _compose_pair, _solve_pair, "exact",
-        (
-            ChainStep(tool="SEG", args={"target": "{target}", "frame": 0, "media": "Video_0"}),
-            ChainStep(tool="TRK", args={"box": "$1.box", "media": "Video_0"}),
-            ChainStep(tool="SEG", args={"target": "{target}", "frame": 0, "media": "Video_1"}),
-            ChainStep(tool="TRK", args={"box": "$3.box", "media": "Video_1"}),
-        ),
-        doc="the directions of both tracks",
-    ),
-    Template(
-        "motion.leaver", "motion",
-        (
-            "Which of these leaves the picture: {listed}?",
-            "At the end one of {listed} is gone. Which?",
-            "Among {listed}, what moves out of the frame?",
-            "Which can no longer be seen at the end: {listed}?",
-        ),
-        _compose_leaver, _solve_leaver, "exact",
-        (ChainStep(tool="SEG", args={"target": "{things[i]}", "frame": "{last_frame}"}, note="once for each"),),
-        doc="the thing whose call fails",
-    ),
-)  # fmt: skip
+TEMPLATES = load_templates(
+    "motion",
+    direction=(_compose_direction, _solve_direction),
+    mover=(_compose_mover, _solve_mover),
+    fastest=(_compose_fastest, _solve_fastest),
+    pair=(_compose_pair, _solve_pair),
+    leaver=(_compose_leaver, _solve_leaver),
+)

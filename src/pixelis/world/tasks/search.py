@@ -23,7 +23,6 @@ from pixelis.world.stage import PixelRect, Stage
 from pixelis.world.tasks.staging import (
     COMMON_FIGURES,
     DISTINCT_FIGURES,
-    FIND_TARGET,
     PATTERN_PAINTS,
     make_draft,
     make_large_stage,
@@ -33,7 +32,7 @@ from pixelis.world.tasks.staging import (
     sample_small_radius,
     solve_text_on,
 )
-from pixelis.world.template import Brief, ChainStep, ItemDraft, Template
+from pixelis.world.template import Brief, ItemDraft, load_templates
 from pixelis.world.vocabulary import choose, choose_names, make_code, sample
 
 
@@ -256,144 +255,16 @@ def _compose_pair_text(brief: Brief) -> ItemDraft:
     return make_pair_draft(first, second, evidence, parameters)
 
 
-TEMPLATES = (
-    Template(
-        "search.panel_text", "search",
-        (
-            "What is written on the {colour} panel?",
-            "There is a small {colour} panel in the picture. What does it say?",
-            "Read the {colour} panel.",
-            "Which word or code stands on the {colour} panel?",
-            "Find the {colour} panel and tell me its text.",
-        ),
-        _compose_panel_text, solve_text_on, "exact",
-        (FIND_TARGET, ChainStep(tool="ZOOM", args={"box": "$1.box"}), ChainStep(tool="OCR", args={"media": "$2.view"})),
-        doc="the text that OCR read",
-    ),
-    Template(
-        "search.tag_text", "search",
-        (
-            "What does the tag under the {target} say?",
-            "Which text stands just below the {target}?",
-            "Read the tag of the {target}.",
-            "The {target} has a tag. What is on it?",
-        ),
-        _compose_tag_text, _solve_tag_text, "exact",
-        (
-            FIND_TARGET,
-            ChainStep(tool="ZOOM", args={"box": "$1.box", "scale": 0.3}, note="step back until the tag is in view"),
-            ChainStep(tool="OCR", args={"media": "$2.view"}),
-        ),
-        doc="the line that begins nearest below the box of the first step",
-    ),
-    Template(
-        "search.ink_colour", "search",
-        (
-            'In which colour is the word "{word}" written?',
-            'What is the colour of the letters of "{word}"?',
-            'Somewhere it says "{word}". What colour are the letters?',
-            'Which colour has the writing "{word}"?',
-        ),
-        _compose_ink_colour, _solve_ink_colour, "exact",
-        (
-            ChainStep(tool="OCR", note="find the line that says {word}"),
-            ChainStep(tool="PROP", args={"box": "$1.box[k]", "attributes": ["colour"]}),
-        ),
-        doc="the colour that PROP names",
-    ),
-    Template(
-        "search.shape", "search",
-        (
-            "What shape is the only {colour} thing?",
-            "One thing in the picture is {colour}. Which shape does it have?",
-            "Name the shape of the {colour} object.",
-            "The {colour} thing: what figure is it?",
-        ),
-        _compose_shape, _solve_property, "exact",
-        (FIND_TARGET, ChainStep(tool="PROP", args={"mask": "$1.mask", "attributes": ["shape"]})),
-        doc="the shape that PROP names",
-    ),
-    Template(
-        "search.texture", "search",
-        (
-            "Is the {colour} thing plain, striped or checkered?",
-            "Which pattern is on the {colour} thing: plain, striped or checkered?",
-            "Look closely at the {colour} object: plain, striped or checkered?",
-            "What is the surface of the {colour} thing like, plain, striped or checkered?",
-        ),
-        _compose_texture, _solve_property, "exact",
-        (
-            FIND_TARGET,
-            ChainStep(tool="ZOOM", args={"box": "$1.box"}),
-            ChainStep(tool="PROP", args={"mask": "$1.mask", "attributes": ["texture"]}),
-        ),
-        doc="the texture that PROP names",
-    ),
-    Template(
-        "search.orientation", "search",
-        (
-            "How does the {colour} bar lie: horizontal, vertical, rising or falling (seen from left to right)?",
-            "Is the {colour} bar horizontal, vertical, rising or falling to the right?",
-            "Which way does the {colour} bar point: horizontal, vertical, rising or falling?",
-            "Tell me the orientation of the {colour} bar: horizontal, vertical, rising or falling.",
-        ),
-        _compose_orientation, _solve_property, "exact",
-        (FIND_TARGET, ChainStep(tool="PROP", args={"mask": "$1.mask", "attributes": ["orientation"]})),
-        doc="the orientation that PROP names",
-    ),
-    Template(
-        "search.relation", "search",
-        (
-            "Seen from the {b}, where is the {a}: left, right, above or below?",
-            "On which side of the {b} is the {a}: left, right, above or below?",
-            "Is the {a} to the left of, to the right of, above or below the {b}? Answer left, right, above or below.",
-            "Where does the {a} lie with respect to the {b}: left, right, above or below?",
-        ),
-        _compose_relation, _solve_relation, "exact",
-        (ChainStep(tool="SEG", args={"target": "{a}"}), ChainStep(tool="SEG", args={"target": "{b}"})),
-        doc="the larger of the two differences between the centres, in pixels",
-    ),
-    Template(
-        "search.field", "search",
-        (
-            "In which of nine parts of the picture (top left, top, top right, left, centre, …) is the {target}?",
-            "Where in the picture is the {target}? Answer like: top left, top, centre, bottom right.",
-            "Divide the picture into three by three fields. In which one (top left … bottom right) is the {target}?",
-            "Tell me the part of the frame, such as top right or centre, that holds the {target}.",
-        ),
-        _compose_field, _solve_field, "exact",
-        (FIND_TARGET, ChainStep(tool="PROP", args={"mask": "$1.mask", "attributes": ["position"]})),
-        doc="the position that PROP names",
-    ),
-    Template(
-        "search.pair_presence", "search",
-        (
-            "Which picture shows a {target}: Image_0, Image_1, both or neither?",
-            "Where is there a {target}: in Image_0, in Image_1, in both or in neither?",
-            "Look for a {target} in the two pictures. Answer Image_0, Image_1, both or neither.",
-            "Image_0, Image_1, both or neither: which has a {target}?",
-        ),
-        _compose_pair_presence, _solve_pair_presence, "exact",
-        (
-            ChainStep(tool="SEG", args={"target": "{target}", "media": "Image_0"}, note="a failure means: not there"),
-            ChainStep(tool="SEG", args={"target": "{target}", "media": "Image_1"}),
-        ),
-        doc="which of the two calls succeeded",
-    ),
-    Template(
-        "search.pair_text", "search",
-        (
-            "What does the {colour} panel in {media} say?",
-            "Both pictures have a {colour} panel. What is written on the one in {media}?",
-            "Read the {colour} panel of {media}.",
-            "In {media}, which text is on the {colour} panel?",
-        ),
-        _compose_pair_text, solve_text_on, "exact",
-        (
-            ChainStep(tool="SEG", args={"target": "{target}", "media": "{media}"}),
-            ChainStep(tool="ZOOM", args={"box": "$1.box", "media": "{media}"}),
-            ChainStep(tool="OCR", args={"media": "$2.view"}),
-        ),
-        doc="the text that OCR read",
-    ),
-)  # fmt: skip
+TEMPLATES = load_templates(
+    "search",
+    panel_text=(_compose_panel_text, solve_text_on),
+    tag_text=(_compose_tag_text, _solve_tag_text),
+    ink_colour=(_compose_ink_colour, _solve_ink_colour),
+    shape=(_compose_shape, _solve_property),
+    texture=(_compose_texture, _solve_property),
+    orientation=(_compose_orientation, _solve_property),
+    relation=(_compose_relation, _solve_relation),
+    field=(_compose_field, _solve_field),
+    pair_presence=(_compose_pair_presence, _solve_pair_presence),
+    pair_text=(_compose_pair_text, solve_text_on),
+)

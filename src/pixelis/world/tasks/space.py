@@ -34,7 +34,7 @@ from pixelis.world.tasks.staging import (
     plural_phrase,
     sample_colour_figures,
 )
-from pixelis.world.template import Brief, ChainStep, ItemDraft, Template
+from pixelis.world.template import Brief, ItemDraft, load_templates
 from pixelis.world.vocabulary import choose, join_words, sample, sample_integer
 
 IMAGE_SIZE = Size(640, 512)
@@ -84,8 +84,11 @@ def _compose_together(brief: Brief) -> ItemDraft:
     ]
     stage.add_distractors(brief.difficulty.distractors - 2, avoid=(first[0], second[0]))
     parameters = {
-        "a": " ".join(first), "b": " ".join(second), "plural_a": plural_phrase(*first), "plural_b": plural_phrase(*second),
-    }  # fmt: skip
+        "a": " ".join(first),
+        "b": " ".join(second),
+        "plural_a": plural_phrase(*first),
+        "plural_b": plural_phrase(*second),
+    }
     return make_draft(stage, [stage.reference_name(thing) for thing in things], parameters)
 
 
@@ -242,107 +245,14 @@ def _solve_order(references: References, parameters: Parameters) -> str:
     return ", ".join(phrase for _, phrase in sorted(positions))
 
 
-FIND_BAR = ChainStep(tool="SEG", args={"target": "{bar}"})
-READ_TAG = ChainStep(tool="OCR", note="find the line `n metres` just below the bar")
-COUNT_TARGET = ChainStep(tool="SEG", args={"target": "{target}", "limit": 32})
-
-TEMPLATES = (
-    Template(
-        "space.count", "space",
-        (
-            "How many {plural} are there?",
-            "Count the {plural} in the picture.",
-            "What is the number of {plural}?",
-            "How many times does a {target} appear?",
-        ),
-        _compose_count, _solve_count, "mra", (COUNT_TARGET,), doc="the number of regions",
-    ),
-    Template(
-        "space.together", "space",
-        (
-            "How many {plural_a} and {plural_b} are there together?",
-            "Add the number of {plural_a} to the number of {plural_b}.",
-            "Count the {plural_a} and the {plural_b}: how many in all?",
-            "What do you get when you count {plural_a} and {plural_b} together?",
-        ),
-        _compose_together, _solve_together, "mra",
-        (
-            ChainStep(tool="SEG", args={"target": "{a}", "limit": 32}),
-            ChainStep(tool="SEG", args={"target": "{b}", "limit": 32}),
-        ),
-        doc="the sum of both numbers of regions",
-    ),
-    Template(
-        "space.pair_count", "space",
-        (
-            "How many {plural} are there in Image_0 and Image_1 together?",
-            "Count the {plural} of both pictures. How many in all?",
-            "What is the total number of {plural} over the two pictures?",
-            "Together, how many {plural} do the two pictures show?",
-        ),
-        _compose_pair_count, _solve_count, "mra",
-        (
-            ChainStep(tool="SEG", args={"target": "{target}", "media": "Image_0", "limit": 32}, note="a failure is 0"),
-            ChainStep(tool="SEG", args={"target": "{target}", "media": "Image_1", "limit": 32}),
-        ),
-        doc="the sum of both numbers of regions",
-    ),
-    Template(
-        "space.ratio", "space",
-        (
-            "How many times as wide as the {b} is the {a}?",
-            "Divide the width of the {a} by the width of the {b}.",
-            "What is the ratio of the widths of the {a} and the {b}?",
-            "The {a} is how many times wider than the {b}?",
-        ),
-        _compose_ratio, _solve_ratio, "mra",
-        (ChainStep(tool="SEG", args={"target": "{a}"}), ChainStep(tool="SEG", args={"target": "{b}"})),
-        doc="the quotient of the widths of the two boxes",
-    ),
-    Template(
-        "space.share", "space",
-        (
-            "What percentage of the picture does the {target} cover?",
-            "How many percent of the picture's area is the {target}?",
-            "Give the share of the frame that the {target} fills, in percent.",
-            "How large is the {target}, in percent of the picture?",
-        ),
-        _compose_share, _solve_share, "mra", (ChainStep(tool="SEG", args={"target": "{target}"}),),
-        doc="a hundred times the area of the region",
-    ),
-    Template(
-        "space.distance", "space",
-        (
-            "How many metres apart are the {a} and the {b}, from centre to centre? The {bar} shows the scale.",
-            "The {bar} is as long as its tag says. How many metres lie between the centres of the {a} and the {b}?",
-            "Using the {bar} as a scale, give the distance in metres between the centres of the {a} and the {b}.",
-            "What is the distance in metres from the {a} to the {b} (centres), by the scale of the {bar}?",
-        ),
-        _compose_distance, _solve_distance, "mra",
-        (ChainStep(tool="SEG", args={"target": "{a}"}), ChainStep(tool="SEG", args={"target": "{b}"}), FIND_BAR, READ_TAG),
-        reads_operands=True, doc="distance of the centres over the width of the bar, times its metres",
-    ),
-    Template(
-        "space.width", "space",
-        (
-            "How wide is the {target} in metres? The {bar} shows the scale.",
-            "The {bar} is as long as its tag says. What is the width of the {target} in metres?",
-            "Give the width of the {target} in metres, measured against the {bar}.",
-            "By the scale of the {bar}, how many metres across is the {target}?",
-        ),
-        _compose_width, _solve_width, "mra", (ChainStep(tool="SEG", args={"target": "{target}"}), FIND_BAR, READ_TAG),
-        reads_operands=True, doc="width of the target over the width of the bar, times its metres",
-    ),
-    Template(
-        "space.order", "space",
-        (
-            "Name these from {way}: {listed}.",
-            "In which order do {listed} come, from {way}?",
-            "Sort the {listed} from {way}.",
-            "From {way}, what is the order of {listed}?",
-        ),
-        _compose_order, _solve_order, "exact",
-        (ChainStep(tool="SEG", args={"target": "{things[i]}"}, note="once for each"),),
-        doc="the phrases by the centres of their boxes, joined by commas",
-    ),
-)  # fmt: skip
+TEMPLATES = load_templates(
+    "space",
+    count=(_compose_count, _solve_count),
+    together=(_compose_together, _solve_together),
+    pair_count=(_compose_pair_count, _solve_count),
+    ratio=(_compose_ratio, _solve_ratio),
+    share=(_compose_share, _solve_share),
+    distance=(_compose_distance, _solve_distance),
+    width=(_compose_width, _solve_width),
+    order=(_compose_order, _solve_order),
+)

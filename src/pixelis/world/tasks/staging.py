@@ -19,7 +19,7 @@ from pixelis.world.programs import (
     get_text,
 )
 from pixelis.world.stage import Stage, Thing
-from pixelis.world.template import Brief, ChainStep, ItemDraft
+from pixelis.world.template import Brief, ItemDraft
 from pixelis.world.vocabulary import choose, sample
 
 DISTINCT_FIGURES = (
@@ -43,10 +43,6 @@ PATTERN_PAINTS = {
     "blue": (60, 110, 224), "purple": (150, 70, 204), "yellow": (250, 226, 60), "pink": (240, 96, 165),
 }  # fmt: skip
 """Paints that keep their hue in the dark bands of a pattern; the last two only just."""
-
-
-FIND_TARGET = ChainStep(tool="SEG", args={"target": "{target}"})
-FIND_EACH_OPTION = ChainStep(tool="SEG", args={"target": "{options[i]}"}, note="once for each option")
 
 
 def pattern_colours(stage: Stage) -> list[str]:
