@@ -10,7 +10,8 @@ from hypothesis.extra.numpy import arrays
 from pycocotools import mask as coco
 from pydantic import TypeAdapter, ValidationError
 
-from pixelis.core.geometry import Box, Footprint, Mask, PixelBox, Size, Span, TextSpan, Track, run_lengths, to_pixels
+from pixelis.core import rle
+from pixelis.core.geometry import Box, Footprint, Mask, PixelBox, Size, Span, TextSpan, Track, to_pixels
 
 BOX = {"x0": 0.25, "y0": 0.5, "x1": 0.75, "y1": 1.0}
 
@@ -57,7 +58,10 @@ def test_a_mask_comes_back_as_it_was_and_its_runs_are_those_of_coco(array):
     mask = Mask.from_array(array)
     assert (mask.array == array).all()
     assert mask.area == pytest.approx(array.mean())
-    expected = coco.frPyObjects({"size": list(array.shape), "counts": run_lengths(mask.counts)}, *array.shape)
+    assert coco.encode(np.asfortranarray(array, dtype=np.uint8))["counts"].decode() == mask.counts
+    expected = coco.frPyObjects(
+        {"size": list(array.shape), "counts": rle.from_text(mask.counts).tolist()}, *array.shape
+    )
     assert expected["counts"].decode() == mask.counts
 
 

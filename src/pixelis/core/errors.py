@@ -1,5 +1,12 @@
 """The error vocabulary. Whatever a person can cause ends in one of these, with one line that says what to do."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 
 class PixelisError(Exception):
     """A promise was broken: the message says what came, what was wanted, and what to do."""
@@ -42,3 +49,9 @@ class RetryLaterError(PixelisError):
         """`server` (it failed or hung, every time) or `cap` (the spending cap is reached)."""
         self.stop_run = stop_run
         """Nothing else can be done either."""
+
+
+def validation_problem(error: ValidationError) -> str:
+    """The first problem of a validation as `key.sub: message`."""
+    first = error.errors(include_url=False)[0]
+    return ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)

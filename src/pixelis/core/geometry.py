@@ -12,8 +12,9 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pycocotools import mask as coco
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from pixelis.core import rle
 
 UnitCoordinate = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Score = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
@@ -134,7 +135,7 @@ class Mask(FootprintBase):
     def _runs_fill_the_grid(self) -> Self:
         if self.width * self.height > MAX_MASK_CELLS:  # a few letters of run lengths may promise any number
             raise ValueError(f"a mask of {self.width}x{self.height} cells is too large: at most {MAX_MASK_CELLS}")
-        total = sum(run_lengths(self.counts))
+        total = int(self.runs.sum())
         if total != self.width * self.height:
             raise ValueError(f"mask runs cover {total} cells, the grid {self.width}x{self.height} has another number")
         return self
@@ -143,7 +144,7 @@ class Mask(FootprintBase):
     def from_array(cls, array: NDArray[np.bool_], **fields: object) -> Mask:
         """A mask from a (height, width) array of booleans."""
         height, width = array.shape
-        counts = coco.encode(np.asfortranarray(array, dtype=np.uint8))["counts"].decode("ascii")
+        counts = rle.to_text(rle.encode_mask(array))
         return cls.model_validate({"width": width, "height": height, "counts": counts, **fields})
 
     def __eq__(self, other: object) -> bool:
@@ -154,26 +155,26 @@ class Mask(FootprintBase):
         return hash(tuple(getattr(self, k) for k in type(self).model_fields))
 
     @cached_property
+    def runs(self) -> rle.Runs:
+        return rle.from_text(self.counts)
+
+    @cached_property
     def array(self) -> NDArray[np.bool_]:
         """(height, width) booleans, read-only."""
-        decoded = coco.decode(self._coco).astype(bool)
+        decoded = rle.decode_mask(self.runs, width=self.width, height=self.height)
         decoded.flags.writeable = False
         return decoded
 
     @property
-    def _coco(self) -> dict[str, object]:
-        return {"size": [self.height, self.width], "counts": self.counts.encode("ascii")}
-
-    @property
     def area(self) -> float:
         """Share of the frame, 0 to 1."""
-        return float(coco.area(self._coco)) / (self.width * self.height)
+        return float(self.runs[1::2].sum()) / (self.width * self.height)
 
     @property
     def box_unit(self) -> UnitBox | None:
         """The smallest box around the mask; None where the mask is empty."""
-        x, y, w, h = (float(v) for v in coco.toBbox(self._coco))
-        return PixelBox(x, y, x + w, y + h).to_unit(Size(self.width, self.height)) if w and h else None
+        box = rle.bounding_box(self.runs, self.height)
+        return PixelBox(*box).to_unit(Size(self.width, self.height)) if box else None
 
 
 class TextSpan(FootprintBase):
@@ -233,29 +234,3 @@ class Span(FootprintBase):
 
 Footprint = Annotated[Box | Mask | Track | Span | TextSpan, Field(discriminator="kind")]
 """What a tool touched: the union that traces keep, rewards compare and pages draw."""
-
-
-def run_lengths(counts: str) -> list[int]:
-    """The run lengths in COCO's compressed text (six bits a character, from the third run on as differences).
-
-    Raises ValueError on anything that COCO's own decoder would read past its end.
-    """
-    runs: list[int] = []
-    value = shift = 0
-    for char in counts:
-        bits = ord(char) - 48
-        if not 0 <= bits < 64 or shift > 60:
-            raise ValueError(f"mask counts hold {char!r}: not COCO run lengths")
-        value |= (bits & 0x1F) << shift
-        shift += 5
-        if not bits & 0x20:
-            if bits & 0x10:
-                value -= 1 << shift
-            run = value + (runs[-2] if len(runs) > 2 else 0)
-            if run < 0:
-                raise ValueError("mask counts hold a negative run length")
-            runs.append(run)
-            value = shift = 0
-    if shift:
-        raise ValueError("mask counts end in the middle of a number")
-    return runs

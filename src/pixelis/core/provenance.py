@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from pixelis import __version__
 from pixelis.core.errors import ConfigError
 
-TRACKED_PACKAGES = ("numpy", "onnxruntime", "opencv-python-headless", "rapidocr", "torch", "transformers", "trackers")
+TRACKED_PACKAGES = ("numpy", "onnxruntime", "opencv-python-headless", "rapidocr", "torch", "transformers")
 """Packages whose version can change a number."""
 
 

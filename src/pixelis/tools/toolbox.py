@@ -74,7 +74,7 @@ def builtin_thresholds() -> Mapping[str, float]:
 
 
 def load_plugin(plugin: str) -> Tool[Any]:
-    """A tool from `module:Class`, as docs/extend.md shows it."""
+    """A tool from `module:Class`, as docs/how-to/own_tool.md shows it."""
     module_name, _, class_name = plugin.partition(":")
     try:
         tool = getattr(importlib.import_module(module_name), class_name)()

@@ -12,8 +12,8 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from pycocotools import mask as coco
 
+from pixelis.core import rle
 from pixelis.core.geometry import Mask, PixelBox, Size, TextSpan, round_unit
 from pixelis.world.figure_outlines import place_outline
 from pixelis.world.lettering import Ink, render_text
@@ -180,11 +180,9 @@ def make_mask(patch: NDArray[np.bool_], left: int, top: int, size: Size, **footp
     while 0 in run_lengths[1:-1]:  # a run to the foot of one column goes on at the head of the next
         k = run_lengths.index(0, 1)
         run_lengths[k - 1 : k + 2] = [run_lengths[k - 1] + run_lengths[k + 1]]
-    counts = coco.frPyObjects({"size": [size.height, size.width], "counts": run_lengths}, size.height, size.width)[
-        "counts"
-    ]
+    counts = rle.to_text(np.array(run_lengths))
     # built, not validated: the runs fill the grid by construction, and reading them again costs more than the painting
-    return Mask.model_construct(width=size.width, height=size.height, counts=counts.decode("ascii"), **footprint_fields)  # type: ignore[arg-type]
+    return Mask.model_construct(width=size.width, height=size.height, counts=counts, **footprint_fields)  # type: ignore[arg-type]
 
 
 def to_unit_box(box: tuple[int, int, int, int], size: Size) -> tuple[float, float, float, float]:

@@ -1,8 +1,9 @@
-"""Detections into identities: BoT-SORT with camera-motion compensation (`trackers`), and what it leaves open.
+"""Detections into identities: BoT-SORT with camera-motion compensation, and what it leaves open.
 
-The paper runs BoT-SORT without ReID (supp:tool-vs-eval). Around the library this module does four things: it estimates
-the camera's motion on a small picture with the detections masked out; it gives a track the frame before its id came
-(the library numbers a track one frame late); it drops what was seen once or twice; and it fills short gaps.
+The paper runs BoT-SORT without ReID (supp:tool-vs-eval). Around `botsort_tracker` this module does four things: it
+estimates the camera's motion on a small picture with the detections masked out; it gives a track the detection before
+its id came (a track is numbered at its second detection); it drops tracks of one or two detections; and it fills
+short gaps.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.media.medium import Frame
+from pixelis.tools.backends.botsort_tracker import AssociationSettings, BotSortTracker
 from pixelis.tools.backends.flow import CameraMotion
 
 Boxes = NDArray[np.float64]
@@ -43,28 +45,6 @@ class TrackRow(NamedTuple):
     box_px: tuple[float, float, float, float]
     score: float
     label: str
-
-
-@dataclass(frozen=True)
-class AssociationSettings:
-    """How detections become tracks. The similarities are BoT-SORT's own; scores are in [0, 1]."""
-
-    start_score: float = 0.6
-    """A detection under this starts no track (BoT-SORT's 0.7 was set for a detector that is surer of itself)."""
-    high_score: float = 0.5
-    """Detections from here on are matched first, the others in the second round."""
-    first_similarity: float = 0.3
-    """Least IoU x score in the first round. With the library's 0.2 lost tracks take over strangers."""
-    second_similarity: float = 0.5
-    newborn_similarity: float = 0.3
-    box_buffer: float = 0.0
-    """Boxes are widened by this share of their sides before they are compared: for things that leap between frames."""
-    patience: int = 30
-    """Frames that a track lives on without a detection."""
-    fill_gap: int = 20
-    """Gaps of at most so many frames are filled by interpolation."""
-    min_detections: int = 3
-    """A track of fewer detections is dropped."""
 
 
 @dataclass(frozen=True)
@@ -105,23 +85,8 @@ def run_botsort(
     stream: Iterable[FrameDetections], settings: AssociationSettings, load_frame: Callable[[int], Frame] | None
 ) -> tuple[list[Tracklet], list[int]]:
     """BoT-SORT frame by frame, each track with the frame before its id came; and the frames that were looked at."""
-    import supervision as sv
-    from trackers import BoTSORTTracker
-    from trackers.utils.iou import BIoU, IoU
-
-    tracker: Any = BoTSORTTracker(
-        lost_track_buffer=settings.patience,
-        track_activation_threshold=settings.start_score,
-        high_conf_det_threshold=settings.high_score,
-        minimum_iou_threshold_first_assoc=settings.first_similarity,
-        minimum_iou_threshold_second_assoc=settings.second_similarity,
-        minimum_iou_threshold_unconfirmed_assoc=settings.newborn_similarity,
-        iou=BIoU(settings.box_buffer) if settings.box_buffer else IoU(),
-        enable_cmc=False,
-    )
+    tracker = BotSortTracker(settings)
     camera = CameraMotion() if load_frame is not None else None
-    if camera is not None:
-        tracker.enable_cmc, tracker.cmc = True, PrecomputedMotion()
     members: dict[int, list[tuple[int, int]]] = {}  # id -> (sighting, detection)
     unassigned: list[int] = []
     history: list[FrameDetections] = []
@@ -130,14 +95,7 @@ def run_botsort(
         motion = None
         if camera is not None and load_frame is not None:
             motion = camera.step(load_frame(current.frame), current.boxes_px[current.scores >= settings.high_score])
-            tracker.cmc.motion = motion
-        detections = sv.Detections(
-            xyxy=current.boxes_px.reshape(-1, 4),
-            confidence=current.scores,
-            data={"detection": np.arange(len(current.scores))},
-        )
-        tracker_output = tracker.update(detections, frame=motion)
-        ids = dict(zip(tracker_output.data.get("detection", ()), tracker_output.tracker_id, strict=True))
+        ids = tracker.update(current.boxes_px.reshape(-1, 4), current.scores, motion)
         for detection, track_id in ids.items():
             if track_id < 0:
                 continue
@@ -151,18 +109,9 @@ def run_botsort(
                 if start is not None:
                     unassigned.remove(start)
                     members[track_id].append((at - 1, start))
-            members[track_id].append((at, int(detection)))
-        unassigned = [int(d) for d, track_id in ids.items() if track_id < 0]
+            members[track_id].append((at, detection))
+        unassigned = [d for d, track_id in ids.items() if track_id < 0]
     return [build_tracklet(history, pairs) for pairs in members.values()], [s.frame for s in history]
-
-
-class PrecomputedMotion:
-    """Hands BoT-SORT the camera motion that was estimated outside."""
-
-    motion: NDArray[np.float64] | None = None
-
-    def estimate(self, frame: Any, boxes: Any) -> NDArray[np.float64] | None:
-        return self.motion
 
 
 def build_tracklet(history: Sequence[FrameDetections], pairs: Sequence[tuple[int, int]]) -> Tracklet:
