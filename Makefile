@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test check bench models peers clean help
+.PHONY: setup demo test check docs bench models peers clean help
 
 help:  ## what each target does
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -34,6 +34,11 @@ check: $(STAMP)  ## lint, types, layers, module size
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/module_size.py
 
+docs: $(STAMP) .peers/docs/.installed  ## the documentation as a site: site/index.html
+	@$(BIN)/python scripts/cli_reference.py
+	@NO_MKDOCS_2_WARNING=1 .peers/docs/bin/mkdocs build --quiet
+	@echo "open site/index.html"
+
 bench: models peers  ## the quick rows of `pixelis bench`, beside the peers that can be installed here
 	@$(BIN)/pixelis bench
 
@@ -45,4 +50,4 @@ peers: .peers/crowdkit/.installed .peers/imagededup/.installed .peers/trl/.insta
 	@.peers/$*/bin/pip install -qq --requirement $< && touch $@ || echo "no $*: its rows will say 'not run'"
 
 clean:  ## remove the environment and what runs left behind
-	rm -rf $(VENV) .peers demo runs
+	rm -rf $(VENV) .peers demo runs site
