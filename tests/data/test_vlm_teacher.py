@@ -60,18 +60,18 @@ def teach(server, toolbox, rendered, tmp_path):
     return run
 
 
-def statuses(lesson):
-    return [(step.call.tool, step.result.status) for step in lesson.trace.steps]
+def statuses(demonstration):
+    return [(step.call.tool, step.result.status) for step in demonstration.trace.steps]
 
 
 def test_a_model_that_calls_tools_leaves_a_sealed_trace_with_an_answer(teach):
-    lesson = teach("good")
-    verify(lesson.trace)
-    assert statuses(lesson) == [("ZOOM", "ok"), ("PROP", "ok")]
-    assert (lesson.trace.answer, lesson.trace.answer_confidence) == ("B", 0.8)
-    assert (lesson.trace.origin, lesson.teaching["outcome"]) == ("teacher:good", "answered")
-    assert lesson.teaching["tokens"] == 3 * 700
-    assert [step.thought for step in lesson.trace.steps] == ["turn 0", "turn 1"]
+    demonstration = teach("good")
+    verify(demonstration.trace)
+    assert statuses(demonstration) == [("ZOOM", "ok"), ("PROP", "ok")]
+    assert (demonstration.trace.answer, demonstration.trace.answer_confidence) == ("B", 0.8)
+    assert (demonstration.trace.origin, demonstration.details["outcome"]) == ("teacher:good", "answered")
+    assert demonstration.details["tokens"] == 3 * 700
+    assert [step.thought for step in demonstration.trace.steps] == ["turn 0", "turn 1"]
 
 
 def test_a_second_run_asks_nothing_and_gives_the_same_bytes(teach, server):
@@ -83,10 +83,10 @@ def test_a_second_run_asks_nothing_and_gives_the_same_bytes(teach, server):
 
 
 def test_a_server_without_function_calling_is_asked_for_guided_json(teach):
-    lesson = teach("simple")
-    assert lesson.teaching["constrain"] == "guided_json"
-    assert statuses(lesson) == [("ZOOM", "ok"), ("PROP", "ok")]
-    assert lesson.trace.answer == "B"
+    demonstration = teach("simple")
+    assert demonstration.details["constrain"] == "guided_json"
+    assert statuses(demonstration) == [("ZOOM", "ok"), ("PROP", "ok")]
+    assert demonstration.trace.answer == "B"
 
 
 def test_the_way_to_constrain_a_server_is_found_once(teach, server):
@@ -97,16 +97,16 @@ def test_the_way_to_constrain_a_server_is_found_once(teach, server):
 
 
 def test_prose_in_place_of_calls_is_kept_as_slips_and_ends_the_trace(teach):
-    lesson = teach("prose")
-    assert lesson.trace.answer is None
-    assert lesson.teaching["outcome"] == "prose"
-    assert [slip["text"] for slip in lesson.teaching["slips"]] == ["It is surely the red one."] * 3
+    demonstration = teach("prose")
+    assert demonstration.trace.answer is None
+    assert demonstration.details["outcome"] == "prose"
+    assert [slip["text"] for slip in demonstration.details["slips"]] == ["It is surely the red one."] * 3
 
 
 def test_a_model_that_is_reminded_goes_on(teach):
-    lesson = teach("reminded")
-    assert len(lesson.teaching["slips"]) == 1
-    assert lesson.teaching["outcome"] == "answered"
+    demonstration = teach("reminded")
+    assert len(demonstration.details["slips"]) == 1
+    assert demonstration.details["outcome"] == "answered"
 
 
 def test_an_answer_in_tags_counts(teach):
@@ -114,40 +114,40 @@ def test_an_answer_in_tags_counts(teach):
 
 
 def test_a_tool_that_does_not_exist_is_an_invalid_step_that_the_model_reads(teach):
-    lesson = teach("ghost")
-    assert statuses(lesson)[0] == ("TELEPORT", "invalid")
-    assert "there is no tool" in lesson.trace.steps[0].result.error
-    assert lesson.teaching["outcome"] == "answered"
+    demonstration = teach("ghost")
+    assert statuses(demonstration)[0] == ("TELEPORT", "invalid")
+    assert "there is no tool" in demonstration.trace.steps[0].result.error
+    assert demonstration.details["outcome"] == "answered"
 
 
 @pytest.mark.parametrize("model", ["malformed", "nested"])
 def test_a_call_that_cannot_be_read_is_a_slip(teach, model):
-    lesson = teach(model)
-    assert [slip["kind"] for slip in lesson.teaching["slips"]] == ["malformed"]
-    assert lesson.teaching["outcome"] == "answered"
+    demonstration = teach(model)
+    assert [slip["kind"] for slip in demonstration.details["slips"]] == ["malformed"]
+    assert demonstration.details["outcome"] == "answered"
 
 
 def test_half_characters_are_replaced_before_anything_is_written(teach):
-    lesson = teach("surrogate")
-    assert lesson.trace.steps[0].call.args == {"target": "? star"}
-    assert lesson.trace.answer == "?7"
+    demonstration = teach("surrogate")
+    assert demonstration.trace.steps[0].call.args == {"target": "? star"}
+    assert demonstration.trace.answer == "?7"
 
 
 def test_a_model_that_never_answers_runs_out_of_turns(teach):
-    lesson = teach("endless", max_turns=4)
-    assert len(lesson.trace.steps) == 4
-    assert lesson.teaching["outcome"] == "turns"
+    demonstration = teach("endless", max_turns=4)
+    assert len(demonstration.trace.steps) == 4
+    assert demonstration.details["outcome"] == "turns"
 
 
 def test_an_item_that_the_server_refuses_on_the_way_is_recorded_as_refused(teach):
-    lesson = teach("full")
-    assert len(lesson.trace.steps) == 1
-    assert lesson.teaching["outcome"] == "refused"
-    assert "context length exceeded" in lesson.teaching["detail"]
+    demonstration = teach("full")
+    assert len(demonstration.trace.steps) == 1
+    assert demonstration.details["outcome"] == "refused"
+    assert "context length exceeded" in demonstration.details["detail"]
 
 
 def test_a_server_that_recovers_is_asked_again_after_a_pause(teach, server):
-    assert teach("flaky").teaching["outcome"] == "answered"
+    assert teach("flaky").details["outcome"] == "answered"
     assert [entry["times"] for entry in server.log("received", "flaky")] == [1, 2, 3] * 3
 
 
@@ -198,7 +198,7 @@ def test_the_cap_on_requests_stops_before_the_request_that_would_pass_it(teach, 
         teach("good", max_requests=2, temperature=0.1)
     assert (caught.value.outcome, caught.value.stop_run) == ("cap", True)
     asked = len(server.log("received", "good"))
-    assert teach("good", max_requests=3, temperature=0.1).teaching["outcome"] == "answered"  # the cap was raised
+    assert teach("good", max_requests=3, temperature=0.1).details["outcome"] == "answered"  # the cap was raised
     assert len(server.log("received", "good")) == asked + 1
 
 
@@ -222,7 +222,7 @@ def test_the_cap_on_tokens_counts_what_the_server_says_and_what_was_lost(tmp_pat
 
 
 def test_a_usage_that_cannot_be_true_is_not_believed(teach, tmp_path):
-    assert teach("liar").teaching["tokens"] == 0
+    assert teach("liar").details["tokens"] == 0
     ledger = (tmp_path / "replies" / "ledger.jsonl").read_text()
     assert "corrected" not in ledger
 

@@ -1,7 +1,7 @@
-"""A server that is never asked twice and never costs more than it may.
+"""A chat server with a cache of replies and a cap on spending.
 
-A reply is put on disk under the hash of its request before anything is made of it, and every attempt is written into a
-ledger before it is sent. So a killed run goes on from the disk, and the cap holds over all runs.
+A reply is written to disk under the hash of its request before it is used, and every attempt is written to a ledger
+before it is sent. So a killed run resumes from the disk, and the cap holds over all runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SpendingLedger:
     def _restore(self, path: Path) -> None:
         lines = path.read_bytes().split(b"\n")
         if lines[-1]:
-            os.write(self._file, b"\n")  # a crash cut the last line off: what follows starts on its own
+            os.write(self._file, b"\n")  # a crash cut the last line off
         for line in lines:
             try:
                 entry = json.loads(line)
@@ -51,7 +51,7 @@ class SpendingLedger:
                 continue
 
     def spend(self, tokens: int) -> None:
-        """Set a request's likely cost aside before it is sent; UndoneError where the cap would be passed."""
+        """Reserve a request's likely cost before it is sent. Raises RetryLaterError if that exceeds a cap."""
         with self._lock:
             if self.requests + 1 > self.max_requests:
                 raise RetryLaterError("cap", f"the cap of {self.max_requests} requests is reached", stop_run=True)
@@ -63,7 +63,7 @@ class SpendingLedger:
             self._write({"sent": tokens})
 
     def correct(self, difference: int) -> None:
-        """What a request really took, less what was set aside for it."""
+        """Add what a request took beyond its reserve."""
         with self._lock:
             self.tokens += difference
             self._write({"corrected": difference})
@@ -76,7 +76,7 @@ class SpendingLedger:
 
 
 class CachingChatServer(ChatClient):
-    """A chat server with a folder of its replies."""
+    """A chat client that keeps its replies in a folder."""
 
     def __init__(self, config: ServerConfig, folder: Path) -> None:
         super().__init__(config)
@@ -90,7 +90,7 @@ class CachingChatServer(ChatClient):
         self.ledger.close()
 
     def load_reply(self, key: str) -> ChatReply | None:
-        """The reply to a request that was answered before; a damaged file is none."""
+        """The cached reply to a request; None if there is none or its file is damaged."""
         try:
             entry = json.loads(self._path(key).read_bytes())
             return ChatReply(int(entry["status"]), dict(entry["body"]))
@@ -101,7 +101,7 @@ class CachingChatServer(ChatClient):
         return self.folder / key[:2] / f"{key}.json"
 
     def complete(self, body: dict[str, Any], *, keep_refusal: bool = True) -> ChatReply:
-        """The reply, from disk or from the server; UndoneError also where the cap is reached."""
+        """The reply, from disk or from the server. Raises RetryLaterError also if a cap is reached."""
         key = request_key(body)
         cached_reply = self.load_reply(key)
         if cached_reply is not None:
@@ -121,7 +121,7 @@ class CachingChatServer(ChatClient):
 
 
 def estimate_tokens(body: dict[str, Any]) -> int:
-    """What a request may cost: four characters a token, a thousand tokens a picture, and the whole of its reply."""
+    """What a request may cost: four characters a token, a thousand tokens a picture, and a full reply."""
     pictures = 0
 
     def count_characters(value: Any) -> int:

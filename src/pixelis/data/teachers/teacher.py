@@ -1,9 +1,10 @@
-"""What a teacher is: it takes an item with its pixels and tools, and gives back a trace."""
+"""Teachers: each demonstrates how to solve an item with tools, as a sealed trace."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -21,56 +22,44 @@ if TYPE_CHECKING:
 
 
 class Demonstration(NamedTuple):
-    """What a teacher did with one item."""
+    """A teacher's trace of one item."""
 
     trace: Trace
     blobs: Mapping[str, bytes]
     """Bytes of the trace's artifacts, by their SHA-256."""
     cited_steps: tuple[int, ...] | None = None
-    """Steps, from 0, whose results the answer was computed from, where the teacher knows."""
+    """Steps, from 0, whose results the answer was computed from, if the teacher knows them."""
     details: dict[str, Any] = {}  # noqa: RUF012 - never changed
-    """What else is worth keeping: how it ended, what was said that was no call."""
+    """Anything else worth recording: how the item ended, and turns that were not calls."""
 
 
 class Teacher(Protocol):
-    """Solves items. The same item, `rng` and tool results give the same lesson."""
+    """Solves items. The same item, `rng` and tool results give the same demonstration."""
 
     def demonstrate(self, rendered: RenderedItem, toolbox: ToolProvider, *, rng: Generator) -> Demonstration:
-        """One item; UndoneError where it has to be tried again another time."""
+        """Solve one item. Raises RetryLaterError if the item must be tried again in another run."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Release connections."""
 
 
-class OracleTeacher:
-    """The teacher that knows each template's way to the answer, and takes it with real tool calls."""
+@dataclass(frozen=True)
+class OracleTeacher(Teacher):
+    """The procedural teacher: it knows how to solve each template, and does so with real tool calls."""
 
-    def __init__(
-        self, *, detour_rate: float = 1.0, visual_guess_rate: float = 1.0, canonical_wording: bool = False
-    ) -> None:
-        self.detour_rate = detour_rate
-        self.visual_guess_rate = visual_guess_rate
-        self.canonical_wording = canonical_wording
+    detour_rate: float = 1.0
+    visual_guess_rate: float = 1.0
+    canonical_wording: bool = False
 
     def demonstrate(self, rendered: RenderedItem, toolbox: ToolProvider, *, rng: Generator) -> Demonstration:
         from pixelis.data.teachers.oracle.oracle import solve_item
 
-        solution = solve_item(
-            rendered,
-            toolbox,
-            rng=rng,
-            detour_rate=self.detour_rate,
-            visual_guess_rate=self.visual_guess_rate,
-            canonical_wording=self.canonical_wording,
-        )
+        solution = solve_item(rendered, toolbox, rng=rng, **asdict(self))
         return Demonstration(solution.trace, solution.blobs, solution.cited_steps)
 
-    def close(self) -> None:
-        """Nothing to let go of."""
 
-
-class AnswersTeacher:
-    """No teacher at all: question, media and the item's own answer, without a step. For items nobody can solve here."""
+class AnswersTeacher(Teacher):
+    """Records question, media and the item's own answer without any step, for items that no teacher here can solve."""
 
     def demonstrate(self, rendered: RenderedItem, toolbox: ToolProvider, *, rng: Generator) -> Demonstration:
         from pixelis.data.teachers.oracle.oracle import EPOCH
@@ -85,12 +74,9 @@ class AnswersTeacher:
         )
         return Demonstration(trace, {}, ())
 
-    def close(self) -> None:
-        """Nothing to let go of."""
 
-
-class AutoTeacher:
-    """The oracle where it knows the way and its chain is accepted, and the answer alone where not."""
+class AutoTeacher(Teacher):
+    """The oracle if it knows the template and its trace is accepted, otherwise the answer alone."""
 
     def __init__(self, oracle: OracleTeacher) -> None:
         self.oracle, self.answers = oracle, AnswersTeacher()
@@ -105,12 +91,9 @@ class AutoTeacher:
                 return demonstration
         return self.answers.demonstrate(rendered, toolbox, rng=rng)
 
-    def close(self) -> None:
-        """Nothing to let go of."""
-
 
 def make_teacher(config: CorpusConfig, replies: Path) -> Teacher:
-    """The teacher that a configuration names; `replies` is where a VLM's replies are kept."""
+    """The teacher that a configuration names. `replies` is the folder for a VLM's replies."""
     teacher_config = config.teacher
     if teacher_config.kind in ("oracle", "auto"):
         oracle = OracleTeacher(
@@ -128,24 +111,22 @@ def make_teacher(config: CorpusConfig, replies: Path) -> Teacher:
     module_name, _, factory = teacher_config.plugin.partition(":")
     try:
         teacher: Teacher = getattr(importlib.import_module(module_name), factory)()
+        if not hasattr(teacher, "demonstrate"):
+            teacher.demonstrate = teacher.teach  # type: ignore[attr-defined] # the method's name in earlier releases
     except (ImportError, AttributeError, TypeError) as error:
-        raise ConfigError(
-            f"teacher {teacher_config.plugin!r} cannot be loaded ({error}); want module:factory"
-        ) from error
+        message = f"teacher {teacher_config.plugin!r} cannot be loaded ({error}); want module:factory"
+        raise ConfigError(message) from error
     return teacher
 
 
 def canonicalise_trace(trace: Trace, item: Item) -> Trace:
-    """The trace with every measured time 0 and media where the item says: no corpus depends on the machine it is from.
+    """The trace as a corpus keeps it: no measured times, and media paths as the item states them.
 
-    It is sealed anew, unless there is nothing to change.
+    A corpus must not depend on the machine that built it. The trace is sealed again if anything changes.
     """
-    stated_paths = item.parameters.get("media_paths", ())
-    paths = (
-        stated_paths
-        if isinstance(stated_paths, tuple) and len(stated_paths) == len(trace.media)
-        else (None,) * len(trace.media)
-    )
+    paths = item.parameters.get("media_paths", ())
+    if not isinstance(paths, tuple) or len(paths) != len(trace.media):
+        paths = (None,) * len(trace.media)  # type: ignore[assignment]
     media = tuple(
         medium.model_copy(update={"path": None if path is None else str(path)})
         for medium, path in zip(trace.media, paths, strict=True)

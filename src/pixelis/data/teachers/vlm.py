@@ -1,7 +1,7 @@
-"""The paper's teacher: a vision-language model behind a server, kept to the tools' syntax (sec:data).
+"""The paper's teacher: a vision-language model behind a server, constrained to the tools' syntax (sec:data).
 
-What the model does in place of calls stays in the record, and the record says how it ended. Only what lies with the
-server (it fails, hangs, or the cap is reached) leaves the item undone, for another run.
+The record keeps turns that were not calls, and how the item ended. Only if the server fails or hangs, or a spending cap
+is reached, the item is left for another run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pixelis.trace.recorder import without_time
 from pixelis.world import RenderedItem
 
 Outcome = Literal["answered", "turns", "prose", "refused"]
-"""`turns`: it came to no answer; `prose`: it would not make calls; `refused`: the server would not have the item."""
+"""`turns`: no answer within the limits; `prose`: no calls; `refused`: the server rejected the item."""
 OUTCOMES: dict[EndReason, Outcome] = {
     "answered": "answered",
     "steps": "turns",
@@ -39,7 +39,7 @@ OUTCOMES: dict[EndReason, Outcome] = {
 
 
 class VlmTeacher:
-    """Teaches through a server; safe to use from several threads, one item each."""
+    """Demonstrates through a server. Safe to use from several threads, one item each."""
 
     def __init__(self, config: TeacherConfig, *, replies: Path) -> None:
         self.config = config
@@ -58,7 +58,7 @@ class VlmTeacher:
         self.server.close()
 
     def demonstrate(self, rendered: RenderedItem, toolbox: ToolProvider, *, rng: Generator) -> Demonstration:
-        """One item, asked until it is answered or given up; UndoneError where the server could not be used."""
+        """Ask until the item is answered or given up. Raises RetryLaterError if the server cannot be used."""
         item, server = rendered.item, self.config.server
         conversation = ChatConversation(
             self.model, item.question, MediaSet(rendered.media), toolbox, self.bounds,
@@ -71,7 +71,7 @@ class VlmTeacher:
         write_json(self._mode_file, {"constrain": mode})
 
     def _load_mode(self) -> Mode | None:
-        """How this server is kept to the syntax, if that was found out before."""
+        """How this server is constrained to the syntax, if an earlier run found out."""
         if self.config.server.constrain != "auto":
             return self.config.server.constrain
         try:
@@ -82,7 +82,7 @@ class VlmTeacher:
 
 
 def to_demonstration(conversation: ChatConversation, item_id: str, model: str) -> Demonstration:
-    """What a conversation taught. Its tools took no time: a corpus must not depend on the machine."""
+    """The demonstration without measured times: a corpus must not depend on the machine."""
     recorder = conversation.recorder
     recorder.steps = [step.model_copy(update={"result": without_time(step.result)}) for step in recorder.steps]
     details = {
