@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from pixelis.api import ask, load_model_and_toolbox
+from pixelis.api import ask, cached_policy
 from pixelis.cli import app
 from pixelis.core.errors import ConfigError
 from pixelis.media import MediaSet, open_media
@@ -116,7 +116,7 @@ def test_a_server_is_not_asked_for_strict_calls(picture: str):
 
 
 def test_a_model_that_was_trained_anew_in_its_folder_is_opened_anew(model: str):
-    first = load_model_and_toolbox(model)
-    assert load_model_and_toolbox(model)[0] is first[0]
+    first = cached_policy(model)
+    assert cached_policy(model) is first
     (Path(model) / "config.json").touch()
-    assert load_model_and_toolbox(model)[0] is not first[0]
+    assert cached_policy(model) is not first

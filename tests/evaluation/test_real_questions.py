@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pixelis.api import ask
-from pixelis.voting.answers import Answer
+from pixelis.api import Answer, ask
 
 QUESTIONS = Path(__file__).with_name("real_questions.json")
 DEMO = Path(__file__).parents[2] / "src" / "pixelis" / "demo"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pixelis.core.errors import MediaError
 from pixelis.media.clip import Clip
-from pixelis.media.image import FORMATS, Image, open_pillow
+from pixelis.media.image import FORMATS, Image, display_name, open_pillow
 from pixelis.media.limits import MediaLimits
 from pixelis.media.medium import Medium
 from pixelis.media.sources import AnimationSource, FolderSource, VideoSource
@@ -59,9 +59,27 @@ def video_container(head: bytes) -> str | None:
 
 
 def open_picture(path: Path, size_bytes: int, limits: MediaLimits) -> Medium:
+    require_picture_size(size_bytes, limits, path)
+    return decode_picture(path.read_bytes(), limits, path)
+
+
+def open_bytes(content: bytes, *, limits: MediaLimits | None = None) -> Medium:
+    """An image, or a clip of an animated picture, from the bytes of its file. A video has to be a file."""
+    limits = limits or MediaLimits()
+    if video_container(content[:64]):
+        raise MediaError("these bytes are a video, which is decoded from its file: pass its path")
+    require_picture_size(len(content), limits, None)
+    return decode_picture(content, limits, None)
+
+
+def require_picture_size(size_bytes: int, limits: MediaLimits, path: Path | None) -> None:
     if size_bytes > limits.image_bytes:
-        raise MediaError(f"{path.name} has {size_bytes} bytes; at most {limits.image_bytes} are read of a picture")
-    content = path.read_bytes()
+        raise MediaError(
+            f"{display_name(path)} has {size_bytes} bytes; at most {limits.image_bytes} are read of a picture"
+        )
+
+
+def decode_picture(content: bytes, limits: MediaLimits, path: Path | None) -> Medium:
     with open_pillow(content, limits, path) as picture:
         animated = picture.format in ("GIF", "WEBP", "PNG") and getattr(picture, "n_frames", 1) > 1
     if not animated:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from pixelis.core.errors import ConfigError
 
+DEFAULT_MODEL = "nano-rft"
+"""The checkpoint that the wheel holds."""
 SERVER_PREFIX = "openai:"
 """Prefix of the names of models behind a server: openai:URL#name."""
 HUB_TIMEOUT_S = 5.0

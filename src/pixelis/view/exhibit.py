@@ -48,6 +48,7 @@ def make_exhibit(
     media_paths: Sequence[Path] = (),
     *,
     thresholds: Mapping[str, float],
+    opened: Sequence[Medium] = (),
     artifact_bytes: Mapping[str, bytes] | None = None,
     withheld: str = "",
     confidence: float | None = None,
@@ -56,13 +57,15 @@ def make_exhibit(
 ) -> Exhibit:
     """Gather what belongs to a trace. A missing medium or artifact is shown as missing, not raised.
 
-    `blobs` are the artifacts of a trace that was never written; without them they lie beside `trace_path`.
+    `opened` are media at hand; the others are opened from `media_paths` or the paths in the trace. `artifact_bytes` are
+    the artifacts, by their SHA-256; the others are read from the folder beside `trace_path`.
     """
+    at_hand = {medium.sha256: medium for medium in opened}
     media: dict[str, Medium] = {}
     missing: dict[str, str] = {}
     for record in trace.media:
         try:
-            media[record.name] = resolve_media(record, trace_path, media_paths)
+            media[record.name] = at_hand.get(record.sha256) or resolve_media(record, trace_path, media_paths)
         except TraceError as error:
             missing[record.name] = str(error)
     chain_problem = None

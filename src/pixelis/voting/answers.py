@@ -34,8 +34,8 @@ class AnswerShare(NamedTuple):
     samples: int
 
 
-class Answer(NamedTuple):
-    """What came of a question."""
+class VotedAnswer(NamedTuple):
+    """The answer to a question, or why there is none."""
 
     answer: str | None
     confidence: float
@@ -49,6 +49,9 @@ class Answer(NamedTuple):
     seconds: float
     vote: dict[str, Any] | None = None
     """Of several samples: every term of every weight, and what would have flipped it; `shown` is the trace's sample."""
+    media: tuple[Medium, ...] = ()
+    thresholds: Mapping[str, float] = {}
+    """Of the tools that were used: from which confidence on a step can be decisive."""
 
     @property
     def caveat(self) -> str:
@@ -65,17 +68,18 @@ def ask_model(
     samples: int = 1,
     seed: int = 0,
     limits: Limits | None = None,
-) -> Answer:
+) -> VotedAnswer:
     """Ask once: greedily for one sample, at temperature 1 for several."""
     start = time.monotonic()
     opened = tuple(m if isinstance(m, Medium) else open_media(Path(m)) for m in media)
     query = Query("question", question, MediaSet(opened), 0)
     temperature = 0.0 if samples == 1 else 1.0
     (group,) = model.rollout(toolbox, [query], n=samples, seed=seed, temperature=temperature, limits=limits)
-    return answer_from_rollouts(group, time.monotonic() - start, decisive_thresholds(toolbox.tools))
+    answer = answer_from_rollouts(group, time.monotonic() - start, decisive_thresholds(toolbox.tools))
+    return answer._replace(media=opened)
 
 
-def answer_from_rollouts(group: Sequence[Rollout], seconds: float, thresholds: Mapping[str, float]) -> Answer:
+def answer_from_rollouts(group: Sequence[Rollout], seconds: float, thresholds: Mapping[str, float]) -> VotedAnswer:
     """The answer of a group of samples, by the vote of phase 3, which knows nothing yet of other questions."""
     answers = [final_answer(rollout) for rollout in group]
     confidences = [answer_confidence(rollout.trace, thresholds) for rollout in group]
@@ -95,7 +99,9 @@ def answer_from_rollouts(group: Sequence[Rollout], seconds: float, thresholds: M
     chosen = group[best]
     answer = None if reason else answers[best]
     vote_record = {**to_vote_record(result), "shown": best} if len(group) > 1 else None
-    return Answer(answer, confidence, reason, chosen.trace, chosen.blobs, votes, seconds, vote_record)
+    return VotedAnswer(
+        answer, confidence, reason, chosen.trace, chosen.blobs, votes, seconds, vote_record, thresholds=thresholds
+    )
 
 
 def abstention_reason(
