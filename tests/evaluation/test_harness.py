@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.stats import bootstrap
 
 from pixelis.core.errors import ConfigError, PixelisError
 from pixelis.data.build.build_corpus import build
@@ -40,11 +41,13 @@ def test_the_figures_of_three_items_worked_out_by_hand():
     assert found.rapr == pytest.approx(100 * (1 + 0.25 + 0) / 3)  # 2 of 2, 1 of 4, and a chain without steps
 
 
-def test_an_interval_of_right_and_wrong_is_exact_and_of_shares_holds_the_mean():
+def test_an_interval_of_right_and_wrong_is_exact_and_of_shares_is_scipys_bca():
     # Clopper–Pearson of 0 of 10 ends at 1 - 0.025^(1/10)
     assert score_interval(np.zeros(10)) == pytest.approx((0.0, 100 * (1 - 0.025**0.1)))
-    low, high = score_interval(np.array([0.2, 0.4, 0.6, 0.8]))
-    assert low < 50.0 < high
+    shares = np.array([1.0, 1.0, 1.0, 0.9, 1.0, 0.2, 1.0, 0.6])  # skewed: percentiles would be 63.75 to 100
+    reference = bootstrap((shares,), np.mean, n_resamples=10_000, rng=np.random.default_rng(0), method="BCa")
+    interval = reference.confidence_interval
+    assert score_interval(shares) == pytest.approx((100 * interval.low, 100 * interval.high), abs=0.5)
 
 
 def test_a_task_gives_the_same_items_again_and_none_that_a_corpus_has():

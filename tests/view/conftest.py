@@ -11,6 +11,7 @@ from pixelis.core.geometry import Box, Mask, Span, TextSpan, Track
 from pixelis.media import Clip, Image, MediaSet, ViewRecipe
 from pixelis.media.sources import ArraySource
 from pixelis.tools.results import Artifact, ToolCall, ToolIdentity, ToolResult
+from pixelis.tools.toolbox import builtin_thresholds
 from pixelis.trace.decisive import decisive_steps
 from pixelis.trace.media_records import record_media
 from pixelis.trace.schema import StepDraft, seal_trace
@@ -26,7 +27,7 @@ def make_exhibit(media, steps, *, query="What does it say?", answer=None, origin
         steps=steps, answer=answer, pixelis="0.1.0",
     )  # fmt: skip
     given = dict(zip(opened.names, opened.sources, strict=True))
-    return Exhibit(trace=trace, **({"media": given, "decisions": decisive_steps(trace)} | fields))
+    return Exhibit(trace=trace, **({"media": given, "decisions": decisive_steps(trace, builtin_thresholds())} | fields))
 
 
 def step(tool, args=None, *footprints, status="ok", **fields):

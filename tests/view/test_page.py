@@ -11,7 +11,8 @@ from pixelis.media import Image, ViewRecipe
 from pixelis.tools.results import Artifact
 from pixelis.trace import MediaRecord
 from pixelis.trace.codec import ArtifactProblem
-from pixelis.view import exhibit, report
+from pixelis.tools.toolbox import builtin_thresholds
+from pixelis.view import make_exhibit, report
 from pixelis.view.page import origin_sentence
 from pixelis.view.panels import frames_to_show, sample_evenly, span_frames
 from pixelis.view.templating import seconds
@@ -119,12 +120,12 @@ def test_broken_and_missing_things_are_said(chain, tmp_path):
 
 
 def test_gathering_an_exhibit_finds_what_is_not_there(chain, tmp_path):
-    gathered = exhibit(chain.trace, tmp_path / "t.jsonl")
+    gathered = make_exhibit(chain.trace, tmp_path / "t.jsonl", thresholds=builtin_thresholds())
     assert list(gathered.missing) == ["Image_0"]
     assert [p.step for p in gathered.artifact_problems] == [2]
     assert gathered.chain_problem is None
     tampered = chain.trace.model_copy(update={"query": "another"})
-    assert "chain broken" in exhibit(tampered).chain_problem
+    assert "chain broken" in make_exhibit(tampered, thresholds=builtin_thresholds()).chain_problem
 
 
 def test_a_page_of_a_large_noisy_picture_stays_under_four_megabytes(chain):

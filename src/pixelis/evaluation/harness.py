@@ -15,6 +15,7 @@ from pixelis.core.errors import ConfigError
 from pixelis.evaluation.process_report import ImageEmbedder, ProcessMeasures, measure_process, process_scores
 from pixelis.evaluation.tasks import Task
 from pixelis.media import MediaSet
+from pixelis.metrics.bootstrap import bca_interval
 from pixelis.metrics.statistics import clopper_pearson
 from pixelis.rollout.episode import Limits, Query, Rollout
 from pixelis.rollout.models import Model
@@ -50,7 +51,7 @@ class TaskScore(NamedTuple):
     score: float
     """Mean, in percent."""
     interval: tuple[float, float]
-    """95 %: exact where scores are 0 or 1, else by the bootstrap."""
+    """95 %: exact (Clopper-Pearson) for scores of 0 and 1, else the BCa bootstrap."""
     valid_calls: float | None
     """Percent of calls that their tool could read; None where no call was made."""
     answered: float
@@ -163,10 +164,8 @@ def score_interval(scores: np.ndarray) -> tuple[float, float]:
     if np.isin(scores, (0.0, 1.0)).all():
         low, high = clopper_pearson(int(scores.sum()), len(scores))
         return 100.0 * low, 100.0 * high
-    rng = np.random.default_rng(0)
-    means = rng.choice(scores, size=(2000, len(scores))).mean(axis=1)
-    low, high = np.quantile(means, (0.025, 0.975))
-    return 100.0 * float(low), 100.0 * float(high)
+    interval = bca_interval(scores, rng=np.random.default_rng(0))
+    return 100.0 * interval.low, 100.0 * interval.high
 
 
 def to_json(evaluation: Evaluation) -> dict[str, Any]:
