@@ -58,7 +58,7 @@ from pixelis.rollout.episode import Limits, Query
 from pixelis.tools.results import Execution, ToolCall
 from pixelis.training.common.distributed import DistributedContext, trainable_parameters
 from pixelis.training.common.run_folder import MetricsLog
-from pixelis.training.common.scored_rollouts import make_microbatches, reference_forward, score_rollout
+from pixelis.training.dataset.scored_rollouts import make_microbatches, reference_forward, score_rollout
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.grpo.rft_export import append_summaries
 from pixelis.training.grpo.rft_metrics import measure_update
@@ -198,7 +198,7 @@ def save_image(image: Image, path: Path) -> Path:
 def make_update(policy: Policy, out: Path, pictures: Sequence[Image], samples: int) -> Callable[[], UpdateTiming]:
     """One update at a call, as `train_rft` takes it; a question for each picture."""
     config, dist, queries = load_config(RftConfig, Path("configs/nano/rft.yaml")), DistributedContext(), len(pictures)
-    config = config.model_copy(update={"queries": queries, "samples": samples, "group": samples})
+    config = config.model_copy(update={"prompts_per_step": queries, "group_size": samples, "keep_best": samples})
     rewarder, state, log = random_rewarder(policy), RftState(pid=Pid(beta=BETA)), MetricsLog(out, 0, dist)
     reference = copy.deepcopy(policy).eval().requires_grad_(False)
     optimizer = torch.optim.AdamW(
@@ -278,7 +278,7 @@ def entropy_seconds(tokens: int, vocabulary: int) -> float:
 
 
 def count_tokens(scored_rollout: Any) -> tuple[int, int]:
-    return int(scored_rollout.ledger.sampled.sum()), len(scored_rollout.ledger)
+    return int(scored_rollout.sequence.sampled.sum()), len(scored_rollout.sequence)
 
 
 def random_rewarder(policy: Policy) -> Rewarder:

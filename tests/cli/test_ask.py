@@ -77,7 +77,7 @@ def test_runs_of_blanks_are_one_blank(picture: str, model: str):
 
 def test_without_a_picture_or_with_no_such_model_it_says_so(picture: str):
     for arguments, words in (
-        (["ask", "how many?", "-m", "tiny"], "at least one picture or clip"),
+        (["ask", "how many?", "-m", "tiny"], "at least one image or video"),
         (["ask", picture, "how many?", "-m", "no-such"], "no model"),
     ):
         found = CliRunner().invoke(app, arguments)

@@ -194,7 +194,7 @@ def test_rivals_take_the_weight_that_matches_our_kl_and_more_of_phase_1_takes_ou
     assert found["left"] == []
     assert [own.reward.coherence for own in settings[1:]] == [0.1, 0.2, 0.4, 0.2]
     assert [own.updates for own in settings] == [100, 3, 3, 3, 100]
-    rates = [[own.rate(k) for k in range(3)] for own in settings]
+    rates = [[own.learning_rate_at(k) for k in range(3)] for own in settings]
     assert all(own == pytest.approx(rates[0], rel=1e-12) for own in rates)  # also where only three updates are tried
     assert minutes == [0.1]
     rival = found["rows"][1]

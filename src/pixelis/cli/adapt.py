@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from pixelis.cli.terminal import LOG_INTERVAL_S, AsJson, escape_markup, pluralise, print_json, printable, stdout
+from pixelis.cli.options import AsJson
+from pixelis.cli.progress import LINE_INTERVAL_S as LOG_INTERVAL_S
+from pixelis.cli.terminal import escape_markup, pluralise, print_json, printable, stdout
 
 if TYPE_CHECKING:
     from pixelis.dedup.evaluation_mask import EvaluationMask
@@ -87,10 +89,10 @@ def run(
     arguments = stream or []
     settings = load_config(TtrlConfig, config, [word for word in arguments if "=" in word])
     names = [word for word in arguments if "=" not in word]
-    if split == "dev-cal" and (settings.calibration.items or settings.canary.items):
+    if split == "dev-cal" and (settings.calibration.items_per_family or settings.canary.items_per_family):
         raise ConfigError(
             "dev-cal holds the questions of calibration and the canaries, which are never learnt from: choose another "
-            "--split, or calibration.items=0 canary.items=0"
+            "--split, or calibration.items_per_family=0 canary.items_per_family=0"
         )
     query_stream = make_stream(names, split=split, limit=limit, shifts=shift or (), course=course)
     keys = make_key_maker() if settings.neighbours or evaluation or settings.memory is not None else None
@@ -98,9 +100,9 @@ def run(
     with live_stream_view(len(query_stream), quiet=as_json, previous_rows=read_rows(out / LEDGER)) as view:
         report = adapt(
             settings, query_stream.items(), out, keys=keys, mask=mask, show=view.show_row, on_question=view.show_probe,
-            dev_cal=make_stream([], split="dev-cal", limit=settings.calibration.items).items,
+            dev_cal=make_stream([], split="dev-cal", limit=settings.calibration.items_per_family).items,
             canaries=make_stream(
-                [], split="dev-cal", limit=settings.canary.items, skip=settings.calibration.items
+                [], split="dev-cal", limit=settings.canary.items_per_family, skip=settings.calibration.items_per_family
             ).items,
         )  # fmt: skip
     if as_json:

@@ -1,87 +1,112 @@
-"""`pixelis ask`: a question about pictures and clips, answered with evidence."""
+"""`pixelis ask`: answer a question about images and videos, with evidence."""
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.api import DEFAULT_MODEL
-from pixelis.cli.terminal import AsJson, Model, StrictCalls, escape_markup, print_json, spinner, stdout
+from pixelis.cli.options import (
+    AsJson,
+    Deadline,
+    Disable,
+    Fps,
+    Model,
+    Plugin,
+    Quiet,
+    Seed,
+    Seg,
+    StrictCalls,
+    out_option,
+)
+from pixelis.cli.progress import spinner
+from pixelis.cli.terminal import escape_markup, print_json, stdout
+from pixelis.cli.tools import make_toolbox
+from pixelis.policy.model_names import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from pixelis.voting.answers import Answer
+    from pixelis.api import Answer
+
+USAGE = 'pixelis ask photo.jpg "how many cars?"'
+MAX_RESULT_CHARS = 200
+MAX_LISTED_ANSWERS = 5
 
 
 def ask(
     words: Annotated[
-        list[str], typer.Argument(metavar='MEDIA... "QUESTION"', help="Pictures and clips, then the question.")
+        list[str],
+        typer.Argument(
+            metavar='MEDIA... "QUESTION"', help="Images and videos, and the question in quotes, before or after them."
+        ),
     ],
     model: Model = DEFAULT_MODEL,
-    samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=64, help="Several are put to a vote.")] = 1,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write the evidence page here, and the trace beside it.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same samples.")] = 0,
+    samples: Annotated[
+        int, typer.Option("--samples", "-n", min=1, max=64, help="How many answers to sample and put to a vote.")
+    ] = 1,
+    out: Annotated[Path | None, out_option("Write the evidence page to this file, and the trace beside it.")] = None,
+    seed: Seed = 0,
     strict_calls: StrictCalls = False,
+    seg: Seg = "auto",
+    plugin: Plugin = None,
+    disable: Disable = None,
+    deadline: Deadline = None,
+    fps: Fps = 25.0,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Ask. Exit status: 0 answered, 1 it cannot be told (the reason is printed), 2 an error."""
-    from pixelis.api import ask as put
-    from pixelis.core.errors import ConfigError
+    """Ask a question. Exit status: 0 answered, 1 no answer and the reason is printed, 2 an error."""
+    from pixelis.api import check_query, load_policy
+    from pixelis.media import open_media
+    from pixelis.view.page_file import page_and_trace_paths
 
-    *media, question = words
-    if not media:
-        raise ConfigError(
-            'give at least one picture or clip, then the question: pixelis ask photo.jpg "how many cars?"'
-        )
+    paths, question = split_question(words)
+    require_model(model)
     if out:
-        check_output_path(out)
+        page_and_trace_paths(out)  # an error for a page that cannot be written, before the model is asked
+    media, question = check_query([open_media(path, fps=fps) for path in paths], question)
     start = time.monotonic()
-    with spinner(f"{model} is looking", quiet=as_json):
-        answer = put(media, question, model=model, samples=samples, seed=seed, strict_calls=strict_calls)
+    with (
+        make_toolbox(plugin, disable, seg=seg, deadline_s=deadline) as toolbox,
+        spinner(f"{model} is looking"),
+        load_policy(model, strict_calls=strict_calls, tools=toolbox) as policy,
+    ):
+        answer = policy.ask(media, question, samples=samples, seed=seed)
+    seconds = f"{answer.seconds:.1f} s, after {time.monotonic() - start - answer.seconds:.1f} s of loading the model"
+    if not as_json:
+        print_answer(answer)  # before the page is written: a full disk must not cost the answer
+    page = answer.save(out) if out else None
     if as_json:
-        print_json(to_json_object(answer, model, write_evidence(answer, out, media) if out else None))
+        print_json(to_json_object(answer, model, page))
     else:
-        load_seconds = time.monotonic() - start - answer.seconds
-        print_answer(answer)  # before anything is written: what was found is not lost with a full disk
-        page = write_evidence(answer, out, media) if out else None
-        tail = f"; evidence in {escape_markup(str(page))}" if page else ""
-        stdout().print(f"[dim]{answer.seconds:.1f} s, after {load_seconds:.1f} s of opening the model{tail}[/]")
+        stdout().print(f"[dim]{seconds}{f'; evidence in {escape_markup(str(page))}' if page else ''}[/]")
     raise typer.Exit(0 if answer.answer is not None else 1)
 
 
-def check_output_path(out: Path) -> None:
-    """Refuse a page that could not be written, before anything is asked."""
-    from pixelis.cli.trace import check_page
+def split_question(words: list[str]) -> tuple[list[str], str]:
+    """The media and the question: the one argument that is not a file; the last one if there are several."""
     from pixelis.core.errors import ConfigError
-    from pixelis.trace import codec
 
-    trace_path = out.with_suffix(".jsonl")
-    if trace_path == out:
-        raise ConfigError(f"{out}: the trace is written there; want another ending for the page, such as .html")
-    check_page(out)
-    codec.check_target(trace_path)
+    others = [word for word in words if not os.path.exists(word)]
+    if not others:
+        raise ConfigError(f"the question is missing, only files are given: {USAGE}")
+    question = others[0] if len(others) == 1 else words[-1] if words[-1] in others else others[0]
+    media = [word for word in words if word is not question]
+    if not media:
+        raise ConfigError(f"give at least one image or video: {USAGE}")
+    if len(others) > 2 and all(word.isalpha() for word in others[:-1]):
+        raise ConfigError(f"several arguments are not files ({', '.join(others[:5])}); quote the question: {USAGE}")
+    return media, question
 
 
-def write_evidence(answer: Answer, out: Path, media: list[str]) -> Path:
-    """The trace, and its page."""
-    from pixelis.cli import trace as pages
-    from pixelis.tools.toolbox import builtin_thresholds
-    from pixelis.trace import codec
-    from pixelis.view import make_exhibit
-    from pixelis.view import report as page_of
+def require_model(name: str) -> None:
+    """ConfigError at once for a model name that cannot be loaded."""
+    from pixelis.policy.model_names import SERVER_PREFIX, find_checkpoint
 
-    trace_path = out.with_suffix(".jsonl")
-    codec.write([answer.trace], trace_path, answer.blobs)
-    page_exhibit = make_exhibit(
-        answer.trace, trace_path, [Path(m) for m in media], thresholds=builtin_thresholds(), withheld=answer.reason, confidence=answer.confidence,
-        vote=answer.vote, caveat=answer.caveat,
-    )  # fmt: skip
-    pages.write_page(page_of([page_exhibit]), out)
-    return out
+    if not name.startswith(SERVER_PREFIX):
+        find_checkpoint(name)
 
 
 def to_json_object(answer: Answer, model: str, page: Path | None) -> dict[str, Any]:
@@ -104,22 +129,16 @@ def to_json_object(answer: Answer, model: str, page: Path | None) -> dict[str, A
     }  # fmt: skip
 
 
-MAX_RESULT_CHARS = 200
-"""Of a tool's result, in the terminal."""
-MAX_LISTED_ANSWERS = 5
-"""Answers that are listed there."""
-
-
 def print_answer(answer: Answer) -> None:
     from pixelis.rollout.answer_reading import shorten
 
     console = stdout()
     for number, step in enumerate(answer.trace.steps, start=1):
-        arguments_text = ", ".join(f"{key}={value}" for key, value in step.call.args.items())
-        result_lines = (step.result.text or step.result.error or step.result.status).splitlines()
+        arguments = ", ".join(f"{key}={value}" for key, value in step.call.args.items())
+        first_line, *_ = (step.result.text or step.result.error or step.result.status).splitlines() or [""]
         console.print(f"[dim]{number}.[/] {escape_markup(step.thought)}")
-        console.print(f"   [bold]{escape_markup(step.call.tool)}[/] {escape_markup(arguments_text)}")
-        console.print(f"   [dim]{escape_markup(shorten(result_lines[0], MAX_RESULT_CHARS)) if result_lines else ''}[/]")
+        console.print(f"   [bold]{escape_markup(step.call.tool)}[/] {escape_markup(arguments)}")
+        console.print(f"   [dim]{escape_markup(shorten(first_line, MAX_RESULT_CHARS))}[/]")
     if answer.trace.answer_thought:
         console.print(f"[dim]{escape_markup(answer.trace.answer_thought)}[/]")
     if answer.answer is None:
@@ -129,11 +148,9 @@ def print_answer(answer: Answer) -> None:
         if answer.caveat:
             console.print(f"[yellow]{escape_markup(answer.caveat)}[/]")
     if sum(vote.samples for vote in answer.votes) > 1:
-        votes_text = ", ".join(
-            f"{vote.answer} {vote.share:.0%} ({vote.samples})" for vote in answer.votes[:MAX_LISTED_ANSWERS]
-        )
+        listed = [f"{vote.answer} {vote.share:.0%} ({vote.samples})" for vote in answer.votes[:MAX_LISTED_ANSWERS]]
+        if (unlisted := len(answer.votes) - MAX_LISTED_ANSWERS) > 0:
+            listed.append(f"and {unlisted} more")
         unanswered = len(answer.vote["ballots"]) - sum(v.samples for v in answer.votes) if answer.vote else 0
-        unlisted = len(answer.votes) - MAX_LISTED_ANSWERS
-        votes_text += f", and {unlisted} more" if unlisted > 0 else ""
-        votes_text += f"; {unanswered} without an answer" if unanswered else ""
-        console.print(f"[dim]votes: {escape_markup(votes_text)}[/]")
+        tail = f"; {unanswered} without an answer" if unanswered else ""
+        console.print(f"[dim]votes: {escape_markup(', '.join(listed) + tail)}[/]")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pixelis.cli.clone import require_clone
-from pixelis.cli.terminal import AsJson, print_json, spinner
+from pixelis.cli.options import AsJson
+from pixelis.cli.progress import progress_bars, spinner
+from pixelis.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from benchmarks.bench_rows import BenchRow
@@ -94,7 +96,7 @@ def memory(
     """Peak memory of 64 rollouts over the length of their chains, each length in a fresh process."""
     from benchmarks import bench_memory
 
-    with spinner("rolling chains out, each length in a process of its own", quiet=as_json):
+    with spinner("rolling chains out, each length in a process of its own"):
         measurements = bench_memory.measure_in_subprocesses()
     fit = bench_memory.fit_line(measurements)
     if not as_json:
@@ -143,7 +145,6 @@ def index(
 ) -> None:
     """Search in memories of 10,000 and 100,000 keys, one thread: latency, recall, file size, memory, cold start."""
     from benchmarks import bench_index
-    from pixelis.cli.data_dedup import progress_bars
     from pixelis.core.config import load_config
     from pixelis.core.provenance import write_json
     from pixelis.memory.memory_store import MemoryConfig
@@ -169,7 +170,6 @@ def index(
 def vote(as_json: AsJson = False, out: Out = None) -> None:
     """Key, search among 100,000 memories and vote of eight rollouts, embeddings at hand; about two minutes."""
     from benchmarks import bench_vote
-    from pixelis.cli.data_dedup import progress_bars
     from pixelis.cli.index_files import make_key_maker
 
     with progress_bars() as progress:
@@ -180,7 +180,6 @@ def vote(as_json: AsJson = False, out: Out = None) -> None:
 def adapt(as_json: AsJson = False, out: Out = None) -> None:
     """A query of 8, 16 and 24 rollouts alone, and of 8 with vote, memory and learning, in turns; about ten minutes."""
     from benchmarks import bench_adapt
-    from pixelis.cli.data_dedup import progress_bars
     from pixelis.cli.index_files import make_key_maker
 
     with progress_bars() as progress:
@@ -202,7 +201,7 @@ def trk(
     """TRK's association on given detections: HOTA, MOTA, IDF1 and id switches, by TrackEval."""
     from benchmarks.bench_trk import bench_trk
 
-    with spinner("tracking the detections", quiet=as_json):
+    with spinner("tracking the detections"):
         scores = bench_trk(media, det, gt).model_dump()
     show_scores("TRK, association", scores, as_json=as_json, out=out)
 
@@ -219,7 +218,7 @@ def seg(
     from benchmarks.bench_seg import score_polygons
     from pixelis.cli.tools import make_toolbox
 
-    with make_toolbox(seg=backend) as toolbox, spinner("segmenting every polygon", quiet=as_json):
+    with make_toolbox(seg=backend) as toolbox, spinner("segmenting every polygon"):
         scores = score_polygons(folder, toolbox, limit=limit)
         name = toolbox.tools["SEG"].identity().backend
     summary = {

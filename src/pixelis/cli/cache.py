@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from pixelis.cli.terminal import AsJson, print_json, spinner
+from pixelis.cli.options import AsJson
+from pixelis.cli.progress import spinner
+from pixelis.cli.terminal import print_json
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -37,7 +39,7 @@ def clear(as_json: AsJson = False) -> None:
         entries, size = before.entries, before.bytes
     except ConfigError:
         pass  # damaged: clearing is the remedy
-    with spinner("clearing the cache", quiet=as_json):
+    with spinner("clearing the cache"):
         cache.clear()
     cache.close()
     if as_json:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pixelis.cli.terminal import AsJson, print_json, printable
+from pixelis.cli.options import AsJson, FeatureCacheFile, ReportOut, Seed
+from pixelis.cli.progress import progress_bars
+from pixelis.cli.terminal import print_json, printable
 
 if TYPE_CHECKING:
     from pixelis.dedup.media_collection import MediaItem
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 SOURCE = "A folder, a list of paths in their order of ingest, a corpus, or one split of it (corpus/nano:train)."
 
-Out = Annotated[Path | None, typer.Option("-o", "--out", help="Also write the report to this JSON file.")]
 Flips = Annotated[
     Literal["report", "remove", "ignore"],
     typer.Option(help="What to do with mirror images: list them, remove them, or not look."),
@@ -28,12 +29,6 @@ Cosine = Annotated[
     float | None,
     typer.Option(
         min=-1.0, max=1.0, help="Cosine from which embeddings flag a pair; calibrated for the encoder if left out."
-    ),
-]
-Cache = Annotated[
-    Path | None,
-    typer.Option(
-        help="File that keeps what was computed, so that a stopped run goes on; ~/.cache/pixelis if left out."
     ),
 ]
 TrustPhash = Annotated[
@@ -46,7 +41,7 @@ TrustPhash = Annotated[
 
 def dedup(
     source: Annotated[Path, typer.Argument(metavar="MEDIA", help=SOURCE, show_default=False)],
-    out: Out = None,
+    out: ReportOut = None,
     as_json: AsJson = False,
     flips: Flips = "report",
     cosine: Cosine = None,
@@ -54,10 +49,10 @@ def dedup(
         Path | None,
         typer.Option(help="JSON lines of media that earlier runs removed: they go again, and new ones are added."),
     ] = None,
-    cache: Cache = None,
+    cache: FeatureCacheFile = None,
     trust_phash: TrustPhash = False,
 ) -> None:
-    """Find exact and near duplicates, of which the earliest stays; files are only named, never deleted (docs/dedup.md).
+    """Find exact and near duplicates, of which the earliest stays; files are only named, never deleted (docs/how-to/dedup.md).
 
     Exit status: 0 if everything was read, 1 if some media could not be.
     """
@@ -89,7 +84,7 @@ def audit(
     evaluation: Annotated[
         Path | None, typer.Argument(metavar="EVAL", help="Evaluation media, named in the same ways.")
     ] = None,
-    out: Out = None,
+    out: ReportOut = None,
     as_json: AsJson = False,
     flips: Flips = "report",
     cosine: Cosine = None,
@@ -102,8 +97,8 @@ def audit(
     inspect: Annotated[
         int, typer.Option(min=0, help="Items not removed that are looked at once more, for the residual rate.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses canaries and what is looked at once more.")] = 0,
-    cache: Cache = None,
+    seed: Seed = 0,
+    cache: FeatureCacheFile = None,
     trust_phash: TrustPhash = False,
     self_check: Annotated[
         bool,
@@ -120,7 +115,7 @@ def audit(
         ),
     ] = 0,
 ) -> None:
-    """Look for evaluation media, plain or changed, among training media (docs/dedup.md).
+    """Look for evaluation media, plain or changed, among training media (docs/how-to/dedup.md).
 
     Exit status: 0 if there are none and the planted ones were found, 1 otherwise.
     """
@@ -256,25 +251,6 @@ def make_image_encoder() -> ImageEncoder:
     from pixelis.weights.encoders.visual_encoder import VisualEncoder
 
     return VisualEncoder()
-
-
-@contextmanager
-def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each thing that is being done; nothing where nobody watches."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        tasks: dict[str, Any] = {}
-
-        def progress(description: str, completed: int, total: int) -> None:
-            if description not in tasks:
-                tasks[description] = bars.add_task(description, total=total)
-            bars.update(tasks[description], completed=completed, total=total)
-
-        yield progress
 
 
 def finish_report(

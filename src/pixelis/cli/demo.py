@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from pixelis.api import DEFAULT_MODEL
-from pixelis.cli.terminal import Model, escape_markup, spinner, stdout
+from pixelis.cli.options import Model
+from pixelis.cli.progress import spinner
+from pixelis.cli.terminal import escape_markup, stdout
+from pixelis.policy.model_names import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from pixelis.voting.answers import Answer
+    from pixelis.api import Answer
 
 ASSETS = Path(__file__).parents[1] / "demo"
 SHIFT, QUERIES, HELD_OUT_ITEMS = "lighting:3", 10, 10
@@ -44,7 +46,6 @@ def demo(
 ) -> None:
     """Ask. The policy chooses every call itself; the right answers are known only to the table that is printed."""
     from pixelis.api import ask
-    from pixelis.cli.ask import write_evidence
     from pixelis.policy.model_names import SERVER_PREFIX
     from pixelis.tools.toolbox import Toolbox
 
@@ -57,9 +58,9 @@ def demo(
     rows: list[DemoRow] = []
     for number, entry in enumerate(questions, start=1):
         media = [str(ASSETS / entry["media"])]
-        with spinner(f"{number} of {len(questions)}: {entry['question']}", quiet=False):
+        with spinner(f"{number} of {len(questions)}: {entry['question']}"):
             answer = ask(media, entry["question"], model=model)
-            page = write_evidence(answer, out / f"{number}-{Path(entry['media']).stem}.html", media)
+            page = answer.save(out / f"{number}-{Path(entry['media']).stem}.html")
         rows.append(DemoRow(entry["media"], entry["question"], tuple(entry["right"]), answer, page))
         print_row(rows[-1], heading=number == 1)
     stdout().print(f"{sum(row.is_correct for row in rows)} of {len(rows)} right")
@@ -72,7 +73,7 @@ def demo(
         f"\nOpen {out}/*.html in a browser: every call with its picture. Then ask about your own:\n"
         f'  .venv/bin/pixelis ask {example_path} "Is there a dog?" -o evidence.html\n'
         '  .venv/bin/pixelis ask street.jpg "How many people are there?" --samples 8\n'
-        "What it can and cannot do: src/pixelis/policy/shipped/README.md. `pixelis eval --limit 20` measures it."
+        "What it can and cannot do: src/pixelis/nano/checkpoints/nano-rft/README.md. `pixelis eval --limit 20` measures it."
     )
 
 
@@ -89,7 +90,7 @@ def run_short_adaptation(model: str, out: Path) -> None:
     stdout().print(
         f"\nNow {total} questions in another light ({SHIFT}), learnt from without their answers; a minute or two:"
     )
-    overrides = [f"policy={model}", "name=demo", "calibration.items=0", "canary.items=0"]
+    overrides = [f"policy={model}", "name=demo", "calibration.items_per_family=0", "canary.items_per_family=0"]
     settings = load_config(TtrlConfig, Path("configs/nano/ttrl.yaml"), overrides)
     try:
         keys = make_key_maker()

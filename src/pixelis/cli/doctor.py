@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pixelis.cli.terminal import AsJson, escape_markup, print_json, stdout
+from pixelis.cli.options import AsJson
+from pixelis.cli.terminal import escape_markup, print_json, stdout
 
 
 def doctor(

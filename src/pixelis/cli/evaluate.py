@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pixelis.api import DEFAULT_MODEL
-from pixelis.cli.terminal import AsJson, Model, StrictCalls, escape_markup, print_json, stdout
+from pixelis.cli.ask import require_model
+from pixelis.cli.options import (
+    AsJson,
+    Deadline,
+    Disable,
+    Model,
+    Plugin,
+    Quiet,
+    Seed,
+    Seg,
+    StrictCalls,
+    limit_option,
+    out_option,
+)
+from pixelis.cli.progress import progress_bars
+from pixelis.cli.terminal import escape_markup, plain_table, print_json, stdout
+from pixelis.cli.tools import make_toolbox_config
+from pixelis.policy.model_names import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from pixelis.evaluation.harness import Evaluation
@@ -19,76 +35,73 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="TASK",
-            help="Families of the world (all six if left out), corpora (corpus/mine, corpus/mine:dev), files of items.",
+            help="Families of the world (all six by default), corpora (corpus/mine, corpus/mine:dev) or files of items.",
         ),
     ] = None,
     model: Model = DEFAULT_MODEL,
-    limit: Annotated[int, typer.Option(min=1, help="Items of each task.")] = 200,
+    limit: Annotated[int, limit_option("At most this many items of each task.")] = 200,
     split: Annotated[
         Literal["train", "dev", "dev-cal", "test"],
-        typer.Option(help="Which held-out seeds of the world, or which part of a corpus."),
+        typer.Option(help="Which seeds of the world, or which split of a corpus."),
     ] = "test",
-    shift: Annotated[str, typer.Option(help="A shift and its severity, such as noise:3; 3 if only named.")] = "",
-    without_tools: Annotated[bool, typer.Option("--without-tools", help="Every call gives nothing.")] = False,
+    shift: Annotated[str, typer.Option(help="A distribution shift as KIND:SEVERITY, such as noise:3.")] = "",
+    without_tools: Annotated[bool, typer.Option("--without-tools", help="Switch all tools off.")] = False,
     strict_calls: StrictCalls = False,
-    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="0 is greedy.")] = 0.0,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Sampling temperature; 0 is greedy.")] = 0.0,
+    seed: Seed = 0,
     composite: Annotated[
-        bool, typer.Option("--composite", help="Also compare neighbouring steps by E_ext, for RaCPR (items.jsonl).")
+        bool, typer.Option("--composite", help="Also compute the E_ext cosines that RaCPR needs (items.jsonl).")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Folder for report.json, items.jsonl and traces.jsonl.")
-    ] = None,
+    out: Annotated[Path | None, out_option("Folder for report.json, items.jsonl and traces.jsonl.")] = None,
+    seg: Seg = "classical",
+    plugin: Plugin = None,
+    disable: Disable = None,
+    deadline: Deadline = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Score a model on families of the world, by the rule of the benchmark that each stands for, or on your own items.
+    """Score a model on families of the world, each by its benchmark's rule, or on your own items.
 
-    Items of a corpus or a file are scored by their own rules (docs/own_data.md).
+    Items of a corpus or a file are scored by their own rules (docs/tutorials/own_questions.md).
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from pixelis.evaluation.harness import to_json as content_of
+    from pixelis.evaluation.harness import to_json
     from pixelis.evaluation.run_evaluation import evaluate_model
     from pixelis.evaluation.tasks import make_tasks
 
+    require_model(model)
     selected_tasks = make_tasks(tasks or [], split=split, shift=shift)
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as progress_bar:
-        bar = progress_bar.add_task(escape_markup(model), total=sum(task.size(limit) for task in selected_tasks))
+    tools = make_toolbox_config(plugin, disable, seg=seg, deadline_s=deadline, isolate=deadline is not None, workers=2)
+    total = sum(task.size(limit) for task in selected_tasks)
+    with progress_bars() as show:
         evaluation = evaluate_model(
             model, selected_tasks, limit=limit, without_tools=without_tools, temperature=temperature, seed=seed,
-            composite=composite, strict_calls=strict_calls, out=out,
-            on_progress=lambda done: progress_bar.update(bar, completed=done),
+            composite=composite, strict_calls=strict_calls, tools=tools, out=out,
+            on_progress=lambda completed: show("items", completed, total),
         )  # fmt: skip
     if as_json:
-        print_json(content_of(evaluation))
+        print_json(to_json(evaluation))
     else:
         print_evaluation(evaluation, out)
 
 
 LEGEND = (
-    "score, valid calls and RaPR (steps that hold up against what is true) are per cent; "
-    "calls, and the decisive among them, are means of a chain"
+    "score, valid calls and RaPR (share of steps that the references confirm) in per cent; "
+    "calls and decisive steps as means per trajectory"
 )
 
 
 def print_evaluation(evaluation: Evaluation, out: Path | None) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    name = escape_markup(evaluation.model)
-    for heading in (name, "score", "95 %", "valid calls", "calls", "decisive", "RaPR", "items"):
-        table.add_column(heading, justify="left" if heading == name else "right", no_wrap=heading == name)
+    table = plain_table("task", "score", "95 %", "valid calls", "calls", "decisive", "RaPR", "items", left=("task",))
     for row in (*evaluation.tasks, evaluation.overall):
         low, high = row.interval
-        figures: tuple[Any, ...] = (
-            f"{row.score:.1f}", f"{low:.1f}–{high:.1f}", "–" if row.valid_calls is None else f"{row.valid_calls:.1f}",
+        table.add_row(
+            escape_markup(row.name), f"{row.score:.1f}", f"{low:.1f}–{high:.1f}",
+            "–" if row.valid_calls is None else f"{row.valid_calls:.1f}",
             f"{row.steps:.1f}", f"{row.decisive:.1f}", f"{row.rapr:.1f}", str(row.items),
         )  # fmt: skip
-        table.add_row(escape_markup(row.name), *figures)
     console = stdout()
-    console.print(table)
-    console.print(f"[dim]{LEGEND}[/]")
+    console.print(escape_markup(evaluation.model), style="bold")
+    console.print(table, soft_wrap=False)
+    console.print(LEGEND, style="dim")
     tail = f"; wrote {escape_markup(str(out))}" if out else ""
     console.print(f"{evaluation.seconds:.0f} s, {evaluation.cpu_seconds:.0f} CPU s{tail}")

@@ -1,4 +1,4 @@
-"""`pixelis index`: the retrieval memory of accepted trajectories (docs/memory.md)."""
+"""`pixelis index`: the retrieval memory of accepted trajectories (docs/reference/memory.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from pixelis.cli.index_files import (
     resolve_build_mask,
     warn_dropped_append,
 )
-from pixelis.cli.terminal import AsJson, pluralise, print_json, printable
+from pixelis.cli.options import AsJson, Config, FeatureCacheFile
+from pixelis.cli.progress import progress_bars
+from pixelis.cli.terminal import pluralise, print_json, printable
 
 if TYPE_CHECKING:
     from pixelis.data.corpus.exemplar_drafts import CorpusDraft
@@ -33,16 +35,6 @@ BATCH = 32
 """Items that are made durable together while a corpus is read."""
 
 Folder = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memory's folder.", show_default=False)]
-Config = Annotated[
-    Path | None,
-    typer.Option(help="A YAML file such as configs/memory/default.yaml; the memory's own settings if left out."),
-]
-Cache = Annotated[
-    Path | None,
-    typer.Option(
-        help="File that keeps features of media, so that a stopped run goes on; ~/.cache/pixelis if left out."
-    ),
-]
 
 
 @app.command()
@@ -72,14 +64,13 @@ def build(
     reindex: Annotated[
         bool, typer.Option("--reindex", help="Take nothing in: make the index of OUT again from its keys.")
     ] = False,
-    cache: Cache = None,
+    cache: FeatureCacheFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Remember the accepted train records of a corpus, and index them. Run it again and it goes on.
 
     Evaluation media, plain or changed, are refused before a vector is made, and named.
     """
-    from pixelis.cli.data_dedup import progress_bars
     from pixelis.core.errors import ConfigError
     from pixelis.dedup.media_features import FeatureCache
 
@@ -162,12 +153,11 @@ def add(
     ],
     media: Annotated[list[Path] | None, typer.Option(help="Media of the traces, where their paths have moved.")] = None,
     keep_traces: Annotated[bool, typer.Option("--keep-traces", help="Keep each trace beside its item.")] = False,
-    cache: Cache = None,
+    cache: FeatureCacheFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Append the trajectories of a trace file. Nothing is added where one of them shows evaluation media, or has no
     answer."""
-    from pixelis.cli.data_dedup import progress_bars
     from pixelis.core.errors import ConfigError
     from pixelis.dedup.media_features import FeatureCache
     from pixelis.memory.builder import build_draft
@@ -275,7 +265,6 @@ def audit(
     """
     import numpy as np
 
-    from pixelis.cli.data_dedup import progress_bars
     from pixelis.core.errors import ConfigError
     from pixelis.dedup.evaluation_mask import EvaluationMask
     from pixelis.memory.memory_audit import audit_memory, require_undamaged

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pixelis.cli.terminal import AsJson, print_json
+from pixelis.cli.options import AsJson
+from pixelis.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from pixelis.weights import Weight

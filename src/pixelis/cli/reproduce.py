@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from pixelis.cli.clone import require_clone
-from pixelis.cli.terminal import AsJson, print_json, printable, stdout
+from pixelis.cli.options import AsJson
+from pixelis.cli.terminal import print_json, printable, stdout
 
 app = typer.Typer(no_args_is_help=True)
 Only = Annotated[

@@ -1,18 +1,19 @@
-"""`pixelis score`: our evaluators alone, on files in the field's own formats."""
+"""`pixelis score`: the evaluators alone, on files in the usual formats."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Score predictions that lie in files.")
+from pixelis.cli.options import AsJson
+from pixelis.cli.terminal import print_json
 
-Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="What is true.", show_default=False)]
-Predicted = Annotated[Path, typer.Argument(metavar="PRED", help="What was predicted.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+app = typer.Typer(no_args_is_help=True, help="Score files of predictions.")
+
+Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="The references.", show_default=False)]
+Predicted = Annotated[Path, typer.Argument(metavar="PRED", help="The predictions.", show_default=False)]
 
 MAX_COLUMNS = 6
 
@@ -24,7 +25,9 @@ def tracks(
     as_json: AsJson = False,
     benchmark: Annotated[
         Literal["auto", "MOT15", "MOT16", "MOT17", "MOT20"],
-        typer.Option(help="Whose rules drop ignored boxes and distractors; auto is MOT17, or MOT15 without classes."),
+        typer.Option(
+            help="Benchmark whose rules drop ignored boxes and distractors; auto is MOT17, or MOT15 without classes."
+        ),
     ] = "auto",
 ) -> None:
     """HOTA, CLEAR-MOT and IDF1 of MOTChallenge txt files or folders of them: TrackEval's numbers, 0 to 1."""
@@ -46,7 +49,7 @@ def masks(
     gold: Gold,
     predicted: Predicted,
     as_json: AsJson = False,
-    objects: Annotated[bool, typer.Option("--objects", help="Score each gold object number for itself.")] = False,
+    objects: Annotated[bool, typer.Option("--objects", help="Score each object of the gold masks separately.")] = False,
 ) -> None:
     """J (IoU), boundary F and Dice of folders of mask PNGs with the same names, as DAVIS 2017 defines them."""
     from pixelis.evaluation.score_files import mask_report
@@ -68,7 +71,8 @@ def answers(
     predicted: Predicted,
     as_json: AsJson = False,
     reading: Annotated[
-        Literal["official", "lmms"], typer.Option(help="How MRA finds the number: VSI-Bench's way or lmms-eval's.")
+        Literal["official", "lmms"],
+        typer.Option(help="How MRA extracts the number: as VSI-Bench or as lmms-eval does."),
     ] = "official",
 ) -> None:
     """Accuracy of JSONL answers (id, answer, options, kind): choice, exact, relaxed numeric, VSI-Bench's MRA, ANLS."""
@@ -79,7 +83,7 @@ def answers(
 
 def _show(title: str, report: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(report))
+        print_json(report)
         return
     from rich.console import Console
 
@@ -93,7 +97,7 @@ def _show(title: str, report: dict[str, Any], as_json: bool) -> None:
 
 
 def _table(title: str, rows: dict[str, dict[str, Any]]) -> Any:
-    """A line for each row; where rows are longer than a screen, a line for each measure, or only the first measures."""
+    """One line per row; rows that are too wide are transposed, or cut to the first measures."""
     from rich.table import Table
 
     columns = list(dict.fromkeys(c for row in rows.values() for c, v in row.items() if not isinstance(v, tuple | list)))

@@ -1,32 +1,12 @@
-"""What reaches a person's terminal, or the program that reads it: safe to print, whatever a file or a tool says."""
+"""Text for a terminal or for the program that reads it: printable whatever a file or a tool contains."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-
-LOG_INTERVAL_S = 30.0
-"""Between two lines about a run that has no terminal to draw on."""
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-StrictCalls = Annotated[
-    bool,
-    typer.Option(
-        "--strict-calls", help="Hold every call to its tool's schema while it is written; not behind a server."
-    ),
-]
-Model = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        "-m",
-        help="nano-rft, a folder that `pixelis train` wrote, a hub id, or a server: openai:URL#name.",
-    ),
-]
 
 
 def printable(text: str) -> str:
@@ -35,7 +15,7 @@ def printable(text: str) -> str:
 
 
 def escape_markup(text: str) -> str:
-    """The same for a place where rich reads markup."""
+    """Printable text for rich, which otherwise reads [brackets] as markup."""
     from rich.markup import escape
 
     return escape(printable(text))
@@ -47,6 +27,17 @@ def stdout() -> Any:
     return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
+def plain_table(*headings: str, left: tuple[str, ...] = (), **options: Any) -> Any:
+    """A table without lines; columns not named in `left` are numbers, aligned to the right."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim", **options)
+    for heading in headings:
+        is_text = heading in left
+        table.add_column(heading, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+    return table
+
+
 def format_duration(seconds: float) -> str:
     minutes, remainder = divmod(round(seconds), 60)
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes}:{remainder:02d}"
@@ -56,18 +47,6 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value))
 
 
-@contextmanager
-def spinner(message: str, *, quiet: bool) -> Iterator[None]:
-    """A sign of life on a terminal; nothing where nobody looks."""
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(escape_markup(message)):
-        yield
-
-
 def pluralise(count: int, singular: str, plural: str = "") -> str:
-    """1 item, 2 items; `many` where an s does not do."""
+    """1 item, 2 items; give `plural` where adding an s is wrong."""
     return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"

@@ -1,72 +1,90 @@
-"""`pixelis tools`: list, schema, run."""
+"""`pixelis tools`: list, schema, run; and the toolbox of every verb that runs tools."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.terminal import AsJson, print_json, printable, spinner, stdout
+from pixelis.cli.options import AsJson, Deadline, Disable, Fps, Plugin, Quiet, Seg
+from pixelis.cli.progress import spinner
+from pixelis.cli.terminal import plain_table, print_json, printable, stdout
 
 if TYPE_CHECKING:
     from pixelis.tools.results import ToolResult
-    from pixelis.tools.toolbox import Toolbox
+    from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 
 app = typer.Typer(no_args_is_help=True)
-
-Plugins = Annotated[list[str], typer.Option("--plugin", help="A further tool as module:Class; may be repeated.")]
-Disable = Annotated[list[str], typer.Option("--disable", help="A tool to take away; may be repeated.")]
-Fps = Annotated[float, typer.Option("--fps", help="Frames a second of a folder of frames.")]
+MAX_LISTED_FOOTPRINTS = 20
 
 
-def make_toolbox(**settings: Any) -> Toolbox:
-    """A toolbox from command-line settings; ConfigError for a bad one. Plugins may lie in the current folder."""
-    import sys
+def make_toolbox_config(
+    plugin: list[str] | None = None, disable: list[str] | None = None, **settings: Any
+) -> ToolboxConfig:
+    """Tool settings from the command line; ConfigError for an invalid one.
 
+    Plugins are also found in the current folder.
+    """
     from pydantic import ValidationError
 
     from pixelis.core.errors import ConfigError
     from pixelis.tools.execute import format_validation_error
-    from pixelis.tools.toolbox import Toolbox, ToolboxConfig
+    from pixelis.tools.toolbox import ToolboxConfig
 
-    if settings.get("plugins"):
-        sys.path.append(str(Path.cwd()))  # last: what lies there must not take the place of an installed module
+    if plugin:
+        add_plugin_folder()
     try:
-        config = ToolboxConfig.model_validate(settings)
+        return ToolboxConfig.model_validate({**settings, "plugins": plugin or (), "disabled": disable or ()})
     except ValidationError as error:
         raise ConfigError(format_validation_error(error)) from error
-    return Toolbox(config)
+
+
+def add_plugin_folder() -> None:
+    """Let plugins lie in the current folder: last, so that no file there hides an installed module."""
+    sys.path.append(str(Path.cwd()))
+
+
+def make_toolbox(plugin: list[str] | None = None, disable: list[str] | None = None, **settings: Any) -> Toolbox:
+    from pixelis.tools.toolbox import Toolbox
+
+    return Toolbox(make_toolbox_config(plugin, disable, **settings))
+
+
+def tool_overrides(
+    prefix: str, plugin: list[str] | None, disable: list[str] | None, seg: str | None, deadline: float | None
+) -> list[str]:
+    """The same options as KEY=VALUE, for a verb whose tool settings are part of its configuration."""
+    values = {"plugins": plugin, "disabled": disable, "seg": seg, "deadline_s": deadline}
+    return [f"{prefix}{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
 
 
 @app.command("list")
-def list_tools(plugin: Plugins = [], as_json: AsJson = False) -> None:  # noqa: B006 - Typer copies it
-    """The tools, what they are for, and which backend is live."""
-    with make_toolbox(plugins=plugin) as toolbox:
+def list_tools(plugin: Plugin = None, as_json: AsJson = False) -> None:
+    """List the tools, their purpose and the backend in use."""
+    with make_toolbox(plugin) as toolbox:
         rows = [(tool.name, tool.summary, tool.identity()) for tool in toolbox.tools.values()]
     if as_json:
         print_json([{"tool": n, "summary": s, "identity": i.model_dump()} for n, s, i in rows])
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("tool", "what it does", "backend", box=None, header_style="bold", pad_edge=False)
+    table = plain_table("tool", "what it does", "backend", left=("tool", "what it does", "backend"))
     for name, summary, identity in rows:
         table.add_row(f"[bold]{name}[/]", summary, identity.backend)
-    Console().print(table)
+    stdout().print(table, soft_wrap=False)
 
 
 @app.command()
 def schema(
-    tool: Annotated[str | None, typer.Argument(help="One tool; all of them if left out.")] = None,
-    plugin: Plugins = [],  # noqa: B006 - Typer copies it
+    tool: Annotated[str | None, typer.Argument(help="One tool; all tools by default.")] = None,
+    plugin: Plugin = None,
 ) -> None:
-    """JSON Schema of the arguments, in the OpenAI function format."""
+    """Print the JSON Schema of the arguments, in the OpenAI function format."""
     from pixelis.core.errors import ConfigError
     from pixelis.tools.base import canonical_name
 
-    with make_toolbox(plugins=plugin) as toolbox:
+    with make_toolbox(plugin) as toolbox:
         if tool is None:
             typer.echo(json.dumps(toolbox.schemas(), indent=2))
         elif (selected_tool := toolbox.tools.get(canonical_name(tool))) is not None:
@@ -78,25 +96,25 @@ def schema(
 @app.command("run")
 def run_tool(
     tool: Annotated[str, typer.Argument(help="SEG, ZOOM, TRK, OCR, TEMP, PROP, an alias, or a plugin's name.")],
-    media: Annotated[list[Path], typer.Option("--media", help="A picture, a clip, or a folder of frames; repeatable.")],
-    args: Annotated[str, typer.Option("--args", help="The arguments as a JSON object.")] = "{}",
-    as_json: AsJson = False,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write an evidence page of this one call.")] = None,
-    seg: Annotated[str, typer.Option(help="SEG's backend: auto, classical, sam2 or sam2-transformers.")] = "auto",
-    disable: Disable = [],  # noqa: B006
-    plugin: Plugins = [],  # noqa: B006
+    media: Annotated[list[Path], typer.Option("--media", help="An image, a video or a folder of frames; repeatable.")],
+    args: Annotated[str, typer.Option("--args", help="Arguments of the call as a JSON object.")] = "{}",
+    html: Annotated[Path | None, typer.Option("--html", help="Also write an evidence page of this call.")] = None,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Use the result cache.")] = True,
-    deadline: Annotated[float | None, typer.Option(help="Seconds after which the call is stopped.")] = None,
+    seg: Seg = "auto",
+    plugin: Plugin = None,
+    disable: Disable = None,
+    deadline: Deadline = None,
     fps: Fps = 25.0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Run one call. Exit status 0: it succeeded; 1: it failed, and the result says why; 2: it could not be tried."""
+    """Run one tool call. Exit status: 0 it succeeded, 1 it failed and the result says why, 2 it could not be tried."""
     from pixelis.media import MediaSet, open_media
     from pixelis.tools.results import ToolCall
 
     call = ToolCall(tool=tool, args=parse_object(args))
     media_set = MediaSet(tuple(open_media(path, fps=fps) for path in media))
-    settings = {"seg": seg, "disabled": disable, "plugins": plugin, "cache": cache, "deadline_s": deadline}
-    with make_toolbox(**settings) as toolbox, spinner(tool, quiet=as_json):
+    with make_toolbox(plugin, disable, seg=seg, cache=cache, deadline_s=deadline) as toolbox, spinner(tool):
         execution = toolbox.run(call, media_set)
         if html is not None:
             from pixelis.cli.trace import write_call_page
@@ -120,22 +138,20 @@ def parse_object(text: str) -> dict[str, Any]:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(
-            f"--args is not JSON ({error}); want an object such as '{{\"box\": [0, 0, 1, 0.5]}}'"
+            f"--args is not JSON ({error}); give an object such as '{{\"box\": [0, 0, 1, 0.5]}}'"
         ) from error
     if not isinstance(value, dict):
-        raise ConfigError(f"--args is {type(value).__name__}; want a JSON object such as '{{}}'")
+        raise ConfigError(f"--args is {type(value).__name__}; give a JSON object such as '{{}}'")
     return value
 
 
 def readable_text(result: ToolResult) -> str:
-    """What was read, where a tool reads; else what a policy is told."""
+    """The text that a tool has read, or the sentence that a policy receives."""
     text = result.output.get("text")
     return text if isinstance(text, str) else result.text
 
 
 def print_result(result: ToolResult, *, cached: bool, page: Path | None) -> None:
-    """A result as a person likes to read it."""
-    from rich.table import Table
     from rich.text import Text
 
     console = stdout()
@@ -143,24 +159,23 @@ def print_result(result: ToolResult, *, cached: bool, page: Path | None) -> None
         (result.tool, "bold"),
         ("  ok" if result.ok else f"  {result.status}", "green" if result.ok else "red"),
         (f"  confidence {result.confidence:.2f}" if result.confidence is not None else "", ""),
-        (f"  {result.seconds:.2f} s" + (" (kept from before)" if cached else ""), "dim"),
+        (f"  {result.seconds:.2f} s" + (" (from the cache)" if cached else ""), "dim"),
     )
     console.print(head)
     console.print(Text(printable(result.error or readable_text(result) or result.text)), soft_wrap=True)
     if result.footprints:
-        table = Table("", "where", "score", box=None, header_style="dim", pad_edge=False)
-        for footprint in result.footprints[:20]:
+        table = plain_table("", "where", "score", left=("", "where"))
+        for footprint in result.footprints[:MAX_LISTED_FOOTPRINTS]:
             name = Text(printable(footprint.label or footprint.kind))
             table.add_row(name, Text(describe_location(footprint)), f"{footprint.score:.2f}")
         console.print(table)
-        if len(result.footprints) > 20:
-            console.print(f"… and {len(result.footprints) - 20} more", style="dim")
+        if (unlisted := len(result.footprints) - MAX_LISTED_FOOTPRINTS) > 0:
+            console.print(f"… and {unlisted} more", style="dim")
     if page is not None:
         console.print(Text(f"wrote {printable(str(page))}", style="dim"))
 
 
 def describe_location(footprint: Any) -> str:
-    """A footprint's place in a few words."""
     if footprint.kind == "span":
         return f"{footprint.start_s:.2f}–{footprint.end_s:.2f} s"
     if footprint.kind == "track":

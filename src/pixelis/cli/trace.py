@@ -1,4 +1,4 @@
-"""The verbs about traces: `run` executes a plan into one, `replay` proves one, `report` shows one."""
+"""The verbs about traces: `run` records one from a plan, `replay` verifies one, `report` shows one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.terminal import AsJson, escape_markup, print_json, spinner, stdout
-from pixelis.cli.tools import Disable, Fps, Plugins
+from pixelis.cli.options import AsJson, Deadline, Disable, Fps, Media, Plugin, Quiet, Seg, out_option
+from pixelis.cli.progress import progress_bars, spinner
+from pixelis.cli.terminal import escape_markup, plain_table, print_json, stdout
+from pixelis.cli.tools import make_toolbox
 
 if TYPE_CHECKING:
     from pixelis.media import MediaSet
@@ -16,29 +18,46 @@ if TYPE_CHECKING:
     from pixelis.trace import Trace
     from pixelis.trace.replay import ReplayReport
 
-MediaPaths = Annotated[
-    list[Path] | None, typer.Option("--media", "-m", help="A picture, a clip or a folder of frames; may be repeated.")
-]
-Seg = Annotated[str, typer.Option("--seg", help="SEG's backend: auto, classical, sam2 or sam2-transformers.")]
 TraceFile = Annotated[Path, typer.Argument(help="A trace file (JSON lines).", show_default=False)]
+MAX_RESULT_CHARS = 300
 
 
 def run(
     plan: Annotated[
-        Path, typer.Argument(help="A list of calls as JSON: see docs/reference/trace_format.md.", show_default=False)
+        Path, typer.Argument(help="Tool calls as JSON; see docs/reference/trace_format.md.", show_default=False)
     ],
-    media: MediaPaths = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The trace file to write.")] = Path("trace.jsonl"),
-    append: Annotated[bool, typer.Option("--append", help="Add to the file instead of replacing it.")] = False,
+    media: Media = None,
+    out: Annotated[Path, out_option("The trace file to write.")] = Path("trace.jsonl"),
+    append: Annotated[bool, typer.Option("--append", help="Append to the file instead of replacing it.")] = False,
     seg: Seg = "auto",
+    plugin: Plugin = None,
+    disable: Disable = None,
+    deadline: Deadline = None,
     fps: Fps = 25.0,
     as_json: AsJson = False,
-    disable: Disable = [],  # noqa: B006 - Typer copies it
-    plugin: Plugins = [],  # noqa: B006
+    quiet: Quiet = False,
 ) -> None:
-    """Execute a given list of calls into a trace. Exit status 1: it was written, and some call in it failed."""
-    settings = {"seg": seg, "disabled": disable, "plugins": plugin}
-    trace = record_plan(plan, media or [], out, append=append, fps=fps, settings=settings, quiet=as_json)
+    """Run a list of tool calls and record them as a trace.
+
+    Exit status: 0 if every call succeeded, 1 if one failed; the trace is written either way.
+    """
+    from pixelis.media import MediaSet, open_media
+    from pixelis.trace import codec
+    from pixelis.trace.plan import read_plan, run_plan
+
+    call_plan = read_plan(plan)
+    codec.check_target(out)
+    media_set = MediaSet(tuple(open_media(path, fps=fps) for path in media or []))
+    with (
+        make_toolbox(plugin, disable, seg=seg, deadline_s=deadline) as toolbox,
+        spinner(f"running {len(call_plan.steps)} calls"),
+    ):
+        recording = run_plan(call_plan, media_set, toolbox, beside=out)
+    trace = recording.trace
+    if append:
+        codec.append(trace, out, recording.blobs)
+    else:
+        codec.write([trace], out, recording.blobs)
     if as_json:
         print_json(trace_summary(trace, out))
     else:
@@ -46,85 +65,66 @@ def run(
     raise typer.Exit(0 if all(step.result.ok for step in trace.steps) else 1)
 
 
-def record_plan(
-    plan: Path,
-    media: list[Path],
-    out: Path,
-    *,
-    append: bool = False,
-    fps: float = 25.0,
-    settings: dict[str, Any] | None = None,
-    quiet: bool = False,
-) -> Trace:
-    """A plan from its file, executed and written."""
-    from pixelis.cli.tools import make_toolbox
-    from pixelis.media import MediaSet, open_media
-    from pixelis.trace import codec
-    from pixelis.trace.plan import read_plan, run_plan
-
-    call_plan = read_plan(plan)
-    codec.check_target(out)
-    media_set = MediaSet(tuple(open_media(path, fps=fps) for path in media))
-    with make_toolbox(**(settings or {})) as toolbox, spinner(f"{len(call_plan.steps)} calls", quiet=quiet):
-        recording = run_plan(call_plan, media_set, toolbox, beside=out)
-    if append:
-        codec.append(recording.trace, out, recording.blobs)
-    else:
-        codec.write([recording.trace], out, recording.blobs)
-    return recording.trace
-
-
 def replay(
     trace: TraceFile,
-    media: MediaPaths = None,
+    media: Media = None,
     seg: Seg = "auto",
+    plugin: Plugin = None,
+    disable: Disable = None,
+    deadline: Deadline = None,
     as_json: AsJson = False,
-    disable: Disable = [],  # noqa: B006 - Typer copies it
-    plugin: Plugins = [],  # noqa: B006
+    quiet: Quiet = False,
 ) -> None:
-    """Execute every call of a trace again: 0 if all is identical, 1 if a step differs, 2 if it cannot be read."""
-    from pixelis.cli.tools import make_toolbox
+    """Run every call of a trace again and compare the results with the recorded ones.
+
+    Folders of frames are read at the recorded rate. Exit status: 0 if all results are identical, 1 if one differs, 2 if
+    the trace cannot be read.
+    """
     from pixelis.core.errors import TraceError
     from pixelis.trace import codec
     from pixelis.trace.media_records import reopen_media
-    from pixelis.trace.replay import replay as execute_again
+    from pixelis.trace.replay import replay as replay_trace
 
     reports: list[ReplayReport] = []
-    # Without the cache: a kept result would prove nothing.
-    settings = {"seg": seg, "disabled": disable, "plugins": plugin, "cache": False}
-    with make_toolbox(**settings) as toolbox, spinner("executing every call again", quiet=as_json):
+    # without the cache: a cached result would prove nothing
+    toolbox_settings = {"seg": seg, "deadline_s": deadline, "cache": False}
+    with make_toolbox(plugin, disable, **toolbox_settings) as toolbox, progress_bars() as show:
         for recorded in codec.read(trace):
-            reports.append(execute_again(recorded, toolbox, reopen_media(recorded, trace, media or [])))
+            reports.append(replay_trace(recorded, toolbox, reopen_media(recorded, trace, media or [])))
+            show("replaying traces", len(reports))
     if not reports:
-        raise TraceError(f"{trace} holds no traces")
+        raise TraceError(f"{trace} contains no traces")
+    is_identical = all(report.identical for report in reports)
     if as_json:
-        print_json({"identical": all(r.identical for r in reports), "traces": [replay_summary(r) for r in reports]})
+        print_json({"identical": is_identical, "traces": [replay_summary(report) for report in reports]})
     else:
         print_replay(reports)
-    raise typer.Exit(0 if all(report.identical for report in reports) else 1)
+    raise typer.Exit(0 if is_identical else 1)
 
 
 def report(
     trace: TraceFile,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("evidence.html"),
-    media: MediaPaths = None,
+    out: Annotated[Path, out_option("The HTML page to write.")] = Path("evidence.html"),
+    media: Media = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the evidence page of a trace: one HTML file that opens without a network."""
+    """Write the evidence page of a trace: one HTML file that works offline."""
     from pixelis.core.errors import TraceError
     from pixelis.tools.toolbox import builtin_thresholds
     from pixelis.trace import codec
     from pixelis.view import make_exhibit
     from pixelis.view import report as page_of
+    from pixelis.view.page_file import check_page, write_page
 
-    with spinner("drawing the page", quiet=as_json):
+    check_page(out)
+    with spinner("drawing the page"):
         exhibits = [
             make_exhibit(recorded, trace, media or [], thresholds=builtin_thresholds())
             for recorded in codec.read(trace, check_artifacts=False)
         ]
         if not exhibits:
-            raise TraceError(f"{trace} holds no traces")
+            raise TraceError(f"{trace} contains no traces")
         page_bytes = write_page(page_of(exhibits), out)
     missing = [reason for e in exhibits for reason in e.missing.values()]
     if as_json:
@@ -133,15 +133,14 @@ def report(
         console = stdout()
         for reason in missing:
             console.print(f"[yellow]{escape_markup(reason)}")
-        console.print(
-            f"wrote [bold]{escape_markup(str(out))}[/] ({page_bytes / 2**20:.1f} MB; traces: {len(exhibits)})"
-        )
+        size = f"{page_bytes / 2**20:.1f} MB; traces: {len(exhibits)}"
+        console.print(f"wrote [bold]{escape_markup(str(out))}[/] ({size})")
     if show:
         typer.launch(out.resolve().as_uri())
 
 
 def write_call_page(call: ToolCall, media: MediaSet, execution: Execution, out: Path) -> None:
-    """The evidence page of a single call that somebody typed, and beside it the trace that proves it."""
+    """Write the evidence page of a single call, and its trace beside the page."""
     from datetime import UTC, datetime
 
     from pixelis.tools.toolbox import builtin_thresholds
@@ -149,6 +148,7 @@ def write_call_page(call: ToolCall, media: MediaSet, execution: Execution, out: 
     from pixelis.trace.recorder import TraceRecorder
     from pixelis.view import make_exhibit
     from pixelis.view import report as page_of
+    from pixelis.view.page_file import write_page
 
     trace_path = out.with_suffix(".jsonl")
     codec.check_target(trace_path)
@@ -161,77 +161,26 @@ def write_call_page(call: ToolCall, media: MediaSet, execution: Execution, out: 
     )
 
 
-def write_page(page: str, out: Path) -> int:
-    """Put the page in place, whole; the number of its bytes. Nothing but an older page is replaced."""
-    from pixelis.core.errors import TraceError
-    from pixelis.core.provenance import atomic_write
-
-    content = page.encode()
-    check_page(out)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(out) as file:
-            file.write(content)
-    except OSError as error:
-        raise TraceError(f"{out} cannot be written ({error.strerror})") from error
-    return len(content)
-
-
-def check_page(out: Path) -> None:
-    """TraceError where a page may not be put: on a folder, or on a file that is none."""
-    from pixelis.core.errors import TraceError
-
-    try:
-        if out.is_dir():
-            raise TraceError(f"{out} is a folder: give the name of a file in it, such as {out / 'evidence.html'}")
-        if out.exists() and (not out.is_file() or not looks_like_page(out)):
-            raise TraceError(f"{out} exists and is no evidence page: nothing was written")
-    except OSError as error:
-        raise TraceError(f"{out} cannot be written ({error.strerror})") from error
-
-
-def looks_like_page(file: Path) -> bool:
-    """An empty file does too."""
-    with file.open("rb") as stream:
-        return b"<!doctype html>".startswith(stream.read(15))
-
-
 def trace_summary(trace: Trace, path: Path) -> dict[str, Any]:
-    steps = [
-        {
-            "tool": s.result.tool,
-            "status": s.result.status,
-            "text": s.result.text,
-            "confidence": s.result.confidence,
-            "seconds": s.result.seconds,
-        }
-        for s in trace.steps
-    ]
+    keys = {"tool", "status", "text", "confidence", "seconds"}
+    steps = [step.result.model_dump(mode="json", include=keys) for step in trace.steps]
     return {"path": str(path), "id": trace.id, "origin": trace.origin, "seal": trace.seal, "steps": steps}
 
 
 def print_run(trace: Trace, path: Path) -> None:
-    from rich.table import Table
+    from pixelis.rollout.answer_reading import shorten
 
-    table = Table("", "call", "status", "sure", "time", "what came back", box=None, pad_edge=False, header_style="dim")
+    table = plain_table("", "call", "status", "conf.", "time", "result", left=("call", "status", "result"))
     for number, step in enumerate(trace.steps, start=1):
         result = step.result
         confidence = "" if result.confidence is None else f"{result.confidence:.2f}"
-        colour = "green" if result.ok else "red"
-        text = result.text if len(result.text) <= 300 else result.text[:299] + "…"
-        time = f"{result.seconds:.2f} s"
-        table.add_row(
-            str(number),
-            escape_markup(result.tool),
-            f"[{colour}]{result.status}[/]",
-            confidence,
-            time,
-            escape_markup(text),
-        )
+        status = f"[{'green' if result.ok else 'red'}]{result.status}[/]"
+        text = escape_markup(shorten(result.text, MAX_RESULT_CHARS))
+        table.add_row(str(number), escape_markup(result.tool), status, confidence, f"{result.seconds:.2f} s", text)
     console = stdout()
-    console.print(table)
+    console.print(table, soft_wrap=False)
     path_text = escape_markup(str(path))
-    console.print(f"wrote [bold]{path_text}[/]; the calls were given as a plan. Prove it: pixelis replay {path_text}")
+    console.print(f"wrote [bold]{path_text}[/]; its calls were given as a plan. Verify it: pixelis replay {path_text}")
 
 
 def replay_summary(report: ReplayReport) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.terminal import LOG_INTERVAL_S, AsJson, format_duration, print_json, printable
+from pixelis.cli.options import AsJson
+from pixelis.cli.progress import LINE_INTERVAL_S as LOG_INTERVAL_S
+from pixelis.cli.terminal import format_duration, print_json, printable
 
 if TYPE_CHECKING:
     from pixelis.training.common.dry_run import RunEstimate

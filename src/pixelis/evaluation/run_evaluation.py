@@ -18,6 +18,9 @@ from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools
 from pixelis.trace import codec
 from pixelis.weights.encoders.visual_encoder import VisualEncoder
 
+EVALUATION_TOOLS = ToolboxConfig(seg="classical", isolate=False, workers=2)
+REPORTED_TOOL_SETTINGS = {"seg", "plugins", "disabled", "deadline_s"}
+
 
 def evaluate_model(
     model: str,
@@ -29,6 +32,7 @@ def evaluate_model(
     seed: int = 0,
     composite: bool = False,
     strict_calls: bool = False,
+    tools: ToolboxConfig = EVALUATION_TOOLS,
     out: Path | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Evaluation:
@@ -36,9 +40,8 @@ def evaluate_model(
 
     With `composite` every row also holds E_ext's cosines, which RaCPR is made of.
     """
-    config = ToolboxConfig(seg="classical", isolate=False, workers=2)
     if without_tools:
-        config = config.model_copy(update={"disabled": tuple(build_tools(config))})
+        tools = tools.model_copy(update={"disabled": tuple(build_tools(tools))})
     opened_model = open_model(model, strict_calls=strict_calls)
     encoder = VisualEncoder() if composite else None
     start, cpu_start = time.monotonic(), cpu_seconds()
@@ -50,7 +53,7 @@ def evaluate_model(
         if out is not None:
             codec.append(rollout.trace, out / "traces.jsonl", rollout.blobs)
 
-    with closing(opened_model), Toolbox(config) as toolbox:
+    with closing(opened_model), Toolbox(tools) as toolbox:
         rows = tuple(
             evaluate(
                 opened_model, toolbox, tasks, limit=limit, seed=seed, temperature=temperature, encoder=encoder, on_rollout=save_trace,
@@ -69,7 +72,7 @@ def evaluate_model(
         write_atomic(out / "items.jsonl", "".join(json.dumps(to_row(row)) + "\n" for row in rows).encode())
         settings = {
             "limit": limit, "without_tools": without_tools, "strict_calls": strict_calls, "temperature": temperature,
-            "seed": seed,
+            "seed": seed, "tools": tools.model_dump(mode="json", include=REPORTED_TOOL_SETTINGS),
         }  # fmt: skip
         write_json(out / "report.json", provenance(**settings, report=to_json(evaluation)))
     return evaluation

@@ -1,0 +1,94 @@
+"""Progress on stderr: bars and live tables on a terminal, else a plain line every few seconds."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import typer
+
+from pixelis.cli.terminal import escape_markup
+
+LINE_INTERVAL_S = 10.0
+"""Between two lines where there is no terminal to draw on."""
+_QUIET = threading.Event()
+
+
+class ShowProgress(Protocol):
+    def __call__(self, description: str, completed: float, total: float | None = None, details: str = "") -> None: ...
+
+
+def set_quiet(requested: bool) -> bool:
+    """Callback of `--quiet`."""
+    (_QUIET.set if requested else _QUIET.clear)()
+    return requested
+
+
+def is_quiet() -> bool:
+    """Under torchrun only the first process reports."""
+    return _QUIET.is_set() or os.environ.get("RANK", "0") != "0"
+
+
+def is_live() -> bool:
+    """Whether there is a terminal to draw on."""
+    return sys.stderr.isatty() and not is_quiet()
+
+
+class LineThrottle:
+    """Plain progress lines for logs and pipes, at most one every `LINE_INTERVAL_S` seconds."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def write(self, text: str, *, always: bool = False) -> None:
+        if not is_quiet() and (always or time.monotonic() - self._last >= LINE_INTERVAL_S):
+            self._last = time.monotonic()
+            typer.echo(text, err=True)
+
+
+@contextmanager
+def spinner(message: str) -> Iterator[None]:
+    """A spinner on a terminal; elsewhere one line if the work takes longer than `LINE_INTERVAL_S`."""
+    if is_live():
+        from rich.console import Console
+
+        with Console(stderr=True).status(escape_markup(message)):
+            yield
+        return
+    timer = threading.Timer(LINE_INTERVAL_S, lambda: is_quiet() or typer.echo(f"{message} …", err=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def progress_bars() -> Iterator[ShowProgress]:
+    """A bar for each description, or plain lines."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[details]}"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    lines, tasks = LineThrottle(), dict[str, Any]()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not is_live()) as bars:
+
+        def show(description: str, completed: float, total: float | None = None, details: str = "") -> None:
+            if description not in tasks:
+                tasks[description] = bars.add_task(escape_markup(description), total=total, details="")
+            bars.update(tasks[description], completed=completed, total=total, details=escape_markup(details))
+            if not is_live():
+                total_text = f" of {total:,.0f}" if total else ""
+                amount = f"{100 * completed:.0f} %" if total == 1.0 else f"{completed:,.0f}{total_text}"
+                lines.write(f"{description}: {amount}{', ' if details else ''}{details}")
+
+        yield show
