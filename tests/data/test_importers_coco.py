@@ -186,7 +186,7 @@ def test_duplicates_missing_pictures_and_strays_are_all_reported(tmp_path: Path)
     assert len(items) == 1
     assert len(told) == 6
     text = "\n".join(f"{where}: {reason}" for where, reason in told)
-    assert text.count("the id was there before") == 2
+    assert text.count("the id is a duplicate") == 2
     assert "image 2: gone.jpg is not in" in text
     assert "image 3: it has no annotations" in text
     assert "image 4: 1 annotations of a picture that is not listed" in text

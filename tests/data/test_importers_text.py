@@ -14,6 +14,7 @@ from pixelis.core.errors import ConfigError
 from pixelis.core.geometry import TextSpan
 from pixelis.data.importers import ImportOptions, Problem, get_case, ocr_items
 from pixelis.data.importers.text_datasets import word_from_line
+from pixelis.data.importers.traces.foreign_files import TextLine
 from pixelis.items import Item
 from pixelis.world.tool_necessity import compute_necessities
 
@@ -124,7 +125,7 @@ def test_bad_words_and_pictures_are_reported_by_id(tmp_path: Path) -> None:
     ],
 )
 def test_every_icdar_way_of_writing_a_word_is_read(line: str, text: str, legible: bool) -> None:
-    found = word_from_line("x", line)
+    found = word_from_line(TextLine(1, line, "utf-8"))
     assert (found.text, found.legible, len(found.corners)) == (text, legible, 8)
 
 

@@ -107,8 +107,8 @@ BAD = [
     ({"media": "a.png", "question": "W?", "answer": "x", "scoring": "mra"}, "wants numbers"),
     ({"media": "a.png", "question": "W?", "answer": "x", "references": [{"box": [0, 0, 9, 9]}]}, "leaves the picture"),
     ({"media": "a.png", "question": "W?", "answer": "x", "references": [{"polygon": [1, 2]}]}, "three corners"),
-    ({"media": "a.png", "question": "W?", "answer": "x", "references": [7]}, "is no JSON object"),
-    ("[1, 2]", "no JSON object"),
+    ({"media": "a.png", "question": "W?", "answer": "x", "references": [7]}, "is not a JSON object"),
+    ("[1, 2]", "not a JSON object"),
     ("{", "JSON"),
 ]
 

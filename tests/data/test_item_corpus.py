@@ -77,7 +77,7 @@ def test_a_build_goes_on_where_it_was_stopped(tmp_path):
         pass
 
     def after_five(progress: Any) -> None:
-        if progress.done == 5:
+        if progress.completed == 5:
             raise Stop
 
     with pytest.raises(Stop):

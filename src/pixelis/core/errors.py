@@ -32,6 +32,10 @@ class WeightsError(PixelisError):
     """A model file is missing, cannot be fetched, or is not the file that it should be."""
 
 
+class MissingExtraError(PixelisError, ImportError):
+    """An optional dependency is not installed."""
+
+
 class LeakageError(PixelisError):
     """Evaluation media would reach a place that learns."""
 

@@ -1,6 +1,6 @@
-"""A large JSON file of pictures and annotations, looked through once and read picture by picture after that.
+"""An index of a large JSON file of pictures and annotations, which is then read picture by picture.
 
-Only the places of annotations are kept, so that a file of a million of them takes some tens of megabytes.
+Only the offsets of annotations are kept: a million of them take some tens of megabytes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ IMAGE_SECTIONS = ("images", "imgs")
 ANNOTATION_SECTIONS = ("annotations", "anns")
 TABLE_SECTIONS = ("categories", "licenses")
 IMAGE_KEYS = ("file_name", "width", "height", "license", "watermark", "photograph", "complete")
-"""The last two are ours: what a picture was made from, and whether all there is of COCO's classes is outlined."""
+"""The last two are ours: the original of a picture, and whether everything of COCO's classes is outlined."""
 
 
 @dataclass
 class AnnotationIndex:
-    """What a file holds, annotations by their places."""
+    """The pictures and tables of a file, and the offsets of its annotations."""
 
     source: Path
     content: Buffer
@@ -30,10 +30,10 @@ class AnnotationIndex:
     tables: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: {name: {} for name in TABLE_SECTIONS})
     """Categories and licences by id."""
     annotation_offsets: dict[str, array[int]] = field(default_factory=dict)
-    """For each picture the start and end of each of its annotations."""
+    """For each picture, start and end of each of its annotations."""
 
     def scan(self) -> Iterator[Problem]:
-        """Fill the index; whatever is no record, or comes up twice, is a problem."""
+        """Fill the index; yields a problem for whatever is not a record, or a duplicate."""
         seen: dict[str, set[str]] = {}
         for element in iter_elements(self.content):
             if element.section not in (*IMAGE_SECTIONS, *ANNOTATION_SECTIONS, *TABLE_SECTIONS):
@@ -46,10 +46,10 @@ class AnnotationIndex:
                 continue
             record_id = str(record.get("id", element.key)) if isinstance(record, dict) else ""
             if not record_id:
-                yield Problem(where, "no object with an id")
+                yield Problem(where, "not an object with an id")
                 continue
             if record_id in seen.setdefault(element.section, set()):
-                yield Problem(f"{where}: {record_id}", "the id was there before; the first one counts")
+                yield Problem(f"{where}: {record_id}", "the id is a duplicate; the first one counts")
                 continue
             seen[element.section].add(record_id)
             if encoding != "utf-8":
@@ -61,16 +61,15 @@ class AnnotationIndex:
 
     def _add_record(self, element: JsonElement, record_id: str, record: Mapping[str, Any]) -> None:
         if element.section in ANNOTATION_SECTIONS:
-            self.annotation_offsets.setdefault(str(record.get("image_id")), array("q")).extend(
-                (element.start, element.end)
-            )
+            offsets = self.annotation_offsets.setdefault(str(record.get("image_id")), array("q"))
+            offsets.extend((element.start, element.end))
         elif element.section in IMAGE_SECTIONS:
             self.images[record_id] = {key: record[key] for key in IMAGE_KEYS if key in record}
         else:
             self.tables[element.section][record_id] = dict(record)
 
     def annotations(self, image_id: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The annotations of a picture, each with where it stands."""
+        """The annotations of a picture, each with its location."""
         offsets = self.annotation_offsets.get(image_id, array("q"))
         for start, end in zip(offsets[::2], offsets[1::2], strict=True):
             record, _ = parse_element(self.content, JsonElement("", "", start, end))

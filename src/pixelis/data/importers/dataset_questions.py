@@ -1,19 +1,23 @@
-"""The questions that are put about real data: wordings, reference programs and the tool calls that lead to the answer.
+"""Questions about annotated datasets: wordings, reference programs and the tool calls that lead to the answer.
 
-They are templates as the world's are, except that annotations compose them, not a seed; so necessity labels come from
-the same perturbation tests (supp:tool_necessity), by running these programs again.
+They are templates like the world's, composed from annotations instead of a seed, so that necessity labels come from the
+same perturbation tests (supp:tool_necessity).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil
+from typing import Any
 
 import numpy as np
 
 from pixelis.core.errors import ConfigError
 from pixelis.core.geometry import Mask, Span, TextSpan, Track
+from pixelis.data.importers.import_result import stable_seed
 from pixelis.items import Item, MediumFacts, Reference
+from pixelis.media import Medium
 from pixelis.metrics.temporal import temporal_iou
 from pixelis.world.generate import build_item
 from pixelis.world.programs import (
@@ -43,12 +47,12 @@ from pixelis.world.template import Brief, ChainStep, DifficultySettings, ItemDra
 from pixelis.world.tool_necessity import shorter_side_px
 
 SAME_OVERLAP = 0.5
-"""Two regions of a class are one thing where they share this much of the smaller one."""
+"""Two regions of a class are one thing if they share this part of the smaller one."""
 HEADINGS = ("left", "right", "up", "down", "up left", "up right", "down left", "down right")
 
 
 def refuse_to_compose(brief: Brief) -> ItemDraft:
-    """What composes a question over annotations: nothing does, it is made by an import."""
+    """`compose` of the templates below, which only an import can fill."""
     raise ConfigError("this question is composed from annotations (pixelis data import), not from a seed")
 
 
@@ -56,7 +60,7 @@ def refuse_to_compose(brief: Brief) -> ItemDraft:
 
 
 def count_distinct(references: References, phrase: str) -> int:
-    """How many things of a class there are; regions that lie over each other are one."""
+    """How many things of a class there are; overlapping regions count once."""
     footprints = [r.footprint for r in find_regions(references, phrase)]
     grids = [mask_to_grid(f).astype(bool) for f in footprints if isinstance(f, Mask)]
     unique_masks: list[np.ndarray] = []
@@ -68,7 +72,7 @@ def count_distinct(references: References, phrase: str) -> int:
 
 
 def count_target(references: References, parameters: Parameters) -> str:
-    """How many things of the asked class there are."""
+    """How many things of the target class there are."""
     return str(count_distinct(references, get_text(parameters, "target")))
 
 
@@ -114,7 +118,7 @@ def _covers(reference: Reference, x: float, y: float) -> bool:
 
 
 def letter_height(reference: Reference, aspect_ratio: float) -> float:
-    """Height of the letters in frame widths: the shorter way across the quadrilateral, whichever way the text runs."""
+    """Height of the letters in frame widths: the shorter side of the quadrilateral, whichever way the text runs."""
     footprint = reference.footprint
     if not isinstance(footprint, TextSpan):
         return 0.0
@@ -128,7 +132,7 @@ def _largest_word(references: References, parameters: Parameters) -> str:
 
 
 def _best_window(references: References, parameters: Parameters) -> str:
-    """The offered window that shares most with when it happens."""
+    """The candidate window with the largest overlap."""
     segments = find_time_spans(references, get_text(parameters, "query"))
     starts, ends = (tuple(float(str(v)) for v in _as_tuple(parameters, key)) for key in ("starts", "ends"))
     overlaps = [
@@ -214,7 +218,8 @@ TEMPLATES: dict[str, Template] = {
                 "The {class} at [{box}] on frame {frame}: which way does it move until it is last seen?",
                 "Follow the {class} that is at [{box}] on frame {frame}. In which direction does it go over the clip?",
             ),
-            refuse_to_compose, _heading, "choice", (ChainStep(tool="TRK", args={"box": "{box}", "start_frame": "{frame}"}),),
+            refuse_to_compose, _heading, "choice",
+            (ChainStep(tool="TRK", args={"box": "{box}", "start_frame": "{frame}"}),),
             doc="from the centre of the track's first box to that of its last",
         ),
         Template(
@@ -270,15 +275,52 @@ TEMPLATES: dict[str, Template] = {
 def make_question_item(
     name: str, draft: ItemDraft, *, id: str, seed: int, templates: Mapping[str, Template] = TEMPLATES
 ) -> Item:
-    """The item of a template over annotations; Unanswerable where its program finds no answer."""
+    """The item of a template over annotations; raises Unanswerable if its program finds no answer."""
     template = templates[name]
     wording = template.wordings[seed % len(template.wordings)]
     item = build_item(template, draft, wording, seed=seed, settings=DifficultySettings(1))
     return item.model_copy(update={"id": id, "difficulty": estimate_difficulty(item)})
 
 
+@dataclass(frozen=True)
+class QuestionMaker:
+    """Makes the questions about one medium; holds what they share."""
+
+    medium: Medium
+    references: list[Reference]
+    facts: Mapping[str, Any]
+    key: tuple[object, ...]
+    """Names the medium in ids and seeds."""
+    trait: str = "photograph"
+    templates: Mapping[str, Template] = field(default_factory=lambda: TEMPLATES)
+
+    def ask(
+        self,
+        kind: str,
+        evidence: Sequence[Reference],
+        parameters: Mapping[str, Any],
+        *,
+        key: tuple[object, ...] | None = None,
+        references: list[Reference] | None = None,
+        **draft_fields: Any,
+    ) -> Item:
+        """The item of template `kind`; `key` and `references` replace those of the medium."""
+        draft = ItemDraft(
+            (self.medium,),
+            self.references if references is None else references,
+            [r.name for r in evidence],
+            {**self.facts, **parameters},
+            traits={self.trait},
+            **draft_fields,
+        )
+        names = (kind, *(key or self.key))
+        return make_question_item(
+            kind, draft, id="/".join(map(str, names)), seed=stable_seed(*names), templates=self.templates
+        )
+
+
 def estimate_difficulty(item: Item) -> int:
-    """An estimate, 1 to 5: how small the evidence is at the policy's input size, and how much lies around it."""
+    """Estimated difficulty, 1 to 5: how small the evidence is at the policy's input size, and how much surrounds it."""
     media: dict[str, MediumFacts] = {m.name: m for m in item.media}
     evidence = [item.reference(name) for name in item.evidence]
     time_spans = [r.footprint for r in evidence if isinstance(r.footprint, Span)]

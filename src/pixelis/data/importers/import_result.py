@@ -1,13 +1,18 @@
-"""What an importer is told, and what it gives: items and problems in one stream."""
+"""The options and results of an import, and the media of a dataset."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from pixelis.core.errors import MediaError
 from pixelis.data.importers.traces.foreign_files import Problem, find_under
@@ -17,44 +22,44 @@ from pixelis.trace.media_records import path_hint
 
 ImportOutcome = Item | Problem
 MEDIA_FOLDERS = ("images", "img", "videos", "clips", "frames", "JPEGImages", "ch4_training_images", "")
-"""Where a dataset's media lie beside or above its annotations, if nobody says."""
+"""Where a dataset's media are looked for, beside or above its annotations."""
 MEDIA_SUFFIXES = ("", ".jpg", ".jpeg", ".png", ".mp4", ".mkv", ".webm", ".avi", ".gif", ".bmp", ".tif", ".webp")
 
 MAX_SHOWN_PROBLEMS = 12
-"""Problems of an import that are kept to be shown; all of them are in its file of problems."""
+"""Problems of an import that are printed; its file of problems holds all of them."""
 NUMBER_PATTERN = re.compile(r"(?<![A-Za-z]{2})(?<![A-Za-z]-)(?<!\d)\d+(?:\.\d+)?")
 """A number in a reason; UTF-8 and img1 are names."""
 
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """How a dataset is to be taken over."""
+    """How to import a dataset."""
 
     media: Path | None = None
-    """The folder with its pictures or clips; looked for near the annotations if left out."""
+    """The folder with its pictures or clips; by default searched for near the annotations."""
     licence: str = ""
-    """Of everything in it, where the files do not say."""
+    """Default licence, where the files do not say."""
     watermark: str = "unknown"
     """`none`, `visible` or `unknown`, where the files do not say."""
     allow_unanswered: bool = False
-    """Questions whose answer nobody knows are taken too: they can be adapted to, and neither taught nor scored."""
+    """Import questions without an answer too: they can be adapted to, but neither taught nor scored."""
     items_path: Path | None = None
-    """Where the items will be written: paths of media are kept relative to it."""
+    """Where the items are written; paths of media are relative to it."""
 
 
 @dataclass
 class ImportResult:
-    """How an import went."""
+    """The counts of an import."""
 
     count: int = 0
     problem_counts: Counter[str] = field(default_factory=Counter)
     """By kind: skipped, changed, unasked."""
     reason_counts: Counter[str] = field(default_factory=Counter)
-    """By reason, without the figures in it."""
+    """By reason, with its numbers masked."""
     first_problems: list[Problem] = field(default_factory=list)
-    """The first few of them, each with its place."""
+    """The first few, each with its location."""
     call_counts: Counter[str] = field(default_factory=Counter)
-    """Of imported traces: `waiting` to be executed, `unusable` as written, and `unknown NAME` without a counterpart."""
+    """Calls of imported traces: `waiting` for execution, `unusable`, and `unknown NAME` without a counterpart."""
 
     def add_problem(self, problem: Problem) -> None:
         self.problem_counts[problem.kind] += 1
@@ -64,23 +69,22 @@ class ImportResult:
 
     @property
     def exit_status(self) -> int:
-        """The exit status: 0 all was taken over, 1 some was skipped, 2 nothing could be read."""
+        """0: everything was imported, 1: some entries were skipped, 2: nothing could be read."""
         return 2 if not self.count else 1 if self.problem_counts["skipped"] else 0
 
 
 class MediaLocator:
-    """The media of one dataset by name, the last one kept open."""
+    """Opens the media of one dataset by name and keeps the last one open."""
 
-    def __init__(self, annotations: Path, import_options: ImportOptions, *, folders: tuple[str, ...] = ()) -> None:
+    def __init__(self, annotations: Path, options: ImportOptions, *, folders: tuple[str, ...] = ()) -> None:
         base = annotations if annotations.is_dir() else annotations.parent
         nearby = [nearby / name for nearby in (base, base.parent) for name in (*folders, *MEDIA_FOLDERS)]
-        self.roots = (
-            [import_options.media] if import_options.media else [folder for folder in nearby if folder.is_dir()]
-        )
+        self.options = options
+        self.roots = [options.media] if options.media else [folder for folder in nearby if folder.is_dir()]
         self._last_opened: tuple[str, Medium] | None = None
 
     def open(self, name: str, *, fps: float = 25.0) -> Medium:
-        """A medium by the name that the annotations have for it, with or without its suffix; MediaError if missing."""
+        """A medium by its name in the annotations, with or without a suffix; MediaError if it is missing."""
         if self._last_opened and self._last_opened[0] == name:
             return self._last_opened[1]
         path = next(self._candidates(name), None)
@@ -103,25 +107,41 @@ def origin_parameters(
     dataset: str,
     source_id: str,
     medium: Medium,
-    import_options: ImportOptions,
+    options: ImportOptions,
     *,
     licence: str = "",
     watermark: str = "",
 ) -> dict[str, Scalar | tuple[Scalar, ...]]:
-    """What an item says about where it comes from: part of its parameters, since an item has no field for it."""
+    """The origin of an item, as part of its parameters."""
     facts: dict[str, Scalar | tuple[Scalar, ...]] = {
         "dataset": dataset,
         "source_id": source_id,
-        "licence": licence or import_options.licence or "unknown",
-        "watermark": watermark or import_options.watermark,
+        "licence": licence or options.licence or "unknown",
+        "watermark": watermark or options.watermark,
     }
     if medium.path:
-        facts["media_paths"] = (path_hint(medium.path, import_options.items_path),)
+        facts["media_paths"] = (path_hint(medium.path, options.items_path),)
     if fps := getattr(medium, "fps", None):
         facts["media_fps"] = round(float(fps), 9)
     return facts
 
 
 def stable_seed(*names: object) -> int:
-    """A seed from names: the same entry gives the same item, whatever stands around it."""
+    """A seed from names, so that an entry gives the same item whatever surrounds it."""
     return int.from_bytes(hashlib.sha256("\0".join(map(str, names)).encode()).digest()[:4], "big")
+
+
+def require_numbers(values: Any, count: int | None = None) -> list[float]:
+    """A list of finite numbers; ValueError for anything else."""
+    if not isinstance(values, list) or (count is not None and len(values) != count):
+        raise ValueError(f"{json.dumps(values)[:40]} is not a list of {count or 'several'} numbers")
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values):
+        raise ValueError("it contains a value that is not a finite number")
+    return [float(v) for v in values]
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error, or the first message of a validation."""
+    if isinstance(error, ValidationError):
+        return str(error.errors(include_url=False)[0]["msg"])
+    return str(error).splitlines()[0]

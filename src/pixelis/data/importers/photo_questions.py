@@ -1,7 +1,7 @@
-"""Questions as people put them about photographs: how many, where, what colour, is there one, which is larger.
+"""Everyday questions about photographs: how many, where, what colour, is there one, which is larger.
 
-The words of a question are what SEG is asked for (`{thing}`, `{things}`); the class that the annotations have is the
-parameter `target`. Programs are as strict as the annotations; questions on which people would differ are not put.
+The words of a question are the target of SEG (`{thing}`, `{things}`); the annotated class is the parameter `target`.
+Programs are as strict as the annotations; questions on which people would disagree are not asked.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.random import Generator
 
 from pixelis.core.geometry import Mask
-from pixelis.data.importers.dataset_questions import count_distinct, count_target, make_question_item, refuse_to_compose
+from pixelis.data.importers.dataset_questions import QuestionMaker, count_distinct, count_target, refuse_to_compose
 from pixelis.data.importers.import_result import ImportOutcome, stable_seed
 from pixelis.data.importers.named_colours import name_colour
-from pixelis.data.importers.nouns import EXCLUDED_CLASSES, draw_absent_class, draw_noun, is_understood
+from pixelis.data.importers.nouns import EXCLUDED_CLASSES, Noun, draw_absent_class, draw_noun, is_understood
 from pixelis.items import MediumFacts, Reference
 from pixelis.media import Medium
 from pixelis.tools.vision.grounding import RELATED_CLASSES
@@ -32,22 +32,22 @@ from pixelis.world.programs import (
     get_text,
     locate_field,
 )
-from pixelis.world.template import ChainStep, ItemDraft, Template
+from pixelis.world.template import ChainStep, Template
 from pixelis.world.tool_necessity import shorter_side_px
 
 MAX_COUNT = 9
-"""More than this nobody counts at a glance, and annotators stop too."""
+"""People do not count more than this at a glance, and annotators stop too."""
 MIN_SIDE_PX = 24
-"""Shorter side at input size from which a thing is asked about."""
+"""Minimum shorter side, at input size, of a thing in a question."""
 MIN_BORDER_DISTANCE = 0.04
-"""How far the centre of a thing lies from the border between two of nine fields, in shares of the frame."""
+"""Minimum distance of a centre from the border between two of nine fields, in shares of the frame."""
 MIN_CENTRE_DISTANCE = 0.15
-"""How far two middles lie apart that are left and right of each other, in widths."""
+"""Minimum distance of two centres that are left and right of each other, in frame widths."""
 MIN_AREA_RATIO = 1.7
-"""How much larger the largest of several must be, and the larger of two."""
+"""Minimum area ratio of the largest thing, or the larger of two, to the next."""
 
 NONE_ANSWER = "there is none"
-"""The answer to a question about something that is not there."""
+"""The answer to a question about something absent."""
 
 # --- programs
 
@@ -58,7 +58,7 @@ def _count_in(references: References, parameters: Parameters) -> str:
 
 
 def largest_region(references: References, name: str) -> Reference:
-    """The largest thing of a class; Unanswerable where there is none."""
+    """The largest thing of a class; raises Unanswerable if there is none."""
     find_region(references, name)
     return max(find_regions(references, name), key=area)
 
@@ -126,7 +126,8 @@ TEMPLATES: dict[str, Template] = {
                 "How many {things} are in the {which} picture?", "Count the {things} in the {which} image.",
                 "In the {which} photo, how many {things} are there?", "How many {things} does {media} show?",
             ),
-            refuse_to_compose, _count_in, "mra", (ChainStep(tool="SEG", args={"target": "{things}", "media": "{media}"}),),
+            refuse_to_compose, _count_in, "mra",
+            (ChainStep(tool="SEG", args={"target": "{things}", "media": "{media}"}),),
             doc="the number of regions on that picture",
         ),
         Template(
@@ -137,7 +138,8 @@ TEMPLATES: dict[str, Template] = {
                 "Find the {thing}. Where is it?", "Which part of the photo shows the {thing}?",
                 "Where is the {thing} in this photo?", "Whereabouts is the {thing}?",
             ),
-            refuse_to_compose, _where, "exact", (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["position"]})),
+            refuse_to_compose, _where, "exact",
+            (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["position"]})),
             doc="the field of the box's centre",
         ),
         Template(
@@ -148,7 +150,8 @@ TEMPLATES: dict[str, Template] = {
                 "The {thing}: what colour is it?", "What colour is the {thing} in the picture?",
                 "What is the main colour of the {thing}?", "Name the colour of the {thing}.",
             ),
-            refuse_to_compose, _colour, "exact", (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["colour"]})),
+            refuse_to_compose, _colour, "exact",
+            (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["colour"]})),
             doc="the first colour that PROP names",
         ),
         Template(
@@ -218,7 +221,7 @@ POSITION_SYNONYMS = {
 
 
 def accepted_positions(answer: str) -> tuple[str, ...]:
-    """`top left` also as upper left or at the top left."""
+    """`top left` also as `upper left` or `at the top left`."""
     if answer in POSITION_SYNONYMS:
         return (answer, *POSITION_SYNONYMS[answer])
     down, _, across = answer.partition(" ")
@@ -234,7 +237,7 @@ def accepted_colours(answer: str) -> tuple[str, ...]:
     return (answer, "gray") if answer == "grey" else (answer,)
 
 
-# --- what is asked about one photograph
+# --- the questions about one photograph
 
 
 class PhotoQuestions:
@@ -249,45 +252,30 @@ class PhotoQuestions:
         *,
         complete: bool = True,
     ) -> None:
-        """`complete`: whatever of COCO's classes is not annotated is not there."""
-        self.image_id, self.medium, self.facts, self.complete = image_id, medium, dict(facts), complete
-        self.references = list(references)
+        """`complete`: every thing of COCO's classes is annotated."""
+        self.image_id, self.complete = image_id, complete
+        self.maker = QuestionMaker(medium, list(references), facts, (image_id,), templates=TEMPLATES)
         self.rng: Generator = np.random.default_rng(stable_seed("photo", image_id))
         size = medium.size
         self._media = {"Image_0": MediumFacts(name="Image_0", sha256="", width=size.width, height=size.height)}
         self.by_class: dict[str, list[Reference]] = {}
-        for thing_ref in references:
-            self.by_class.setdefault(str(thing_ref.properties["class"]), []).append(thing_ref)
+        for reference in references:
+            self.by_class.setdefault(str(reference.properties["class"]), []).append(reference)
         self.usable = {
             name: members
             for name, members in sorted(self.by_class.items())
             if is_understood(name, name)
             and not any(r.properties["crowd"] for r in members)
-            and self._are_visible(members)
+            and all(shorter_side_px(r, self._media) >= MIN_SIDE_PX for r in members)
         }
 
-    def _are_visible(self, members: Sequence[Reference]) -> bool:
-        return all(shorter_side_px(r, self._media) >= MIN_SIDE_PX for r in members)
-
     def ask(
-        self,
-        kind: str,
-        evidence: Sequence[Reference],
-        parameters: dict[str, Any],
-        suffix: str = "",
-        **draft_fields: Any,
+        self, kind: str, evidence: Sequence[Reference], parameters: dict[str, Any], suffix: str = "", **fields: Any
     ) -> ImportOutcome:
-        item_key = f"{self.image_id}{suffix}"
-        names = [r.name for r in evidence]
-        draft = ItemDraft(
-            (self.medium,), self.references, names, {**self.facts, **parameters}, traits={"photograph"}, **draft_fields
-        )
-        return make_question_item(
-            kind, draft, id=f"{kind}/{item_key}", seed=stable_seed(kind, item_key), templates=TEMPLATES
-        )
+        return self.maker.ask(kind, evidence, parameters, key=(f"{self.image_id}{suffix}",), **fields)
 
     def questions(self) -> Iterator[ImportOutcome]:
-        """Whatever can be asked, a few of each kind."""
+        """A few questions of each kind that the annotations allow."""
         yield from self.counts()
         yield from self.positions()
         yield from self.colours()
@@ -298,6 +286,11 @@ class PhotoQuestions:
     def _sample(self, names: Sequence[str], limit: int = 2) -> list[str]:
         return [names[int(k)] for k in self.rng.permutation(len(names))[:limit]]
 
+    def _draw_absent(self, probability: float) -> tuple[str, Noun] | None:
+        """A class that is certainly absent, with this probability, and a noun for it."""
+        name = draw_absent_class(set(self.by_class), self.rng) if self.complete else None
+        return (name, draw_noun(name, self.rng)) if name and self.rng.random() < probability else None
+
     def counts(self) -> Iterator[ImportOutcome]:
         countable = [
             name for name, members in self.usable.items()
@@ -307,13 +300,12 @@ class PhotoQuestions:
         for name in self._sample(countable):
             noun = draw_noun(name, self.rng)
             yield self.ask("photo.count", self.usable[name], {"target": name, "things": noun.plural}, f"/{name}")
-        absent_class = draw_absent_class(set(self.by_class), self.rng) if self.complete else None
-        if absent_class and self.rng.random() < 0.3:
-            noun = draw_noun(absent_class, self.rng)
-            yield self.ask("photo.count", [], {"target": absent_class, "things": noun.plural}, f"/no {absent_class}")
+        if absent := self._draw_absent(0.3):
+            name, noun = absent
+            yield self.ask("photo.count", [], {"target": name, "things": noun.plural}, f"/no {name}")
 
     def find_distinctive(self, name: str) -> tuple[Reference, str] | None:
-        """The only thing of a class, or the one that is by far the largest, with the word that says so."""
+        """The only thing of a class, or by far the largest one, with the word that says so."""
         by_area = sorted(self.usable[name], key=area, reverse=True)
         if name in EXCLUDED_CLASSES:
             return None
@@ -324,42 +316,39 @@ class PhotoQuestions:
     def positions(self) -> Iterator[ImportOutcome]:
         candidates: dict[str, tuple[Reference, str]] = {}
         for name in self.usable:
-            distinctive = self.find_distinctive(name)
-            if (
-                distinctive
-                and min(abs(v - k / 3) for v in centre(get_box(distinctive[0])) for k in (1, 2)) >= MIN_BORDER_DISTANCE
-            ):
-                candidates[name] = distinctive
+            if distinctive := self.find_distinctive(name):
+                centre_unit = centre(get_box(distinctive[0]))
+                if min(abs(v - k / 3) for v in centre_unit for k in (1, 2)) >= MIN_BORDER_DISTANCE:
+                    candidates[name] = distinctive
         for name in self._sample(list(candidates), 3):
-            thing_ref, qualifier = candidates[name]
+            reference, qualifier = candidates[name]
             thing = qualifier + draw_noun(name, self.rng).singular
             parameters = {"target": name, "thing": thing, "attribute": "position"}
-            yield self.ask("photo.where", [thing_ref], parameters, f"/{name}", accepted_answers=accepted_positions)
+            yield self.ask("photo.where", [reference], parameters, f"/{name}", accepted_answers=accepted_positions)
 
     def colours(self) -> Iterator[ImportOutcome]:
-        pixels = np.asarray(self.medium.frame(0))
-        candidates: dict[str, tuple[Reference, str, str]] = {}
+        pixels = np.asarray(self.maker.medium.frame(0))
+        candidates: dict[str, tuple[Reference, str]] = {}
         for name in self.usable:
             distinctive = self.find_distinctive(name) if name != "person" else None
             if distinctive is None or not isinstance(mask := distinctive[0].footprint, Mask):
                 continue
             colour = name_colour(pixels[mask.model_copy().array])  # the copy keeps the array, not the mask
             if colour:
-                candidates[name] = (*distinctive, colour)
+                thing, qualifier = distinctive
+                candidates[name] = (
+                    thing.model_copy(update={"properties": {**thing.properties, "colour": colour}}),
+                    qualifier,
+                )
         for name in self._sample(list(candidates), 3):
-            thing_ref, qualifier, colour = candidates[name]
-            original_references, coloured_ref = (
-                self.references,
-                thing_ref.model_copy(update={"properties": {**thing_ref.properties, "colour": colour}}),
-            )
-            self.references = [coloured_ref if r.name == thing_ref.name else r for r in original_references]
-            parameters = {
-                "target": name,
-                "thing": qualifier + draw_noun(name, self.rng).singular,
-                "attribute": "colour",
-            }
-            yield self.ask("photo.colour", [coloured_ref], parameters, f"/{name}", accepted_answers=accepted_colours)
-            self.references = original_references
+            coloured, qualifier = candidates[name]
+            references = [coloured if r.name == coloured.name else r for r in self.maker.references]
+            thing_name = qualifier + draw_noun(name, self.rng).singular
+            parameters = {"target": name, "thing": thing_name, "attribute": "colour"}
+            yield self.ask(
+                "photo.colour", [coloured], parameters, f"/{name}",
+                references=references, accepted_answers=accepted_colours,
+            )  # fmt: skip
 
     def presence(self) -> Iterator[ImportOutcome]:
         present = [name for name in self.usable if name not in EXCLUDED_CLASSES]
@@ -367,26 +356,23 @@ class PhotoQuestions:
             noun = draw_noun(name, self.rng)
             parameters = {"target": name, "thing": noun.singular, "things": noun.plural}
             yield self.ask("photo.there", self.usable[name], parameters, f"/{name}")
-        absent_class = draw_absent_class(set(self.by_class), self.rng) if self.complete else None
-        if absent_class and self.rng.random() < 0.5:
-            noun = draw_noun(absent_class, self.rng)
-            parameters = {"target": absent_class, "thing": noun.singular, "things": noun.plural}
-            yield self.ask("photo.there", [], parameters, f"/no {absent_class}")
+        if absent := self._draw_absent(0.5):
+            name, noun = absent
+            parameters = {"target": name, "thing": noun.singular, "things": noun.plural}
+            yield self.ask("photo.there", [], parameters, f"/no {name}")
 
     def missing(self) -> Iterator[ImportOutcome]:
-        """A question whose premise is wrong: nobody must make up a place."""
-        absent_class = draw_absent_class(set(self.by_class), self.rng) if self.complete else None
-        if absent_class and self.rng.random() < 0.3:
-            parameters = {"target": absent_class, "thing": draw_noun(absent_class, self.rng).singular}
-            yield self.ask("photo.missing", [], parameters, f"/no {absent_class}", accepted_answers=accepted_none)
+        """Questions with a wrong premise, which nobody should answer with a position or colour."""
+        if absent := self._draw_absent(0.3):
+            name, noun = absent
+            parameters = {"target": name, "thing": noun.singular}
+            yield self.ask("photo.missing", [], parameters, f"/no {name}", accepted_answers=accepted_none)
 
     def two_things(self) -> Iterator[ImportOutcome]:
         singles = [name for name, members in self.usable.items() if len(members) == 1 and name not in EXCLUDED_CLASSES]
         pairs = [(a, b) for a in singles for b in singles if a != b and b not in RELATED_CLASSES.get(a, ())]
-        area_ratios = {(a, b): area(self.usable[a][0]) / area(self.usable[b][0]) for a, b in pairs}
-        distinguishable = [
-            pair for pair, ratio in area_ratios.items() if ratio >= MIN_AREA_RATIO or ratio <= 1 / MIN_AREA_RATIO
-        ]
+        ratios = {(a, b): area(self.usable[a][0]) / area(self.usable[b][0]) for a, b in pairs}
+        distinguishable = [pair for pair, r in ratios.items() if r >= MIN_AREA_RATIO or r <= 1 / MIN_AREA_RATIO]
         if distinguishable:
             a, b = distinguishable[int(self.rng.integers(len(distinguishable)))]
             first, second = draw_noun(a, self.rng).singular, draw_noun(b, self.rng).singular
@@ -396,10 +382,6 @@ class PhotoQuestions:
         apart = [(a, b) for a, b in pairs if abs(centres[a] - centres[b]) >= MIN_CENTRE_DISTANCE]
         if apart:
             a, b = apart[int(self.rng.integers(len(apart)))]
-            parameters = {
-                "a": a,
-                "b": b,
-                "thing_a": draw_noun(a, self.rng).singular,
-                "thing_b": draw_noun(b, self.rng).singular,
-            }
+            first, second = draw_noun(a, self.rng).singular, draw_noun(b, self.rng).singular
+            parameters = {"a": a, "b": b, "thing_a": first, "thing_b": second}
             yield self.ask("photo.side", [*self.usable[a], *self.usable[b]], parameters)

@@ -1,4 +1,4 @@
-"""Questions as people put them about signs and pages: all that it says, the first line, what stands after a label."""
+"""Everyday questions about signs and pages: the whole text, the first line, the text after a label."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ from pixelis.world.template import ChainStep, Template
 
 
 def lines_in_reading_order(references: References) -> list[str]:
-    """Lines from top to bottom; what stands in one row from left to right."""
+    """Lines from top to bottom, those of one row from left to right."""
     rows: list[list[Reference]] = []
-    for text_ref in sorted(find_lines(references), key=lambda r: centre(get_box(r))[1]):
-        if (
-            rows and centre(get_box(text_ref))[1] < get_box(rows[-1][0])[3]
-        ):  # its middle is not below the row's first line
-            rows[-1].append(text_ref)
+    for line in sorted(find_lines(references), key=lambda r: centre(get_box(r))[1]):
+        if rows and centre(get_box(line))[1] < get_box(rows[-1][0])[3]:  # its centre is not below the row's first line
+            rows[-1].append(line)
         else:
-            rows.append([text_ref])
-    return [get_line_text(text_ref) for row in rows for text_ref in sorted(row, key=lambda r: get_box(r)[0])]
+            rows.append([line])
+    return [get_line_text(line) for row in rows for line in sorted(row, key=lambda r: get_box(r)[0])]
 
 
 def _all_text(references: References, parameters: Parameters) -> str:

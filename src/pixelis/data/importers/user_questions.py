@@ -1,12 +1,12 @@
-"""A user's own questions in: one JSON object a line, with media, question, answer, and references if there are any.
+"""Importer of a user's questions: one JSON object per line with media, question, answer and optional references.
 
     {"media": "shop.jpg", "question": "What does the sign say?", "answer": "OPEN"}
     {"media": ["a.jpg", "b.jpg"], "question": "…", "answer": "the first", "options": ["the first", "the second"]}
     {"media": "yard.jpg", "question": "How many dogs?", "answer": 2, "references": [{"label": "dog", "box": [0.1, …]}]}
 
-Coordinates are shares of the frame, 0 to 1; pixels where a reference says `"pixels": true`. No program stands behind
-such a question, so that there is no necessity label. The oracle can look where references of a picture say; any other
-is taught by a VLM, or by its answer alone.
+Coordinates are shares of the frame, 0 to 1, or pixels if a reference has `"pixels": true`. Such a question has no
+reference program and hence no necessity label. The oracle can follow the references of a picture; any other question is
+demonstrated by a VLM, or by its answer alone.
 """
 
 from __future__ import annotations
@@ -19,13 +19,20 @@ from typing import Any, get_args
 
 import numpy as np
 from pycocotools import mask as rle
-from pydantic import ValidationError
 
 from pixelis.core.errors import ConfigError, MediaError
 from pixelis.core.geometry import Box, Footprint, Mask, PixelBox, Size, Span, TextSpan, round_unit
+from pixelis.data.importers.coco import require_visible
 from pixelis.data.importers.dataset_questions import estimate_difficulty
-from pixelis.data.importers.import_result import ImportOptions, ImportOutcome, MediaLocator, stable_seed
-from pixelis.data.importers.traces.foreign_files import Problem, TextLine, parse_json, read_lines
+from pixelis.data.importers.import_result import (
+    ImportOptions,
+    ImportOutcome,
+    MediaLocator,
+    first_line,
+    require_numbers,
+    stable_seed,
+)
+from pixelis.data.importers.traces.foreign_files import Problem, TextLine, parse_json, parse_lines
 from pixelis.items import FAMILIES, Family, Item, Reference, Scoring, option_letter
 from pixelis.media import MediaSet, Medium
 from pixelis.trace.media_records import path_hint
@@ -33,62 +40,56 @@ from pixelis.world.generate import medium_facts
 
 QUESTION_TEMPLATE = "own.question"
 REFERENCED_TEMPLATE = "own.shown"
-"""A question about pictures with references: the oracle can go and look there."""
+"""A question about pictures with references, which the oracle can follow."""
 KNOWN_KEYS = frozenset({
     "id", "media", "question", "answer", "answers", "options", "scoring", "references", "family", "licence",
     "watermark",
 })  # fmt: skip
 MAX_MEDIA, MAX_REFERENCES, MAX_CORNERS = 16, 1000, 10_000
 MAX_TEXT_LENGTH = 20_000
-"""Letters of a question or an answer."""
+"""Characters of a question or an answer."""
 NO_ANSWER = ("",)
 FREE_TEXT_WORDS = 4
-"""Words from which on an answer is compared by ANLS: nobody writes a sentence twice alike."""
+"""Answers of at least this many words are compared by ANLS."""
 
 
-def user_items(source: Path, import_options: ImportOptions) -> Iterator[ImportOutcome]:
-    """An item for each sound line, a problem with its number for each other."""
+def user_items(source: Path, options: ImportOptions) -> Iterator[ImportOutcome]:
+    """An item for each valid line, a problem with its line number for each other."""
     if source.is_dir():
-        raise ConfigError(f"{source} is a folder: name a file with one JSON object a line")
-    locator = MediaLocator(source, import_options)
+        raise ConfigError(f"{source} is a folder: name a file with one JSON object per line")
+    locator = MediaLocator(source, options)
     seen: dict[str, int] = {}
-    for line in read_lines(source):
+    for line in parse_lines(source, parse_record):
         if isinstance(line, Problem):
             yield line
             continue
-        where = f"{source}:{line.number}"
-        if line.encoding != "utf-8":
-            yield Problem(where, "read as Latin-1: it is not UTF-8", "changed")
+        question_id = str(line.value.get("id", line.number))
+        if question_id in seen:
+            reason = f"id {question_id} was already on line {seen[question_id]}; the first one counts"
+            yield Problem(line.where, reason)
+            continue
+        seen[question_id] = line.number
+        if unknown_keys := sorted(line.value.keys() - KNOWN_KEYS):
+            yield Problem(line.where, f"ignored: {', '.join(map(repr, unknown_keys))}", "changed")
         try:
-            record = parse_record(line)
-            question_id = str(record.get("id", line.number))
-            if question_id in seen:
-                raise ValueError(f"id {question_id} was already on line {seen[question_id]}; the first one counts")
-            seen[question_id] = line.number
-            if unknown_keys := sorted(record.keys() - KNOWN_KEYS):
-                yield Problem(where, f"nothing is done with {', '.join(map(repr, unknown_keys))}", "changed")
-            yield item_from_record(record, question_id, locator, import_options)
-        except ValidationError as error:
-            yield Problem(where, error.errors(include_url=False)[0]["msg"])
+            yield item_from_record(line.value, question_id, locator)
         except (ValueError, MediaError) as error:
-            yield Problem(where, str(error).splitlines()[0])
+            yield Problem(line.where, first_line(error))
 
 
 def parse_record(line: TextLine) -> Mapping[str, Any]:
     record = parse_json(line.text)
     if not isinstance(record, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     return record
 
 
-def item_from_record(
-    record: Mapping[str, Any], question_id: str, locator: MediaLocator, import_options: ImportOptions
-) -> Item:
-    """The item of one line; ValueError with what is wrong with it."""
+def item_from_record(record: Mapping[str, Any], question_id: str, locator: MediaLocator) -> Item:
+    """The item of one line; ValueError if it is invalid."""
     question = to_text(record.get("question"), "question")
     media = open_record_media(record.get("media"), locator)
     options = tuple(to_text(o, "option") for o in require_list(record.get("options"), "options"))
-    accepted = get_answers(record, import_options)
+    accepted = get_answers(record, locator.options)
     scoring = get_scoring(record, accepted, options)
     if options:
         if not 2 <= len(options) <= 26 or len(set(options)) < len(options):
@@ -100,15 +101,12 @@ def item_from_record(
     reference_records = require_list(record.get("references"), "references")
     if len(reference_records) > MAX_REFERENCES:
         raise ValueError(f"over {MAX_REFERENCES} references")
-    references = tuple(
-        parse_reference(reference_record, k, media, names) for k, reference_record in enumerate(reference_records)
-    )
+    references = tuple(parse_reference(value, k, media, names) for k, value in enumerate(reference_records))
+    can_look = references and all(medium.kind == "image" for medium in media)
     item = Item(
         id=f"own/{question_id}",
         family=get_family(record, scoring, media),
-        template=REFERENCED_TEMPLATE
-        if references and all(medium.kind == "image" for medium in media)
-        else QUESTION_TEMPLATE,
+        template=REFERENCED_TEMPLATE if can_look else QUESTION_TEMPLATE,
         difficulty=3,
         seed=stable_seed("own", question_id),
         stem=question,
@@ -122,9 +120,9 @@ def item_from_record(
         parameters={
             "dataset": "own",
             "source_id": question_id,
-            "licence": str(record.get("licence") or import_options.licence or "unknown"),
-            "watermark": str(record.get("watermark") or import_options.watermark),
-            "media_paths": tuple(path_hint(m.path, import_options.items_path) for m in media if m.path),
+            "licence": str(record.get("licence") or locator.options.licence or "unknown"),
+            "watermark": str(record.get("watermark") or locator.options.watermark),
+            "media_paths": tuple(path_hint(m.path, locator.options.items_path) for m in media if m.path),
         },
         traits=("own",),
     )
@@ -132,14 +130,16 @@ def item_from_record(
 
 
 def to_text(value: Any, field_name: str) -> str:
-    """A text as it stands; a number in digits, true and false as yes and no."""
+    """A text as it is; a number in digits; true and false as yes and no."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float) and math.isfinite(value):
         return f"{value:g}" if isinstance(value, float) else str(value)
     text = value.strip() if isinstance(value, str) else ""
     if not text or len(text) > MAX_TEXT_LENGTH:
-        raise ValueError(f"{field_name}: want a text of 1 to {MAX_TEXT_LENGTH} letters, not {json.dumps(value)[:40]}")
+        raise ValueError(
+            f"{field_name}: want a text of 1 to {MAX_TEXT_LENGTH} characters, not {json.dumps(value)[:40]}"
+        )
     return text
 
 
@@ -152,22 +152,22 @@ def require_list(value: Any, field_name: str) -> list[Any]:
 
 
 def open_record_media(value: Any, locator: MediaLocator) -> tuple[Medium, ...]:
-    """The media by name, which never lead out of their folder."""
+    """The media by name."""
     names = value if isinstance(value, list) else [value]
     if not 1 <= len(names) <= MAX_MEDIA or not all(isinstance(name, str) and name for name in names):
         raise ValueError(f"media: want a path or 1 to {MAX_MEDIA} of them, not {json.dumps(value)[:40]}")
     return tuple(locator.open(name) for name in names)
 
 
-def get_answers(record: Mapping[str, Any], import_options: ImportOptions) -> tuple[str, ...]:
-    """Accepted answers, the given one first; an empty one where nobody knows and that is no fault."""
+def get_answers(record: Mapping[str, Any], options: ImportOptions) -> tuple[str, ...]:
+    """The accepted answers, `answer` first; an empty one if there is none and the options allow it."""
     alternatives = require_list(record.get("answers"), "answers")
     first = [record["answer"]] if record.get("answer") is not None else []
-    if import_options.allow_unanswered:
+    if options.allow_unanswered:
         first, alternatives = ([a for a in values if a not in ("", None)] for values in (first, alternatives))
     answers = tuple(dict.fromkeys(to_text(a, "answer") for a in [*first, *alternatives]))
-    if not answers and not import_options.allow_unanswered:
-        raise ValueError("it has no answer; --without-answers takes it all the same, for `pixelis adapt`")
+    if not answers and not options.allow_unanswered:
+        raise ValueError("it has no answer; --without-answers imports it anyway, for `pixelis adapt`")
     return answers or NO_ANSWER
 
 
@@ -180,7 +180,7 @@ def parse_number(text: str) -> float | None:
 
 
 def get_scoring(record: Mapping[str, Any], answers: Sequence[str], options: Sequence[str]) -> Scoring:
-    """What the line says; else by the answer: letters for options, MRA for numbers, ANLS for sentences, else exact."""
+    """The declared rule, or one by the answer: letters for options, MRA for numbers, ANLS for sentences, else exact."""
     declared = record.get("scoring")
     if declared is not None:
         if declared not in get_args(Scoring):
@@ -196,7 +196,7 @@ def get_scoring(record: Mapping[str, Any], answers: Sequence[str], options: Sequ
 
 
 def to_option_letter(answer: str, options: Sequence[str]) -> str:
-    """The letter of an option that is given by its words or by its letter."""
+    """The letter of an option, from its words or its letter."""
     matches = [k for k, option in enumerate(options) if option.casefold() == answer.casefold()]
     if not matches and len(answer) == 1 and 0 <= ord(answer.upper()) - ord("A") < len(options):
         matches = [ord(answer.upper()) - ord("A")]
@@ -221,13 +221,13 @@ def get_family(record: Mapping[str, Any], scoring: Scoring, media: Sequence[Medi
 
 
 def parse_reference(record: Any, index: int, media: Sequence[Medium], names: Sequence[str]) -> Reference:
-    """A box, a polygon, a text with its box, or a stretch of time; ValueError where it is none of them."""
+    """A box, a polygon, a text with its box, or a time span; ValueError for anything else."""
     location = f"reference {index + 1}"
     if not isinstance(record, dict):
-        raise ValueError(f"{location} is no JSON object")
+        raise ValueError(f"{location} is not a JSON object")
     medium_index = record.get("media", 0)
     if not isinstance(medium_index, int) or isinstance(medium_index, bool) or not 0 <= medium_index < len(media):
-        raise ValueError(f"{location}: media is the number of a medium of its line, from 0")
+        raise ValueError(f"{location}: media must be the index of a medium of its line, from 0")
     name, size, label = names[medium_index], media[medium_index].size, str(record.get("label", ""))
     scale = size if record.get("pixels") is True else Size(1, 1)
     try:
@@ -239,7 +239,7 @@ def parse_reference(record: Any, index: int, media: Sequence[Medium], names: Seq
 
 def parse_footprint(record: Mapping[str, Any], name: str, size: Size, scale: Size, label: str) -> Footprint:
     if "span" in record:
-        start, end = require_finite(record["span"], 2)
+        start, end = require_numbers(record["span"], 2)
         return Span(media=name, label=label, start_s=round_unit(start), end_s=round_unit(end))
     frame = {"frame": record["frame"]} if isinstance(record.get("frame"), int) else {}
     if "polygon" in record or "polygons" in record:
@@ -248,13 +248,11 @@ def parse_footprint(record: Mapping[str, Any], name: str, size: Size, scale: Siz
             raise ValueError("polygons: want a list of lists of numbers")
         parts = [polygon_corners(shape, size, scale) for shape in shapes]
         merged = rle.merge(rle.frPyObjects(parts, size.height, size.width))
-        mask = Mask(
-            media=name, label=label, width=size.width, height=size.height, counts=merged["counts"].decode(), **frame
+        counts = merged["counts"].decode()
+        return require_visible(
+            Mask(media=name, label=label, width=size.width, height=size.height, counts=counts, **frame)
         )
-        if mask.box_unit is None:
-            raise ValueError("nothing of its outline lies in the picture")
-        return mask
-    x0, y0, x1, y1 = require_finite(record.get("box"), 4)
+    x0, y0, x1, y1 = require_numbers(record.get("box"), 4)
     box = PixelBox(x0 / scale.width, y0 / scale.height, x1 / scale.width, y1 / scale.height)
     if not (0 <= box.left < box.right <= 1 and 0 <= box.top < box.bottom <= 1):
         raise ValueError("the box is empty or leaves the picture (shares of the frame, or `pixels`: true)")
@@ -266,16 +264,8 @@ def parse_footprint(record: Mapping[str, Any], name: str, size: Size, scale: Siz
 
 
 def polygon_corners(shape: Any, size: Size, scale: Size) -> list[float]:
-    """A polygon in pixels, cut to the picture."""
-    values = require_finite(shape, None)
+    """A polygon in pixels, clipped to the picture."""
+    values = require_numbers(shape)
     if len(values) < 6 or len(values) % 2 or len(values) > 2 * MAX_CORNERS:
-        raise ValueError("a polygon has three corners or more, x and y for each")
+        raise ValueError("a polygon needs three corners or more, x and y for each")
     return [float(np.clip(v / scale[k % 2] * size[k % 2], 0, size[k % 2])) for k, v in enumerate(values)]
-
-
-def require_finite(values: Any, count: int | None) -> list[float]:
-    if not isinstance(values, list) or (count is not None and len(values) != count):
-        raise ValueError(f"{json.dumps(values)[:40]} is no list of {count or 'several'} numbers")
-    if not all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values):
-        raise ValueError("it holds something that is no finite number")
-    return [float(v) for v in values]

@@ -1,6 +1,6 @@
-"""Files that others wrote: whatever their encoding, one entry after another, and nothing lost without a word.
+"""Files from other projects, in any encoding, read one entry after another.
 
-Whoever reads such a file yields what it could take over and, in the same stream, a `Problem` for what it could not.
+Each reader yields what it could read and, in the same stream, a `Problem` for everything else.
 """
 
 from __future__ import annotations
@@ -9,31 +9,30 @@ import codecs
 import json
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeVar
 
 from pixelis.core.errors import ConfigError
 
 MAX_LINE_BYTES = 64 * 2**20
-"""A longer line is passed over and reported: no entry is that long."""
+"""Longer lines are skipped and reported."""
 QUESTION_KEYS = {"question", "query", "user_request", "conversations", "messages", "message_list"}
-"""An object with one of these is a record, even where all of its values are texts."""
+"""An object with one of these keys is a record, even if all of its values are texts."""
 Buffer = bytes | mmap.mmap
 TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]', re.DOTALL)
 COLON = re.compile(rb"\s*:")
 
 
 class Problem(NamedTuple):
-    """Something in a foreign file that was not taken over as it stands."""
+    """Something in a foreign file that was not imported as it stands."""
 
     where: str
     """`file:line`, or the file and the entry's own id."""
     reason: str
     kind: Literal["skipped", "changed", "unasked"] = "skipped"
-    """`skipped`: the entry is not taken over; `changed`: it is, after a change; `unasked`: it is sound, and no question
-    is put about it."""
+    """`skipped`: not imported; `changed`: imported after a change; `unasked`: valid, but not asked about."""
 
 
 class TextLine(NamedTuple):
@@ -44,13 +43,24 @@ class TextLine(NamedTuple):
     encoding: Literal["utf-8", "latin-1"]
 
 
+T = TypeVar("T")
+
+
+class ParsedLine(NamedTuple, Generic[T]):
+    """The value of a line, and where it stands."""
+
+    where: str
+    number: int
+    value: T
+
+
 class JsonElement(NamedTuple):
-    """Where a member of a large JSON file lies, and under which keys."""
+    """The position of a member in a large JSON file, and its keys."""
 
     section: str
-    """The key of the list or table that it belongs to; empty where the file is one list."""
+    """Key of its list or table; empty if the file is one list."""
     key: str
-    """Its own key in a table; empty in a list."""
+    """Its key in a table; empty in a list."""
     start: int
     end: int
 
@@ -64,7 +74,7 @@ class ForeignEntry(NamedTuple):
 
 
 def decode_text(raw: bytes) -> tuple[str, Literal["utf-8", "latin-1"]]:
-    """Text as UTF-8 (a byte-order mark is taken off), or as Latin-1 where it is none."""
+    """Text as UTF-8 without a byte-order mark, or else as Latin-1."""
     try:
         return raw.decode("utf-8-sig"), "utf-8"
     except UnicodeDecodeError:
@@ -72,7 +82,7 @@ def decode_text(raw: bytes) -> tuple[str, Literal["utf-8", "latin-1"]]:
 
 
 def read_lines(path: Path) -> Iterator[TextLine | Problem]:
-    """The lines of a text file that are not blank, each decoded by itself: encodings may be mixed."""
+    """The lines of a text file that are not blank, each decoded separately since encodings may be mixed."""
     try:
         with path.open("rb") as file:
             number = 0
@@ -92,9 +102,24 @@ def read_lines(path: Path) -> Iterator[TextLine | Problem]:
         raise ConfigError(f"{path} cannot be read ({error.strerror})") from error
 
 
+def parse_lines(path: Path, parse: Callable[[TextLine], T]) -> Iterator[ParsedLine[T] | Problem]:
+    """Each line through `parse`, whose ValueError becomes a problem; a line that is not UTF-8 is reported too."""
+    for line in read_lines(path):
+        if isinstance(line, Problem):
+            yield line
+            continue
+        where = f"{path}:{line.number}"
+        if line.encoding != "utf-8":
+            yield Problem(where, "read as Latin-1: it is not UTF-8", "changed")
+        try:
+            yield ParsedLine(where, line.number, parse(line))
+        except ValueError as error:
+            yield Problem(where, str(error))
+
+
 @contextmanager
 def map_file(path: Path) -> Iterator[Buffer]:
-    """The bytes of a file without reading them: a gigabyte of annotations takes no memory."""
+    """The bytes of a file, memory-mapped."""
     try:
         with path.open("rb") as file:
             if not path.stat().st_size:
@@ -110,8 +135,8 @@ def map_file(path: Path) -> Iterator[Buffer]:
 def iter_elements(content: Buffer) -> Iterator[JsonElement]:
     """Every member of the outermost list, or of the lists and tables in the outermost object, in the file's order.
 
-    Only brackets and strings are looked at, so that one broken member spoils no other. Where the file breaks off, the
-    last element runs to its end and is no JSON.
+    Only brackets and strings are examined, so that a broken member does not affect others. In a truncated file the last
+    element runs to the end and is not JSON.
     """
     depth, level, opener = 0, 0, b""
     section = key = ""
@@ -150,7 +175,7 @@ def unquote(quoted: bytes) -> str:
 
 
 def parse_element(content: Buffer, element: JsonElement) -> tuple[Any, str]:
-    """An element's value and its encoding; ValueError with a reason where it is no JSON."""
+    """An element's value and its encoding; ValueError if it is not JSON."""
     text, encoding = decode_text(content[element.start : element.end])
     if not text.strip():
         raise ValueError("the file breaks off here")
@@ -158,7 +183,7 @@ def parse_element(content: Buffer, element: JsonElement) -> tuple[Any, str]:
 
 
 def parse_json(text: str) -> Any:
-    """A JSON value; ValueError, in a few words, for anything else: NaN and nesting without end too."""
+    """A JSON value; ValueError with a short reason for anything else, NaN and endless nesting included."""
     try:
         return json.loads(text, parse_constant=_reject_constant)
     except json.JSONDecodeError as error:
@@ -172,15 +197,12 @@ def _reject_constant(constant: str) -> NoReturn:
 
 
 def line_number(content: Buffer, start: int, block: int = 1 << 20) -> int:
-    """The line of a byte, from 1."""
+    """The line number of a byte, from 1."""
     return 1 + sum(content[at : min(at + block, start)].count(b"\n") for at in range(0, start, block))
 
 
 def find_under(root: Path, name: str) -> Path | None:
-    """The file or folder that a foreign name means below `root`: as given, or without its first folders.
-
-    No name leads out of `root`.
-    """
+    """The file or folder of a foreign name below `root`, with or without its first folders; never outside `root`."""
     parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
     if not parts or ".." in parts or "\0" in name:
         return None
@@ -189,7 +211,7 @@ def find_under(root: Path, name: str) -> Path | None:
         try:
             if candidate.exists():
                 return candidate
-        except OSError:  # a name that no file can have: too long
+        except OSError:  # the name is too long
             return None
     return None
 
@@ -197,7 +219,7 @@ def find_under(root: Path, name: str) -> Path | None:
 def read_entries(path: Path) -> Iterator[ForeignEntry | Problem]:
     """The records of a file: JSON lines, one JSON list, one JSON object, or a transcript as plain text.
 
-    An object that is no record but a table of texts gives one entry for each text.
+    An object that is a table of texts gives one entry per text.
     """
     with map_file(path) as content:
         head = decode_text(content[:4096])[0].lstrip()
