@@ -13,14 +13,12 @@ import pytest
 from pixelis.items import MediumFacts
 from pixelis.world import FAMILIES, Item
 
-REALDATA = Path(__file__).resolve().parents[2] / "shared" / "realdata"
+REALDATA = Path(__file__).resolve().parent / "realdata"
 
 
 @pytest.fixture(scope="session")
 def realdata() -> Path:
-    """The folder of public pictures, clips and texts beside the clone; tests that use it skip where it is absent."""
-    if not REALDATA.is_dir():
-        pytest.skip(f"needs the public files in {REALDATA}")
+    """The folder of public pictures, clips and texts; its README says where each is from."""
     return REALDATA
 
 

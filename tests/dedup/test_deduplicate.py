@@ -36,7 +36,6 @@ Pixels = NDArray[np.uint8]
 Save = Callable[[str, Pixels], Path]
 
 
-@pytest.mark.realdata
 def test_imagededups_own_folder_has_two_copies_and_a_mirror_image(encoder: VisualEncoder, realdata: Path) -> None:
     report = deduplicate(list_items(realdata / "dedup" / "mixed"), encoder)
     assert {(r.name, r.kept, r.kind) for r in report.removed} == {

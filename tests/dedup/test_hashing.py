@@ -32,7 +32,6 @@ def joined(a: Hashes, b: Hashes | None = None, *, radius: int = 8) -> list[tuple
     return sorted((i, j, d) for chunk in chunks for i, j, d in chunk)
 
 
-@pytest.mark.realdata
 def test_hashes_are_those_that_imagehash_gave_elsewhere(realdata: Path) -> None:
     folder = realdata / "dedup"
     recorded = json.loads((folder / "phash_expected.json").read_text())
@@ -46,7 +45,6 @@ def test_hashes_are_those_that_imagehash_gave_elsewhere(realdata: Path) -> None:
     assert checked == 15
 
 
-@pytest.mark.realdata
 def test_distances_to_the_variants_of_one_picture_are_the_recorded_ones(realdata: Path) -> None:
     folder = realdata / "dedup" / "mixed"
     hashes = {

@@ -105,7 +105,6 @@ def test_mra_averages_and_refuses_what_it_cannot_score():
         mean_relative_accuracy(["3"], ["many"])
 
 
-@pytest.mark.realdata
 @pytest.mark.parametrize(("reading", "key"), [("official", "mra_official_repo"), ("lmms", "mra_lmms_2026")])
 def test_mra_equals_both_recorded_scorers(realdata, reading, key):
     rows = json.loads((realdata / "benchmarks" / "golden_vsi_mra.json").read_text(encoding="utf-8"))

@@ -150,7 +150,6 @@ def test_davis_scores_refuse_another_number_of_frames():
         davis_scores([square(0, 0, 5)], [])
 
 
-@pytest.mark.realdata
 @pytest.mark.parametrize(
     ("frame", "j", "f"),  # davis2017-evaluation, a as annotation and b as segmentation
     [("00000", 0.750921, 0.714420), ("00010", 0.707564, 0.619361), ("00020", 0.386303, 0.424969),

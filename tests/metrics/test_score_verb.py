@@ -253,7 +253,6 @@ def test_bad_masks_are_named(tmp_path):
     assert "no PNG masks" in refusal("masks", tmp_path / "p", tmp_path / "g")
 
 
-@pytest.mark.realdata
 def test_masks_of_davis_equal_the_official_means(realdata):
     folder = realdata / "seg" / "davis" / "bike-packing"
     report = scored("masks", folder / "a", folder / "b")

@@ -34,7 +34,6 @@ def sign(*words: tuple[str, int, int], size=(640, 240)) -> Image:
     return Image.from_array(np.asarray(picture))
 
 
-@pytest.mark.realdata
 @pytest.mark.parametrize(("page", "bound"), [("phototest", 0.01), ("eurotext", 0.02)])
 def test_a_page_is_read_whichever_way_up_it_lies(ocr, realdata, page, bound):
     upright = open_media(realdata / "ocr" / f"{page}.tif").frame(0)
@@ -47,7 +46,6 @@ def test_a_page_is_read_whichever_way_up_it_lies(ocr, realdata, page, bound):
         assert seen.output.turned_degrees == (4 - quarter_turns) * 90
 
 
-@pytest.mark.realdata
 @pytest.mark.parametrize(
     ("file", "text"),
     [

@@ -128,7 +128,6 @@ def test_everyday_words_for_coco_classes():
     assert coco_class("justice") is None
 
 
-@pytest.mark.realdata
 @needs_detector
 def test_a_thing_in_a_photograph_is_chosen_by_its_colour(classical, realdata):
     cars = open_media(realdata / "seg" / "sam2_cars.jpg")
@@ -137,7 +136,6 @@ def test_a_thing_in_a_photograph_is_chosen_by_its_colour(classical, realdata):
     assert red == pytest.approx((0.12, 0.35, 0.60, 0.70), abs=0.06)  # by eye: the one behind
 
 
-@pytest.mark.realdata
 @pytest.mark.weights
 @needs_sam2
 @needs_detector
@@ -171,7 +169,6 @@ def test_a_checkpoint_is_known_by_its_content_and_a_pulled_one_is_found(tmp_path
     assert resolve_checkpoint(hub) == (str(pulled), "ab" * 32)
 
 
-@pytest.mark.realdata
 @needs_detector
 def test_both_cars_are_found_and_the_one_on_the_right_is_the_right_one(classical, realdata):
     cars = open_media(realdata / "seg" / "sam2_cars.jpg")
@@ -179,7 +176,6 @@ def test_both_cars_are_found_and_the_one_on_the_right_is_the_right_one(classical
     assert look(classical, cars, "the big car on the right").footprints[0].box_unit[0] > 0.55
 
 
-@pytest.mark.realdata
 @needs_detector
 def test_a_white_truck_is_not_blue(classical, realdata):
     truck = open_media(realdata / "seg" / "sam2_truck.jpg")

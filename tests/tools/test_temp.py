@@ -353,3 +353,14 @@ def test_no_argument_raises_anything_but_the_named_errors(args, medium):
         return
     assert 0.0 <= seen.confidence <= 1.0
     assert all(0.0 <= s.start_s <= s.end_s <= medium.duration_s + 1e-6 for s in seen.output.segments)
+
+
+def test_a_quotation_is_matched_as_rapidfuzz_would():
+    from rapidfuzz.fuzz import partial_ratio
+
+    from pixelis.tools.backends.temporal_signals import partial_similarity
+
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        first, second = ("".join(rng.choice(list("abc d"), rng.integers(0, 30))) for _ in range(2))
+        assert partial_similarity(first, second) == pytest.approx(partial_ratio(first, second) / 100)

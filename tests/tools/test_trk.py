@@ -255,7 +255,6 @@ def holds(box: UnitBox | None, x_px: float, y_px: float) -> bool:
     return box is not None and box[0] < x_px / 1280 < box[2] and box[1] < y_px / 720 < box[3]
 
 
-@pytest.mark.realdata
 @pytest.mark.weights
 @needs_detector
 def test_the_dog_is_lost_when_it_leaves_the_frame_and_held_again_to_the_end(realdata: Path) -> None:
@@ -269,7 +268,6 @@ def test_the_dog_is_lost_when_it_leaves_the_frame_and_held_again_to_the_end(real
         assert holds(track.box_at(frame), x, y), frame
 
 
-@pytest.mark.realdata
 @pytest.mark.weights
 @needs_detector
 def test_the_juggled_ball_is_held_to_the_end(realdata: Path) -> None:
@@ -280,7 +278,6 @@ def test_the_juggled_ball_is_held_to_the_end(realdata: Path) -> None:
         assert holds(track.box_at(frame), x, y), frame
 
 
-@pytest.mark.realdata
 @pytest.mark.weights
 @needs_detector
 def test_all_dogs_are_one_track_before_it_leaves_and_one_after(realdata: Path) -> None:

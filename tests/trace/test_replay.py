@@ -90,7 +90,6 @@ def test_a_dead_reference_of_a_plan_is_refused_again(media, runner):
     assert replay(trace, runner, media).identical
 
 
-@pytest.mark.realdata
 def test_a_real_poster_is_read_again_to_the_same_bytes(realdata, tmp_path):
     from pixelis.tools.toolbox import Toolbox, ToolboxConfig, decisive_thresholds
     from pixelis.trace import codec

@@ -95,7 +95,6 @@ def test_openai_spelling_and_arguments_as_a_string_are_read():
     assert parse_call('{"tool": "SEG", "args": {"target": "bus"}}').call.args == {"target": "bus"}
 
 
-@pytest.mark.realdata
 def test_real_texts_of_other_agents_are_read(realdata):
     samples = json.loads((realdata / "traces" / "foreign_samples.json").read_text())
     pixel_reasoner = parse_turn(samples["pixel_reasoner_chatml_sample"])

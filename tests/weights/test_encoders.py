@@ -69,7 +69,6 @@ def test_black_and_white_are_scaled_as_the_network_was_trained() -> None:
     assert preprocess(np.full((5, 5, 3), 255, np.uint8)).max() == pytest.approx(1.0)
 
 
-@pytest.mark.realdata
 def test_a_truck_is_called_one_and_its_mirror_image_is_nearer_than_groceries(
     visual: VisualEncoder, realdata: Path
 ) -> None:

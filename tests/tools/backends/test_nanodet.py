@@ -80,7 +80,6 @@ def found(detections: list[Detection], labels: set[str], box: PixelBox) -> bool:
 
 
 @pytest.mark.weights
-@pytest.mark.realdata
 def test_the_truck_and_the_cars_are_where_they_stand(nanodet: NanoDet, realdata: Path) -> None:
     vehicles = {"car", "truck"}
     truck = nanodet.detect(np.asarray(Image.open(realdata / "seg" / "sam2_truck.jpg").convert("RGB")))
@@ -92,7 +91,6 @@ def test_the_truck_and_the_cars_are_where_they_stand(nanodet: NanoDet, realdata:
 
 
 @pytest.mark.weights
-@pytest.mark.realdata
 def test_tiles_add_small_things_and_keep_the_large_ones(nanodet: NanoDet, realdata: Path) -> None:
     cars = np.asarray(Image.open(realdata / "seg" / "sam2_cars.jpg").convert("RGB"))
     whole, tiled = nanodet.detect(cars), nanodet.detect(cars, tiles=2)

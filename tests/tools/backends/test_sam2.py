@@ -110,7 +110,6 @@ def test_a_disc_is_found_from_a_click_and_from_its_box_and_again_from_the_cache(
 
 
 @pytest.mark.weights
-@pytest.mark.realdata
 def test_the_wheel_of_a_photographed_truck_is_cut_out_of_its_box(sam2: Sam2, realdata: Path) -> None:
     image = np.asarray(Image.open(realdata / "seg" / "sam2_truck.jpg").convert("RGB"))
     size = Size(image.shape[1], image.shape[0])
