@@ -130,18 +130,25 @@ class Template:
 
 def load_templates(family: Family, **programs: tuple[Callable[[Brief], ItemDraft], Program]) -> tuple[Template, ...]:
     """The templates of a family by name: how each is composed and solved, with its sentences from `questions.yaml`."""
-    questions = {name: read_package_yaml("pixelis.world", "questions.yaml")[f"{family}.{name}"] for name in programs}
+    questions = read_package_yaml("pixelis.world", "questions.yaml")
     return tuple(
-        Template(
-            id=f"{family}.{name}",
-            family=family,
-            wordings=tuple(questions[name]["wordings"]),
-            compose=compose,
-            solve=solve,
-            scoring=questions[name]["scoring"],
-            chain=tuple(ChainStep(**step) for step in questions[name]["chain"]),
-            reads_operands=questions[name].get("reads_operands", False),
-            doc=questions[name]["answer"],
-        )
+        make_template(f"{family}.{name}", family, questions[f"{family}.{name}"], compose, solve)
         for name, (compose, solve) in programs.items()
+    )
+
+
+def make_template(
+    template_id: str, family: Family, question: dict[str, Any], compose: Callable[[Brief], ItemDraft], solve: Program
+) -> Template:
+    """A template whose sentences and calls are an entry of a `questions.yaml`."""
+    return Template(
+        id=template_id,
+        family=family,
+        wordings=tuple(question["wordings"]),
+        compose=compose,
+        solve=solve,
+        scoring=question["scoring"],
+        chain=tuple(ChainStep(**step) for step in question["chain"]),
+        reads_operands=question.get("reads_operands", False),
+        doc=question["answer"],
     )

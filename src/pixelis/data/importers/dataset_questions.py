@@ -20,8 +20,10 @@ from pixelis.items import Item, MediumFacts, Reference
 from pixelis.media import Medium
 from pixelis.metrics.temporal import temporal_iou
 from pixelis.world.generate import build_item
+from pixelis.world.package_data import read_package_yaml
 from pixelis.world.programs import (
     Parameters,
+    Program,
     References,
     Unanswerable,
     area,
@@ -43,7 +45,7 @@ from pixelis.world.programs import (
     nearest,
     track_displacement,
 )
-from pixelis.world.template import Brief, ChainStep, DifficultySettings, ItemDraft, Template
+from pixelis.world.template import Brief, DifficultySettings, ItemDraft, Template, make_template
 from pixelis.world.tool_necessity import shorter_side_px
 
 SAME_OVERLAP = 0.5
@@ -159,117 +161,31 @@ def _first_event(references: References, parameters: Parameters) -> str:
 
 # --- templates
 
-FIND = ChainStep(tool="SEG", args={"target": "{target}", "limit": 64})
-TEMPLATES: dict[str, Template] = {
-    template.id: template
-    for template in (
-        Template(
-            "coco.count", "space",
-            (
-                "How many objects of the class “{target}” are in the picture?",
-                "Count the objects of kind “{target}”. How many do you find?",
-                "What is the number of “{target}” objects here?",
-            ),
-            refuse_to_compose, count_target, "mra", (FIND,), doc="the number of regions",
-        ),
-        Template(
-            "coco.side", "search",
-            (
-                "Is the {a} to the left or to the right of the {b}?",
-                "On which side of the {b} is the {a}, left or right?",
-                "Seen from the camera: does the {a} stand left or right of the {b}?",
-            ),
-            refuse_to_compose, _side, "exact",
-            (ChainStep(tool="SEG", args={"target": "{a}"}), ChainStep(tool="SEG", args={"target": "{b}"})),
-            doc="the order of the two boxes' centres",
-        ),
-        Template(
-            "coco.largest", "choice",
-            (
-                "Which of these takes up most of the picture?",
-                "Which of these covers the largest area in the image?",
-                "Which object is the largest as seen here?",
-            ),
-            refuse_to_compose, _largest, "choice",
-            (ChainStep(tool="SEG", args={"target": "{names}"}, note="once for each of the names"),),
-            doc="the name whose region has the largest area",
-        ),
-        Template(
-            "mot.count", "space",
-            (
-                "How many different objects of the class “{target}” appear in the clip?",
-                "Count every “{target}” that comes into view, each one once.",
-            ),
-            refuse_to_compose, _count_tracks, "mra", (ChainStep(tool="TRK", args={"label": "{coco}"}),),
-            doc="the number of tracks",
-        ),
-        Template(
-            "mot.crossing", "space",
-            (
-                "How many objects of the class “{target}” go from the left half of the view to the right half?",
-                "Count the “{target}” tracks that begin in the left half of the picture and end in the right half.",
-            ),
-            refuse_to_compose, _count_crossings, "mra", (ChainStep(tool="TRK", args={"label": "{coco}"}),),
-            doc="tracks whose first box lies left of the middle and whose last does not",
-        ),
-        Template(
-            "mot.heading", "motion",
-            (
-                "The {class} at [{box}] on frame {frame}: which way does it move until it is last seen?",
-                "Follow the {class} that is at [{box}] on frame {frame}. In which direction does it go over the clip?",
-            ),
-            refuse_to_compose, _heading, "choice",
-            (ChainStep(tool="TRK", args={"box": "{box}", "start_frame": "{frame}"}),),
-            doc="from the centre of the track's first box to that of its last",
-        ),
-        Template(
-            "ocr.at", "document",
-            (
-                "What does the text at ({point}) say?",
-                "Which word stands at the point ({point}), x and y from 0 to 1?",
-                "Read what is written at ({point}).",
-            ),
-            refuse_to_compose, _text_at, "anls",
-            (ChainStep(tool="ZOOM", args={"box": "{box}"}), ChainStep(tool="OCR", args={"media": "$1.view"})),
-            doc="the line that OCR read",
-        ),
-        Template(
-            "ocr.largest", "document",
-            (
-                "What does the largest lettering in the picture say?",
-                "Which word is written in the largest letters?",
-                "Read the biggest text.",
-            ),
-            refuse_to_compose, _largest_word, "anls", (ChainStep(tool="OCR"),), doc="the line with the highest box",
-        ),
-        Template(
-            "spans.when", "motion",
-            (
-                "When does this happen: “{query}”?",
-                "In which part of the clip can this be seen: “{query}”?",
-                "Which stretch of the video shows this: “{query}”?",
-            ),
-            refuse_to_compose, _best_window, "choice", (ChainStep(tool="TEMP", args={"query": "{query}"}),),
-            doc="the offered window that overlaps the best segment most",
-        ),
-        Template(
-            "spans.start", "space",
-            (
-                "At what second does this begin: “{query}”?",
-                "How many seconds into the clip does this start: “{query}”?",
-            ),
-            refuse_to_compose, _start_second, "mra", (ChainStep(tool="TEMP", args={"query": "{query}"}),),
-            doc="where the best segment begins",
-        ),
-        Template(
-            "spans.first", "motion",
-            ("Which of these comes first in the clip?", "Two things happen in the video. Which one happens first?"),
-            refuse_to_compose, _first_event, "choice",
-            (ChainStep(tool="TEMP", args={"query": "{events}"}, note="once for each of the events"),),
-            doc="the event whose segment begins first",
-        ),
-    )
-}  # fmt: skip
+
+def load_question_templates(programs: Mapping[str, Program]) -> dict[str, Template]:
+    """Templates by id, from their programs and `questions.yaml`; only an import can compose them."""
+    questions = read_package_yaml("pixelis.data.importers", "questions.yaml")
+    return {
+        name: make_template(name, questions[name]["family"], questions[name], refuse_to_compose, solve)
+        for name, solve in programs.items()
+    }
+
+
+TEMPLATES = load_question_templates(
+    {
+        "coco.count": count_target,
+        "coco.side": _side,
+        "coco.largest": _largest,
+        "mot.count": _count_tracks,
+        "mot.crossing": _count_crossings,
+        "mot.heading": _heading,
+        "ocr.at": _text_at,
+        "ocr.largest": _largest_word,
+        "spans.when": _best_window,
+        "spans.start": _start_second,
+        "spans.first": _first_event,
+    }
+)
 
 
 def make_question_item(

@@ -13,7 +13,12 @@ import numpy as np
 from numpy.random import Generator
 
 from pixelis.core.geometry import Mask
-from pixelis.data.importers.dataset_questions import QuestionMaker, count_distinct, count_target, refuse_to_compose
+from pixelis.data.importers.dataset_questions import (
+    QuestionMaker,
+    count_distinct,
+    count_target,
+    load_question_templates,
+)
 from pixelis.data.importers.import_result import ImportOutcome, stable_seed
 from pixelis.data.importers.named_colours import name_colour
 from pixelis.data.importers.nouns import EXCLUDED_CLASSES, Noun, draw_absent_class, draw_noun, is_understood
@@ -32,7 +37,6 @@ from pixelis.world.programs import (
     get_text,
     locate_field,
 )
-from pixelis.world.template import ChainStep, Template
 from pixelis.world.tool_necessity import shorter_side_px
 
 MAX_COUNT = 9
@@ -102,114 +106,19 @@ def _which_picture(references: References, parameters: Parameters) -> str:
     return "first" if present[0] else "second"
 
 
-# --- templates
-
-FIND = ChainStep(tool="SEG", args={"target": "{thing}"})
-TEMPLATES: dict[str, Template] = {
-    template.id: template
-    for template in (
-        Template(
-            "photo.count", "space",
-            (
-                "How many {things} are there?", "How many {things} are in the picture?", "Count the {things}.",
-                "How many {things} can you see?", "How many {things} do you see in this photo?",
-                "What is the number of {things}?", "Can you count the {things}?", "How many {things}?",
-                "How many {things} does the image show?", "Number of {things} in this photograph?",
-                "Tell me how many {things} there are.", "How many {things} are visible here?",
-            ),
-            refuse_to_compose, count_target, "mra", (ChainStep(tool="SEG", args={"target": "{things}"}),),
-            doc="the number of regions; 0 where SEG finds none",
-        ),
-        Template(
-            "photo.count_in", "space",
-            (
-                "How many {things} are in the {which} picture?", "Count the {things} in the {which} image.",
-                "In the {which} photo, how many {things} are there?", "How many {things} does {media} show?",
-            ),
-            refuse_to_compose, _count_in, "mra",
-            (ChainStep(tool="SEG", args={"target": "{things}", "media": "{media}"}),),
-            doc="the number of regions on that picture",
-        ),
-        Template(
-            "photo.where", "search",
-            (
-                "Where is the {thing}?", "Where in the picture is the {thing}?", "Where can you see the {thing}?",
-                "In which part of the image is the {thing}?", "Locate the {thing}.", "Where do you see the {thing}?",
-                "Find the {thing}. Where is it?", "Which part of the photo shows the {thing}?",
-                "Where is the {thing} in this photo?", "Whereabouts is the {thing}?",
-            ),
-            refuse_to_compose, _where, "exact",
-            (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["position"]})),
-            doc="the field of the box's centre",
-        ),
-        Template(
-            "photo.colour", "search",
-            (
-                "What colour is the {thing}?", "What color is the {thing}?", "Which colour does the {thing} have?",
-                "What is the colour of the {thing}?", "Tell me the color of the {thing}.",
-                "The {thing}: what colour is it?", "What colour is the {thing} in the picture?",
-                "What is the main colour of the {thing}?", "Name the colour of the {thing}.",
-            ),
-            refuse_to_compose, _colour, "exact",
-            (FIND, ChainStep(tool="PROP", args={"box": "$1", "attributes": ["colour"]})),
-            doc="the first colour that PROP names",
-        ),
-        Template(
-            "photo.there", "search",
-            (
-                "Is there a {thing}?", "Is there a {thing} in the picture?", "Can you see a {thing}?",
-                "Does the photo show a {thing}?", "Are there any {things}?", "Do you see any {things} here?",
-                "Is a {thing} in this image?", "Are there {things} in the picture?", "Is there any {thing} here?",
-            ),
-            refuse_to_compose, _is_present, "exact", (FIND,), doc="yes where SEG finds one, else no",
-        ),
-        Template(
-            "photo.missing", "search",
-            (
-                "Where is the {thing}?", "What colour is the {thing}?", "Where in the picture is the {thing}?",
-                "What color is the {thing}?", "Locate the {thing}.", "In which part of the image is the {thing}?",
-                "What is the colour of the {thing}?", "Where do you see the {thing}?", "Find the {thing}. Where is it?",
-            ),
-            refuse_to_compose, _missing, "exact", (FIND,), doc="SEG finds none, so there is none",
-        ),
-        Template(
-            "photo.larger", "choice",
-            (
-                "Which is larger in the picture, the {thing_a} or the {thing_b}?",
-                "What takes up more of the image: the {thing_a} or the {thing_b}?",
-                "Is the {thing_a} or the {thing_b} larger here?", "Which looks bigger, the {thing_a} or the {thing_b}?",
-            ),
-            refuse_to_compose, _larger, "exact",
-            (ChainStep(tool="SEG", args={"target": "{thing_a}"}), ChainStep(tool="SEG", args={"target": "{thing_b}"})),
-            doc="the one whose region has the larger area",
-        ),
-        Template(
-            "photo.side", "search",
-            (
-                "Is the {thing_a} to the left or to the right of the {thing_b}?",
-                "Is the {thing_a} left or right of the {thing_b}?",
-                "On which side of the {thing_b} is the {thing_a}, left or right?",
-                "Seen from the {thing_b}, is the {thing_a} on the left or on the right?",
-            ),
-            refuse_to_compose, _side, "exact",
-            (ChainStep(tool="SEG", args={"target": "{thing_a}"}), ChainStep(tool="SEG", args={"target": "{thing_b}"})),
-            doc="the order of the two boxes' centres",
-        ),
-        Template(
-            "photo.which_picture", "search",
-            (
-                "Which picture shows a {thing}, the first or the second?", "In which of the two photos is a {thing}?",
-                "Is the {thing} in the first or in the second image?", "Where is the {thing}: first or second picture?",
-            ),
-            refuse_to_compose, _which_picture, "exact",
-            (
-                ChainStep(tool="SEG", args={"target": "{thing}", "media": "Image_0"}),
-                ChainStep(tool="SEG", args={"target": "{thing}", "media": "Image_1"}),
-            ),
-            doc="the picture on which SEG finds one",
-        ),
-    )
-}  # fmt: skip
+TEMPLATES = load_question_templates(
+    {
+        "photo.count": count_target,
+        "photo.count_in": _count_in,
+        "photo.where": _where,
+        "photo.colour": _colour,
+        "photo.there": _is_present,
+        "photo.missing": _missing,
+        "photo.larger": _larger,
+        "photo.side": _side,
+        "photo.which_picture": _which_picture,
+    }
+)
 
 POSITION_SYNONYMS = {
     "top": ("upper", "top centre", "top middle", "at the top"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pixelis.data.importers.dataset_questions import refuse_to_compose
+from pixelis.data.importers.dataset_questions import load_question_templates
 from pixelis.items import Reference
 from pixelis.world.programs import (
     Parameters,
@@ -15,7 +15,6 @@ from pixelis.world.programs import (
     get_text,
     nearest,
 )
-from pixelis.world.template import ChainStep, Template
 
 
 def lines_in_reading_order(references: References) -> list[str]:
@@ -49,37 +48,4 @@ def _text_after_label(references: References, parameters: Parameters) -> str:
     raise Unanswerable(f"nothing stands after {label!r}")
 
 
-READ = ChainStep(tool="OCR")
-TEMPLATES: dict[str, Template] = {
-    template.id: template
-    for template in (
-        Template(
-            "text.all", "document",
-            (
-                "What does the {surface} say?", "Read the {surface}.", "What is written on the {surface}?",
-                "What does this {surface} say?", "Read the text on this {surface}.", "What is written here?",
-                "What text is on the {surface}?", "What does it say?", "Can you read the {surface}?",
-                "What do the letters say?", "Read the text in the picture.", "What is the text on this {surface}?",
-            ),
-            refuse_to_compose, _all_text, "anls", (READ,), reads_operands=True, doc="the lines that OCR read, in order",
-        ),
-        Template(
-            "text.title", "document",
-            (
-                "What is the title of this {surface}?", "What is the heading of the {surface}?",
-                "What does the first line say?", "Read the first line.", "What is written at the top of the {surface}?",
-                "What is the title?", "Read the heading.", "Which words stand at the top?",
-            ),
-            refuse_to_compose, _title, "anls", (READ,), doc="the topmost line",
-        ),
-        Template(
-            "text.after", "document",
-            (
-                "What is the {name} on this {surface}?", "What does the {surface} say after {label}?",
-                "Which {name} is given?", "What stands after {label}?", "What is the {name}?",
-                "Read the {name} from the {surface}.", "What does it say next to {label}?",
-            ),
-            refuse_to_compose, _text_after_label, "anls", (READ,), doc="what stands behind the label in its line",
-        ),
-    )
-}  # fmt: skip
+TEMPLATES = load_question_templates({"text.all": _all_text, "text.title": _title, "text.after": _text_after_label})
