@@ -35,8 +35,8 @@ LEARNING = "vote, memory and learning"
 def rows(keys: KeyMaker, *, turns: int = 6, progress: ProgressCallback = no_progress) -> list[BenchRow]:
     """CPU seconds of a query, tools apart, over `turns` batches; the first warms up and is left out."""
     base = load_config(TtrlConfig, SETTINGS, []).model_dump(mode="json")
-    changes: dict[str, dict[str, Any]] = {f"{n} rollouts": {"learn": False, "samples": n} for n in FIXED_ROLLOUTS}
-    changes[f"{FIXED_ROLLOUTS[0]} rollouts, {LEARNING}"] = {"samples": FIXED_ROLLOUTS[0]}
+    changes: dict[str, dict[str, Any]] = {f"{n} rollouts": {"learn": False, "group_size": n} for n in FIXED_ROLLOUTS}
+    changes[f"{FIXED_ROLLOUTS[0]} rollouts, {LEARNING}"] = {"group_size": FIXED_ROLLOUTS[0]}
     configs = {
         name: TtrlConfig.model_validate(merge_config(base, NO_MONITORING | change)) for name, change in changes.items()
     }

@@ -35,7 +35,7 @@ from pixelis.rewards.features import StateFeatures, state_features
 from pixelis.trace import codec
 from pixelis.training.dataset.examples import Example, example_from_record
 from pixelis.training.dataset.prepared_examples import tool_schemas
-from pixelis.training.grpo.rft_config import RewardSettings
+from pixelis.rewards.settings import RewardSettings
 from pixelis.training.sft.sft_model import collate
 
 Floats = NDArray[np.float64]
@@ -183,7 +183,7 @@ def add_delta_length(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def gate_payments(rewarder: Rewarder, steps: CorpusSteps, reward: RewardSettings, samples: int, beta: float) -> Floats:
     """(MC_SEEDS, S) R_cur(t) under one gate, for several draws of its dropout."""
-    settings = reward.model_copy(update={"mc_samples": samples, "gate": beta})
+    settings = reward.model_copy(update={"mc_samples": samples, "uncertainty_gate": beta})
     return np.stack([step_curiosity(rewarder, steps, settings, seed) for seed in range(MC_SEEDS)])
 
 

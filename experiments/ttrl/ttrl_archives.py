@@ -23,7 +23,7 @@ RUNTIME_KEYS = {
     "policy", "memory", "snapshot_every", "keep_bytes", "device", "threads", "workers", "cache_path", "batch_tokens"
 }  # fmt: skip
 """Keys that say where and how quickly, not what."""
-LATER_DEFAULTS = {"one_lesson_each": False}
+LATER_DEFAULTS = {"merge_duplicate_rollouts": False}
 """Settings that came after parts had been kept, with what those parts had: signed where they are something else."""
 
 

@@ -128,7 +128,7 @@ class TtrlExperiment(NamedTuple):
         change = {**part.variant.change, "seed": part.seed, "name": part.name, "greedy": True, **NO_CANARIES}
         settings = TtrlConfig.model_validate(merge_config(self.base.model_dump(mode="json"), change))
         shared = bool(settings.neighbours and self.config.memory_items)
-        return settings.model_copy(update={"memory": self.memory, "remember": False}) if shared else settings
+        return settings.model_copy(update={"memory": self.memory, "grow_memory": False}) if shared else settings
 
     @property
     def memory(self) -> Path:
@@ -181,7 +181,7 @@ def shares_baseline_calibration(experiment: TtrlExperiment, part: ExperimentPart
 def calibration_inputs(settings: TtrlConfig) -> tuple[object, ...]:
     """What thresholds depend on besides the policy; δ is not looked at while they are fitted."""
     vote = settings.vote.model_copy(update={"delta": 0.0})
-    return settings.calibration, vote, settings.samples, settings.tools, settings.limits, settings.seed
+    return settings.calibration, vote, settings.group_size, settings.tools, settings.limits, settings.seed
 
 
 def restore_stream(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant]) -> bool:
@@ -216,7 +216,7 @@ def run_stream(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], sh
     adapt(
         settings, stream.items(), folder, show=show,
         keys=experiment.keys() if experiment.keys and settings.neighbours else None,
-        dev_cal=make_stream(experiment.config.families, split="dev-cal", limit=settings.calibration.items).items,
+        dev_cal=make_stream(experiment.config.families, split="dev-cal", limit=settings.calibration.items_per_family).items,
     )  # fmt: skip
     if experiment.config.budget is None or not settings.learn:
         archive_stream(experiment, part)
@@ -258,7 +258,7 @@ def build_shared_memory(experiment: TtrlExperiment, show: Any) -> None:
     write_fingerprint(folder, fingerprint)
     adapt(
         settings, stream.items(), folder, show=show, keys=experiment.keys() if experiment.keys else None,
-        dev_cal=make_stream(config.families, split="dev-cal", limit=settings.calibration.items).items,
+        dev_cal=make_stream(config.families, split="dev-cal", limit=settings.calibration.items_per_family).items,
     )  # fmt: skip
     archive_part(folder, experiment.archive("memory"), MEMORY_FILES, fingerprint, shorten={LEDGER: shorten_ledger})
 

@@ -1,8 +1,9 @@
-"""`pixelis adapt`: phase 3. Answer a stream, learn from it without labels, look at every row, go back to any."""
+"""`pixelis adapt`: phase 3. Answer a stream and adapt on it without labels; inspect rows, revert to any of them."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -11,9 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from pixelis.cli.options import AsJson
-from pixelis.cli.progress import LINE_INTERVAL_S as LOG_INTERVAL_S
-from pixelis.cli.terminal import escape_markup, pluralise, print_json, printable, stdout
+from pixelis.cli.ask import require_model
+from pixelis.cli.options import (
+    AsJson,
+    Config,
+    Deadline,
+    Disable,
+    Plugin,
+    Quiet,
+    SegOfConfig,
+    limit_option,
+    out_option,
+)
+from pixelis.cli.progress import LineThrottle, is_live, is_quiet
+from pixelis.cli.terminal import escape_markup, plain_table, pluralise, print_json, printable, stdout
+from pixelis.cli.tools import add_plugin_folder, tool_overrides
 
 if TYPE_CHECKING:
     from pixelis.dedup.evaluation_mask import EvaluationMask
@@ -23,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class StreamDefaultGroup(TyperGroup):
-    """`adapt search space` is `adapt run search space`: a stream needs no verb."""
+    """`adapt search space` means `adapt run search space`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known_verbs = (*self.commands, "--help")
@@ -31,14 +44,14 @@ class StreamDefaultGroup(TyperGroup):
 
 
 app = typer.Typer(no_args_is_help=True, cls=StreamDefaultGroup)
-RunFolder = Annotated[Path, typer.Option("-o", "--out", help="The folder of the adaptation.")]
+RunFolder = Annotated[Path, out_option("The run folder; `run` resumes an unfinished run in it.")]
 DEFAULT_RUN_FOLDER = Path("runs/ttrl")
 
 
 @app.callback()
 def _adapt() -> None:
-    """Phase 3. `pixelis adapt STREAM…` answers a stream and learns from it, as `run` does (`pixelis adapt run --help`
-    lists its options); the other verbs look at what came of it."""
+    """Phase 3 (test-time RL): answer a stream of unlabelled questions and adapt on it. `pixelis adapt STREAM…` is short
+    for `pixelis adapt run STREAM…`; the other verbs inspect a run or revert it."""
 
 
 @app.command()
@@ -47,36 +60,38 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="STREAM or KEY=VALUE",
-            help="Families of the world (all six if left out), corpora, files of items; and keys of the settings.",
+            help="Families of the world (all six by default), corpora or files of items; and keys of the configuration.",
         ),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="A YAML file such as configs/nano/ttrl.yaml.")
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("-o", "--out", help="The folder; what is unfinished is gone on with.")
-    ] = DEFAULT_RUN_FOLDER,
-    limit: Annotated[int, typer.Option(min=1, help="Queries of each task.")] = 50,
+    config: Config = None,
+    out: RunFolder = DEFAULT_RUN_FOLDER,
+    limit: Annotated[int, limit_option("At most this many queries of each task.")] = 50,
     split: Annotated[
-        Literal["dev", "dev-cal", "test"], typer.Option(help="Which held-out seeds of the world, or part of a corpus.")
+        Literal["dev", "dev-cal", "test"], typer.Option(help="Which seeds of the world, or which split of a corpus.")
     ] = "test",
     shift: Annotated[
         list[str] | None,
-        typer.Option(help="A shift and its severity, such as lighting:3; 3 if only named; several take turns."),
+        typer.Option(help="A distribution shift as KIND:SEVERITY, such as lighting:3; several alternate."),
     ] = None,
     course: Annotated[
         Literal["steady", "abrupt", "gradual", "returning"],
-        typer.Option(help="How shifts come: always, from the middle on, growing, or in the middle third alone."),
+        typer.Option(help="When the shift applies: always, from the middle on, growing, or in the middle third."),
     ] = "steady",
     evaluation: Annotated[
         list[Path] | None,
-        typer.Option(help="Media of evaluation (a folder, a list, a corpus split): answered, never learnt from."),
+        typer.Option(help="Evaluation media (a folder, a list or a corpus split): answered, never trained on."),
     ] = None,
+    seg: SegOfConfig = None,
+    plugin: Plugin = None,
+    disable: Disable = None,
+    deadline: Deadline = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Answer the queries of a stream, and learn from those that the vote is sure of.
+    """Answer the queries of a stream, and train on those whose vote is accepted.
 
-    Kill it at any moment and run the same command: it goes on, and nothing that was acknowledged is lost.
+    Run the same command again to resume after an interruption; recorded answers are never lost. Exit status: 1 if the
+    run stopped before the end of the stream.
     """
     from pixelis.cli.index_files import make_key_maker
     from pixelis.core.config import load_config
@@ -87,17 +102,21 @@ def run(
     from pixelis.training.ttrl.ttrl_config import TtrlConfig
 
     arguments = stream or []
-    settings = load_config(TtrlConfig, config, [word for word in arguments if "=" in word])
+    overrides = [word for word in arguments if "=" in word]
+    settings = load_config(TtrlConfig, config, [*tool_overrides("", plugin, disable, seg, deadline), *overrides])
+    require_model(settings.policy)
+    if settings.plugins:
+        add_plugin_folder()
     names = [word for word in arguments if "=" not in word]
     if split == "dev-cal" and (settings.calibration.items_per_family or settings.canary.items_per_family):
         raise ConfigError(
-            "dev-cal holds the questions of calibration and the canaries, which are never learnt from: choose another "
-            "--split, or calibration.items_per_family=0 canary.items_per_family=0"
+            "split dev-cal holds the calibration and canary questions, which are never trained on: choose another "
+            "--split, or set calibration.items_per_family=0 canary.items_per_family=0"
         )
     query_stream = make_stream(names, split=split, limit=limit, shifts=shift or (), course=course)
     keys = make_key_maker() if settings.neighbours or evaluation or settings.memory is not None else None
     mask = resolve_run_mask(settings, evaluation or [], keys)
-    with live_stream_view(len(query_stream), quiet=as_json, previous_rows=read_rows(out / LEDGER)) as view:
+    with live_stream_view(len(query_stream), previous_rows=read_rows(out / LEDGER)) as view:
         report = adapt(
             settings, query_stream.items(), out, keys=keys, mask=mask, show=view.show_row, on_question=view.show_probe,
             dev_cal=make_stream([], split="dev-cal", limit=settings.calibration.items_per_family).items,
@@ -110,76 +129,62 @@ def run(
     else:
         print_ttrl_report(report, out)
     if report.resumed and report.queries > len(query_stream):
-        typer.echo(f"it had answered more than these {len(query_stream)} before: nothing was asked", err=True)
+        typer.echo(f"the run had already answered more than these {len(query_stream)} queries", err=True)
     if report.dropped:
         dropped_rows = pluralise(report.dropped, "row")
-        typer.echo(
-            f"{dropped_rows} of a batch that a killed run had not ended: dropped; whoever goes on asks again", err=True
-        )
+        typer.echo(f"{dropped_rows} of an unfinished batch were dropped; resuming asks them again", err=True)
     if report.stopped:
         typer.echo(f"stopped: {report.stopped}", err=True)
         raise typer.Exit(1)
 
 
 class StreamView(NamedTuple):
-    """What a live view is told."""
+    """Callbacks of a live view."""
 
     show_row: Callable[[dict[str, Any], int], None]
-    """A row, and how many there are."""
+    """A ledger row, and the number of rows."""
     show_probe: Callable[[str, int], None]
-    """Questions that are no queries of the stream, and how many of them have been asked."""
+    """The name of calibration or canary questions, and how many have been asked."""
 
 
 @contextmanager
-def live_stream_view(
-    total: int | None, *, quiet: bool, previous_rows: Sequence[dict[str, Any]] = ()
-) -> Iterator[StreamView]:
-    """A live view on a terminal: where the stream is, what was said last, how sure, what it did to the policy.
+def live_stream_view(total: int | None, *, previous_rows: Sequence[dict[str, Any]] = ()) -> Iterator[StreamView]:
+    """A live table on a terminal: position, last answer and vote, effect on the policy; else lines.
 
-    Elsewhere a line now and then. Without a total there may be several streams, one after the other. `before` are the
-    rows that a run had when it was stopped: they count too.
+    `total` is None for several streams in sequence. `previous_rows` are those of the run that is resumed.
     """
-    import time
-
     from rich.console import Console
     from rich.live import Live
     from rich.table import Table
 
-    console = Console(stderr=True)
-    shown_rows = list(previous_rows)
-    last_logged = [time.monotonic()]
-    is_live = console.is_terminal and not quiet
+    console, lines, shown_rows = Console(stderr=True), LineThrottle(), list(previous_rows)
     total_text = "" if total is None else f" of {total}"
-    with Live(console=console, transient=True, refresh_per_second=2) if is_live else nullcontext() as live:
+    with Live(console=console, transient=True, refresh_per_second=2) if is_live() else nullcontext() as live:
 
         def show_row(row: dict[str, Any], completed: int) -> None:
-            if quiet:
+            if is_quiet():
                 return
             if shown_rows and row["query"] <= shown_rows[-1]["query"]:
-                shown_rows.clear()  # another stream, as the parts of `reproduce` are
+                shown_rows.clear()  # the next stream of `reproduce`
             shown_rows.append(row)
-            is_last = row["query"] == total  # rows of one batch come together
-            if live is None and not is_last and time.monotonic() - last_logged[0] < LOG_INTERVAL_S:
-                return
-            last_logged[0] = time.monotonic()
-            outcomes = [row_outcome(shown_row) for shown_row in shown_rows]
-            outcome_counts = ", ".join(f"{kind} {outcomes.count(kind)}" for kind in dict.fromkeys(outcomes))
+            outcomes = Counter(row_outcome(shown_row) for shown_row in shown_rows)
+            outcome_counts = ", ".join(f"{kind} {count}" for kind, count in outcomes.items())
             accuracy_text = describe_accuracy(shown_rows)
             if live is None:
-                typer.echo(
-                    f"query {row['query']}{total_text}: {outcome_counts}; right: {accuracy_text}; {describe_kl(row)}",
-                    err=True,
+                line = (
+                    f"query {row['query']}{total_text}: {outcome_counts}; correct: {accuracy_text}; {describe_kl(row)}"
                 )
+                lines.write(line, always=row["query"] == total)
                 return
             table = Table.grid(padding=(0, 3))
             vote = row["vote"]
             for name, text in (
                 ("query", f"{completed}{total_text}; {row['item']} {row['shift']}"),
-                ("asked", row["question"][:100]),
-                ("said", f"{row['answer'] or '–'}: {100 * vote['share']:.0f} % of weight, margin {vote['margin']:.2f}"),
-                ("then", f"{row_outcome(row)}{': ' if row['why'] else ''}{row['why']}"),
+                ("question", row["question"][:100]),
+                ("answer", f"{row['answer'] or '–'}: {100 * vote['share']:.0f} % of weight, margin {vote['margin']:.2f}"),
+                ("outcome", f"{row_outcome(row)}{': ' if row['why'] else ''}{row['why']}"),
                 ("so far", outcome_counts),
-                ("right", accuracy_text),
+                ("correct", accuracy_text),
                 ("policy", describe_kl(row)),
             ):  # fmt: skip
                 table.add_row(name, printable(text))
@@ -189,38 +194,37 @@ def live_stream_view(
             text = f"asking {probe_name}: {completed} so far"
             if live is not None:
                 live.update(text)
-            elif not quiet and (not completed or time.monotonic() - last_logged[0] >= LOG_INTERVAL_S):
-                last_logged[0] = time.monotonic()
-                typer.echo(text, err=True)
+            else:
+                lines.write(text, always=not completed)
 
         yield StreamView(show_row, show_probe)
 
 
 def describe_accuracy(rows: Sequence[dict[str, Any]]) -> str:
-    """By the same count as at the end: abstained queries have no part in it."""
+    """Of the answered queries, as in the final report."""
     if all(row["score"] is None for row in rows):
-        return "nobody knows"
+        return "no references"
     answered_scores = [row["score"] for row in rows if row["answered"] and row["score"] is not None]
     return (
-        f"{100 * sum(answered_scores) / len(answered_scores):.1f} % of the given answers"
+        f"{100 * sum(answered_scores) / len(answered_scores):.1f} % of the answers"
         if answered_scores
-        else "no answer given yet"
+        else "no answer yet"
     )
 
 
 def describe_kl(row: dict[str, Any]) -> str:
     if row["kl"] is None or row["drift"] is None:
         return row["refused"] or row["leak"] or "learning is off"
-    return f"KL to its average {format_nats(row['kl'])}, to the start {format_nats(row['drift'])}; β {row['beta']:.4f}"
+    return f"KL to π_EMA {format_nats(row['kl'])}, to the start {format_nats(row['drift'])}; β {row['beta']:.4f}"
 
 
 def format_nats(kl: float) -> str:
-    """A KL in four decimals, or that it is less than they can say; rounding may leave one of nothing under 0."""
+    """A KL with four decimals, or that it is smaller; rounding may leave a value just below 0."""
     return f"{abs(kl):.4f} nats" if abs(kl) >= 5e-5 or kl == 0.0 else "<0.0001 nats"
 
 
 def resolve_run_mask(settings: TtrlConfig, evaluation: list[Path], keys: KeyMaker | None) -> EvaluationMask | None:
-    """Of the named media, or the one that the given memory was built under."""
+    """The mask of the given media, or that of the given memory."""
     from pixelis.cli.index_files import load_mask, media_from_sources
     from pixelis.core.errors import ConfigError
     from pixelis.dedup.evaluation_mask import EvaluationMask
@@ -230,28 +234,29 @@ def resolve_run_mask(settings: TtrlConfig, evaluation: list[Path], keys: KeyMake
         return memory_mask
     if memory_mask is not None:
         raise ConfigError(
-            f"{settings.memory} has its mask already, and a run has one mask: `pixelis index build --evaluation` makes "
-            "a memory under another, or leave memory= out"
+            f"{settings.memory} already has an evaluation mask: build a memory with another one "
+            "(`pixelis index build --evaluation`), or leave out memory="
         )
     return EvaluationMask.build(media_from_sources(evaluation), keys.visual)
 
 
 def row_outcome(row: dict[str, Any]) -> str:
     if row["learnt"]:
-        return "all alike" if row.get("alike") else "learnt"
+        return "all alike" if row.get("alike") else "trained on"
     return "answered" if row["answered"] else "abstained"
 
 
 def print_ttrl_report(report: TtrlReport, out: Path) -> None:
-    accuracy_text = "" if report.accuracy is None else f"; {report.accuracy:.1f} % of the given answers are right"
-    start_text = {0.0: " (π_SFT)", None: ""}.get(report.start_kl, f" (itself {report.start_kl or 0.0:.3f} from π_SFT)")
-    alike_text = f" ({report.alike} of them had nothing to teach: all rollouts alike)" if report.alike else ""
-    out_option = "" if out == DEFAULT_RUN_FOLDER else f" -o {out}"
+    accuracy = "" if report.accuracy is None else f", {report.accuracy:.1f} % of the answers correct"
+    alike = f" ({report.alike} of them without effect: all rollouts alike)" if report.alike else ""
+    start = {0.0: " (π_SFT)", None: ""}.get(report.start_kl, f" (itself {report.start_kl or 0.0:.3f} from π_SFT)")
+    out_option_text = "" if out == DEFAULT_RUN_FOLDER else f" -o {out}"
     for line in (
-        f"{pluralise(report.queries, 'query', 'queries')}, {report.answered:.0f} % answered{accuracy_text}; accepted to learn "
-        f"from: {report.accepted}{alike_text}; {pluralise(report.refused, 'update')} refused; drift from the start{start_text}: "
-        f"{format_nats(report.drift)} a token on the last batch; {report.bytes / 1e6:.0f} MB of states, updates, rows, memory",
-        f"wrote {report.policy}; `pixelis adapt log{out_option}`, `show` and `revert`",
+        f"{pluralise(report.queries, 'query', 'queries')}, {report.answered:.0f} % answered{accuracy}; "
+        f"accepted for training: {report.accepted}{alike}; {pluralise(report.refused, 'update')} refused; "
+        f"KL to the start{start}: {format_nats(report.drift)} per token on the last batch; "
+        f"{report.bytes / 1e6:.0f} MB on disk",
+        f"wrote {report.policy}; see `pixelis adapt log{out_option_text}`, `show` and `revert`",
     ):
         stdout().print(escape_markup(line))
 
@@ -259,12 +264,10 @@ def print_ttrl_report(report: TtrlReport, out: Path) -> None:
 @app.command()
 def log(
     out: RunFolder = DEFAULT_RUN_FOLDER,
-    last: Annotated[int, typer.Option(min=1, help="So many rows.")] = 20,
+    last: Annotated[int, typer.Option(min=1, help="Number of rows.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """The last rows of an adaptation."""
-    from rich.table import Table
-
+    """List the last rows of an adaptation run."""
     from pixelis.rollout.answer_reading import shorten
     from pixelis.training.ttrl.journal import LEDGER, read_rows, without_votes
     from pixelis.training.ttrl.ttrl_export import read_run_config
@@ -274,10 +277,8 @@ def log(
     if as_json:
         print_json(rows)
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("query", "what", "right", "KL", "drift", "weights", "answer, question, why not learnt from"):
-        is_last_column = heading.startswith("answer")
-        table.add_column(heading, no_wrap=not is_last_column, overflow="fold" if is_last_column else "ellipsis")
+    last_column = "answer, question, why not trained on"
+    table = plain_table("query", "outcome", "score", "KL", "drift", "weights", last_column, left=(last_column,))
     for row in rows:
         score_text = "" if row["score"] is None else f"{row['score']:.2g}"
         figures = ("" if row[key] is None else format_nats(row[key]).removesuffix(" nats") for key in ("kl", "drift"))
@@ -292,12 +293,12 @@ def log(
 
 @app.command()
 def show(
-    query: Annotated[int, typer.Argument(min=1, help="Which row, from 1.")],
+    query: Annotated[int, typer.Argument(min=1, help="Number of the row, from 1.")],
     out: RunFolder = DEFAULT_RUN_FOLDER,
-    page: Annotated[Path | None, typer.Option(help="Write its vote, term by term, as a page here.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Also write the vote as an HTML page.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """One row: what was asked, every term of its vote, and what would have flipped it."""
+    """Show one row: the question, every term of its vote, and what would have changed the result."""
     from pixelis.core.errors import TraceError
     from pixelis.training.ttrl.journal import LEDGER, read_rows
     from pixelis.training.ttrl.ttrl_export import read_run_config
@@ -321,14 +322,11 @@ def show(
 
 
 def print_row(row: dict[str, Any]) -> None:
-    from rich.table import Table
-
     from pixelis.view.vote_page import describe_vote
 
     stdout().print(f"{row['query']}. {escape_markup(row['question'])}")
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("rollout", "answer", "tools", "exp(−H)", "Cal", "VisFid", "r", "weight"):
-        table.add_column(heading, justify="right" if heading not in ("answer", "tools") else "left")
+    headings = ("rollout", "answer", "tools", "exp(−H)", "Cal", "VisFid", "r", "weight")
+    table = plain_table(*headings, left=("answer", "tools"))
     for number, ballot in enumerate(row["vote"]["ballots"], start=1):
         terms = [f"{ballot[key]:.2f}" for key in ("calibrated", "fidelity", "reliability")]
         table.add_row(
@@ -342,12 +340,12 @@ def print_row(row: dict[str, Any]) -> None:
 
 @app.command()
 def revert(
-    query: Annotated[int, typer.Argument(min=0, help="The row to go back to; 0 is the start.")],
+    query: Annotated[int, typer.Argument(min=0, help="Number of the row to revert to; 0 is the start.")],
     out: RunFolder = DEFAULT_RUN_FOLDER,
 ) -> None:
-    """Go back to what held after a row: weights, moments, averages, controller, baseline, memory; bit for bit."""
+    """Revert a run to its state after a row, bit for bit: weights, optimizer, averages, controller and memory."""
     from pixelis.training.ttrl.ttrl_export import revert_adaptation
 
     row = revert_adaptation(out, query)
-    weights = str(row["weights"])[:10] if query else "those that it began with"
-    typer.echo(f"{out} is at row {query} again, {pluralise(row['updates'], 'update')}, weights {weights}")
+    weights = str(row["weights"])[:10] if query else "of the start"
+    typer.echo(f"reverted {out} to row {query}: {pluralise(row['updates'], 'update')}, weights {weights}")

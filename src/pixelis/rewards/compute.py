@@ -1,9 +1,9 @@
-"""What rollouts are worth: the terms of R(τ) over one batch (eq:ccrft_reward, supp:et_dynamics).
+"""Compute the terms of the CC-RFT reward R(τ) for a batch of rollouts (eq:ccrft_reward, supp:et_dynamics).
 
-Intrinsic terms are read off a frozen policy, π_SFT in phase 2 and the policy at the start in phase 3: v_t, x_t and the
-statistics of phase 1 belong to π_SFT's features, and a policy that moves could otherwise raise its coherence by moving
-its features (decisions/0006 on a start that is not π_SFT). Z-scores and percentiles are over the
-whole batch, so that several processes first put together what each has seen.
+Intrinsic terms are read off a frozen policy, π_SFT in phase 2 and the start policy in phase 3: v_t, x_t and the
+statistics of phase 1 belong to π_SFT's features, and the policy in training could otherwise raise its coherence by
+moving its features (decisions/0006 on a start that is not π_SFT). Z-scores and percentiles are over the whole batch, so
+several processes gather their rollouts first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from pixelis.core.errors import ConfigError
 from pixelis.equations.coherence import coherence, cpc_alignment, l2_smoothness, tv_smoothness
@@ -33,17 +33,18 @@ from pixelis.equations.zscore import MeanStd
 from pixelis.media import MediaSet
 from pixelis.policy.checkpoint import LoadedCheckpoint
 from pixelis.rewards.dynamics import CorpusSteps, DynamicsHeads, Trajectory, corpus_steps
-from pixelis.rewards.features import StateFeatures
+from pixelis.rewards.features import ReferenceOutput, StateFeatures
+from pixelis.rewards.settings import RewardSettings
 from pixelis.training.common.distributed import DistributedContext
-from pixelis.training.common.scored_rollouts import MicroBatch, ReferenceOutput, ScoredRollout, argument_vectors
-from pixelis.training.grpo.rft_config import RewardSettings
+from pixelis.training.common.policy_update import MicroBatch
+from pixelis.training.dataset.scored_rollouts import ScoredRollout, argument_vectors
 
 Floats = NDArray[np.float64]
 NEUTRAL_COSINES = CosineStatistics(0.0, 1.0, 0)
 
 
 class Rewarder(NamedTuple):
-    """What phase 1 left for the rewards."""
+    """Heads and statistics of phase 1 that the rewards need."""
 
     heads: DynamicsHeads
     coherence: Mapping[str, CosineStatistics]
@@ -53,10 +54,10 @@ class Rewarder(NamedTuple):
     token_statistics: Mapping[str, MeanStd]
     """Of log-probabilities and entropies of π_SFT's tokens on its corpus."""
     summaries: SummaryStatistics | None = None
-    """Of curiosity and coherence in the last rollouts of phase 2; None where the policy has not been through it."""
+    """Of curiosity and coherence in the last rollouts of phase 2; None for a policy of phase 1."""
 
     def statistics_for(self, family: str) -> CosineStatistics:
-        """Of a family, or of all of them where it has none of its own."""
+        """Of a family, or the mean over families if it has none of its own."""
         if family in self.coherence or not self.coherence:
             return self.coherence.get(family, NEUTRAL_COSINES)
         statistics = np.array([(s.mean, s.std, s.samples) for s in self.coherence.values()])
@@ -69,11 +70,11 @@ class Rewarder(NamedTuple):
 
 
 def load_rewarder(checkpoint: LoadedCheckpoint, name: str) -> Rewarder:
-    """g_φ, h_ψ and the statistics of a checkpoint; ConfigError where phase 1 has not left them."""
+    """g_φ, h_ψ and the statistics of a checkpoint; raises ConfigError if it has none."""
     heads = DynamicsHeads(checkpoint.policy.width)
     initial = heads.state_dict()
     saved = {key: value for key, value in checkpoint.heads.items() if key in initial}
-    required = {key for key in initial if not key.startswith("readout.")}  # the readout has done its work
+    required = {key for key in initial if not key.startswith("readout.")}  # only phase 1 needs it
     statistics = checkpoint.card.statistics
     if not required <= set(saved) or "coherence" not in statistics or "entropy" not in statistics.get("tokens", {}):
         raise ConfigError(f"{name} has no g_φ, h_ψ or statistics of phase 1: train it with `pixelis train sft` first")
@@ -87,7 +88,7 @@ def load_rewarder(checkpoint: LoadedCheckpoint, name: str) -> Rewarder:
 
 
 class TrajectoryBatch(NamedTuple):
-    """The rollouts of a batch, of all processes, in the order of their questions: what rewards are made of."""
+    """The inputs of the rewards: B rollouts of all processes, in the order of their questions, with S steps in all."""
 
     scores: Floats
     """(B,) of the answers."""
@@ -98,12 +99,12 @@ class TrajectoryBatch(NamedTuple):
     decisive: Floats
     """(B,) decisive steps."""
     cosine_mean: Floats
-    """(B,) of adjacent cosines in the chain's family."""
+    """(B,) of adjacent cosines in the rollout's task family."""
     cosine_std: Floats
     steps: CorpusSteps
-    """All steps, chain after chain."""
+    """(S,) concatenated."""
     arguments: Floats
-    """(S, 6) where each call looks."""
+    """(S, 6) argument vectors of the calls."""
 
 
 def gather_trajectories(
@@ -115,58 +116,48 @@ def gather_trajectories(
     settings: RewardSettings,
     dist: DistributedContext,
 ) -> TrajectoryBatch:
-    """What the processes have seen, put together. `numbers` are the places of this one's rollouts in the batch."""
+    """The inputs of the rewards, gathered from all processes. `batch_indices` (b,) are the positions of this process's
+    rollouts in the batch."""
     order = [k for microbatch, _ in microbatches for k in microbatch.rollout_indices]
-    trajectories = [Trajectory.from_example(rollouts[k].example) for k in order]
-    steps = corpus_steps(trajectories, [reference_output.states for _, reference_output in microbatches])
-    rollout_facts, flat_columns = list[list[float]](), list[Tensor]()
-    call_arguments = [torch.from_numpy(argument_vectors(rollouts[k], media[k])) for k in order]
+    local = corpus_steps(
+        [Trajectory.from_example(rollouts[k].example) for k in order], [output.states for _, output in microbatches]
+    )
+    facts_by_rollout = list[list[float]]()
     for k in order:
-        rollout, statistics = rollouts[k], rewarder.statistics_for(rollouts[k].item.family)
-        rollout_facts.append([
-            float(batch_indices[k]), rollout.score, chain_penalty(rollout, rewarder, settings), len(rollout.example.steps),
-            len(rollout.judgement.decisive), statistics.mean, statistics.std,
+        scored, cosines = rollouts[k], rewarder.statistics_for(rollouts[k].item.family)
+        facts_by_rollout.append([
+            float(batch_indices[k]), scored.score, chain_penalty(scored, rewarder, settings), len(scored.example.steps),
+            len(scored.judgement.decisive), cosines.mean, cosines.std,
         ])  # fmt: skip
-    columns = (
-        steps.before.visual, steps.before.text, steps.after.visual, steps.after.text, steps.tool[:, None],
-        steps.valid[:, None], torch.cat(call_arguments),
-    )  # fmt: skip
-    flat_columns = [column.double().cpu() for column in columns]
-    facts = dist.all_gather_rows(torch.tensor(rollout_facts, dtype=torch.float64).reshape(len(order), 7)).numpy()
-    rows = dist.all_gather_rows(torch.cat(flat_columns, dim=1))
+    columns = [
+        column.double().cpu()
+        for column in (
+            local.before.visual, local.before.text, local.after.visual, local.after.text, local.tool[:, None],
+            local.valid[:, None], torch.cat([torch.from_numpy(argument_vectors(rollouts[k], media[k])) for k in order]),
+        )
+    ]  # fmt: skip
+    facts = dist.all_gather_rows(torch.tensor(facts_by_rollout, dtype=torch.float64).reshape(len(order), 7)).numpy()
+    rows = dist.all_gather_rows(torch.cat(columns, dim=1))  # (S, …)
     batch_order = np.argsort(facts[:, 0], kind="stable")
-    owner = np.repeat(np.arange(len(facts)), facts[:, 3].astype(np.int64))
-    step_order = (
-        np.concatenate([np.flatnonzero(owner == k) for k in batch_order]) if len(facts) else np.zeros(0, dtype=np.int64)
+    owner = np.repeat(np.arange(len(facts)), facts[:, 3].astype(np.int64))  # (S,)
+    step_order = np.concatenate([np.zeros(0, dtype=np.int64), *(np.flatnonzero(owner == k) for k in batch_order)])
+    v0, x0, v1, x1, tool, valid, arguments = rows[torch.from_numpy(step_order)].split(
+        [column.shape[1] for column in columns], dim=1
     )
-    device = steps.tool.device
-    widths = [column.shape[1] for column in flat_columns]
-    v0, x0, v1, x1, tool, valid, arguments = rows[torch.from_numpy(step_order)].split(widths, dim=1)
-    facts = facts[batch_order]
-    lengths = facts[:, 3].astype(np.int64)
-    return TrajectoryBatch(
-        scores=facts[:, 1],
-        penalties=facts[:, 2],
-        lengths=lengths,
-        decisive=facts[:, 4],
-        cosine_mean=facts[:, 5],
-        cosine_std=facts[:, 6],
-        steps=CorpusSteps(
-            StateFeatures(v0.float().to(device), x0.float().to(device)),
-            StateFeatures(v1.float().to(device), x1.float().to(device)),
-            tool[:, 0].long().to(device),
-            (valid[:, 0] > 0.5).to(device),
-            np.repeat(np.arange(len(facts)), lengths),
-            (),
-        ),
-        arguments=arguments.numpy(),
-    )
+    _, scores, penalties, lengths, decisive, cosine_mean, cosine_std = facts[batch_order].T  # (B,) each
+    lengths, device = lengths.astype(np.int64), local.tool.device
+    steps = CorpusSteps(
+        StateFeatures(v0.float().to(device), x0.float().to(device)),
+        StateFeatures(v1.float().to(device), x1.float().to(device)),
+        tool[:, 0].long().to(device), (valid[:, 0] > 0.5).to(device), np.repeat(np.arange(len(facts)), lengths), (),
+    )  # fmt: skip
+    return TrajectoryBatch(scores, penalties, lengths, decisive, cosine_mean, cosine_std, steps, arguments.numpy())
 
 
 def chain_penalty(rollout: ScoredRollout, rewarder: Rewarder, settings: RewardSettings) -> float:
-    """Pen(τ): calls that were refused by their tool or by their verifier, repeated ones, unreadable turns, length.
+    """Pen(τ): calls rejected by their tool or verifier, repeated calls, turns that do not parse, length.
 
-    That nothing was found is an answer, not a mistake.
+    A tool that finds nothing is not an invalid call.
     """
     steps = rollout.rollout.trace.steps
     valid = [
@@ -175,18 +166,14 @@ def chain_penalty(rollout: ScoredRollout, rewarder: Rewarder, settings: RewardSe
     ]
     scalers = [rewarder.scaler(s.call.tool, "penalty") for s in steps] if settings.tool_scalers else None
     pen = penalty(
-        rollout.calls,
-        valid,
-        alpha_inv=settings.alpha_inv,
-        alpha_len=settings.alpha_len,
-        l_0=settings.l_0,
+        rollout.calls, valid, alpha_inv=settings.alpha_inv, alpha_len=settings.alpha_len, l_0=settings.l_0,
         scalers=scalers,
-    )
+    )  # fmt: skip
     return pen + settings.alpha_inv * rollout.rollout.parse_error_count
 
 
 class RewardBatch(NamedTuple):
-    """R(τ) of a batch, and what its intrinsic terms were before they were z-scored."""
+    """R(τ) of a batch, and its intrinsic terms before z-scoring."""
 
     terms: Rewards
     curiosity: Floats
@@ -198,51 +185,43 @@ class RewardBatch(NamedTuple):
 def compute_rewards(
     trajectories: TrajectoryBatch, rewarder: Rewarder, settings: RewardSettings, *, group_size: int, seed: int
 ) -> RewardBatch:
-    """R(τ) of every rollout; `samples` of them belong to one question, and `seed` fixes the dropout of the gate."""
+    """R(τ) of every rollout; `group_size` of them share a question, and `seed` fixes the dropout of the gate."""
     step_rewards = step_curiosity(rewarder, trajectories.steps, settings, seed)
     with torch.no_grad():
         E = rewarder.heads.embed(trajectories.steps).double().cpu().numpy()
     ends = np.cumsum(trajectories.lengths)
-    curiosity_values, coherence_values = np.zeros(len(ends)), np.zeros(len(ends))
-    for k, end in enumerate(ends):
-        step_range = slice(end - trajectories.lengths[k], end)
-        curiosity_values[k] = chain_curiosity(step_rewards[step_range], total=settings.sums)
-        if trajectories.lengths[k] < 2:  # no neighbours: neither a reward nor a price, whichever the prior
-            coherence_values[k] = np.nan
-        elif settings.prior == "adjacency":
+    curiosities, coherences = np.zeros(len(ends)), np.full(len(ends), np.nan)  # (B,)
+    for k, (end, length) in enumerate(zip(ends, trajectories.lengths, strict=True)):
+        chain, total = slice(end - length, end), settings.sum_over_steps
+        curiosities[k] = chain_curiosity(step_rewards[chain], total=total)
+        if length < 2:  # no adjacent steps: neutral, whatever the kind
+            continue
+        if settings.coherence_kind == "adjacency":
             statistics = CosineStatistics(float(trajectories.cosine_mean[k]), float(trajectories.cosine_std[k]), 0)
-            coherence_values[k] = coherence(E[step_range], statistics, total=settings.sums)
-        elif settings.prior == "cpc":
-            coherence_values[k] = cpc_alignment(
-                E[step_range], np.concatenate([E[: step_range.start], E[step_range.stop :]])
-            )
+            coherences[k] = coherence(E[chain], statistics, total=total)
+        elif settings.coherence_kind == "cpc":
+            coherences[k] = cpc_alignment(E[chain], np.concatenate([E[: chain.start], E[chain.stop :]]))
         else:
-            coherence_values[k] = (l2_smoothness if settings.prior == "l2" else tv_smoothness)(
-                trajectories.arguments[step_range]
-            )
+            smoothness = l2_smoothness if settings.coherence_kind == "l2" else tv_smoothness
+            coherences[k] = smoothness(trajectories.arguments[chain])
     weights = RewardWeights(settings.final, settings.curiosity, settings.coherence, settings.penalty, settings.tool_use)
-    tool_use_terms = tool_use(trajectories.lengths.reshape(-1, group_size)).ravel()
     terms = ccrft_reward(
-        final_reward(trajectories.scores),
-        curiosity_values,
-        coherence_values,
-        trajectories.penalties,
-        tool_use_terms,
-        weights=weights,
-    )
-    return RewardBatch(terms, curiosity_values, coherence_values, chain_cosines(E, trajectories.lengths))
+        final_reward(trajectories.scores), curiosities, coherences, trajectories.penalties,
+        tool_use(trajectories.lengths.reshape(-1, group_size)).ravel(), weights=weights,
+    )  # fmt: skip
+    return RewardBatch(terms, curiosities, coherences, chain_cosines(E, trajectories.lengths))
 
 
 @torch.no_grad()
 def step_curiosity(rewarder: Rewarder, steps: CorpusSteps, settings: RewardSettings, seed: int) -> Floats:
-    """(S,) R_cur(t), weighed by the tool's scaler."""
+    """(S,) R_cur(t), scaled by the tool's scaler."""
     heads = rewarder.heads
     if not len(steps.chain):
         return np.zeros(0)
     inputs, next_visual = heads.inputs(steps.before, steps.tool), heads.visual(steps.after.visual)
     v_hat, r_hat = heads.h_psi(inputs)
     variance = np.zeros(len(steps.chain))
-    if settings.mc_samples > 1 and settings.gate > 0.0:
+    if settings.mc_samples > 1 and settings.uncertainty_gate > 0.0:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             heads.h_psi.train()
@@ -253,13 +232,13 @@ def step_curiosity(rewarder: Rewarder, steps: CorpusSteps, settings: RewardSetti
     if settings.tool_scalers:
         names = [ACTIONS[k] if k >= 0 else "" for k in steps.tool.tolist()]
         error = error * np.array([rewarder.scaler(name, "curiosity") for name in names])
-    return curiosity_rewards(error, variance, r_hat.cpu().numpy(), beta=settings.gate)
+    return curiosity_rewards(error, variance, r_hat.cpu().numpy(), beta=settings.uncertainty_gate)
 
 
 def train_dynamics(
     rewarder: Rewarder, steps: CorpusSteps, optimizer: torch.optim.Optimizer, *, batch: int, seed: int
 ) -> float:
-    """One pass of h_ψ over the steps of a batch; its mean loss (supp:et_dynamics). g_φ and the projector stay."""
+    """One epoch of h_ψ over the steps of a batch; its mean loss (supp:et_dynamics). g_φ and projector are frozen."""
     heads = rewarder.heads
     if not len(steps.chain):
         return float("nan")

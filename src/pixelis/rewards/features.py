@@ -1,4 +1,4 @@
-"""v_t and what x_t is projected from, for every state of a trajectory (supp:et_dynamics; states as in `heads`)."""
+"""Features of every state of a trajectory: v_t and the inputs of x_t (supp:et_dynamics; states as in `heads`)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ from torch import Tensor
 from pixelis.equations.embedding import ACTIONS
 from pixelis.policy.model import ForwardOutput, Policy
 from pixelis.rewards.heads import COORDINATES
+from pixelis.training.common.policy_update import MicroBatch, make_microbatches
+from pixelis.training.common.precision import autocast_context, compute_dtype
+from pixelis.training.common.run_config import RolloutRunConfig
 from pixelis.training.dataset.examples import PROMPT, THOUGHT, Example
+from pixelis.training.dataset.scored_rollouts import ScoredRollout
 
 LAST_THOUGHTS = 32
-"""Tokens of thought that x_t remembers."""
+"""Tokens of thought that x_t averages."""
 
 
 class StateFeatures(NamedTuple):
-    """All states s_0 … s_S of several trajectories, one after another; no gradient leads back to the policy."""
+    """All states s_0 … s_S of several trajectories, concatenated, without gradient."""
 
     visual: Tensor
     """(N, d) v_t."""
     text: Tensor
-    """(N, 2d + 10): thoughts, words that came back, their box, confidences."""
+    """(N, 2d + 10): thoughts, words of the result, its box, confidences."""
 
 
 class _TokenMean:
-    """Weighted sums of tokens, gathered as lists of (state, place, weight)."""
+    """Weighted sums of token features, as lists of (state, position, weight)."""
 
     def __init__(self) -> None:
         self.state, self.place, self.weight = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0, np.float32)]
@@ -49,7 +53,7 @@ class _TokenMean:
 
 
 def state_features(policy: Policy, output: ForwardOutput, ids: Tensor, examples: Sequence[Example]) -> StateFeatures:
-    """The states of trajectories, from what the tapped layer made of them, a row each."""
+    """States of trajectories from the tapped layer's features of them, one row of `output` each."""
     longest = ids.shape[1]
     looks, thoughts, words = _TokenMean(), _TokenMean(), _TokenMean()
     count = sum(len(example.steps) + 1 for example in examples)
@@ -82,3 +86,32 @@ def state_features(policy: Policy, output: ForwardOutput, ids: Tensor, examples:
         [thoughts.compute(features, count), result_text, torch.from_numpy(extra).to(features.device)], dim=1
     )
     return StateFeatures(looks.compute(features, count), text)
+
+
+class ReferenceOutput(NamedTuple):
+    """What the reference policy computes for a micro-batch."""
+
+    hidden: Tensor
+    """(u, d) at the positions that predict sampled tokens, for the exact KL."""
+    states: StateFeatures
+
+
+@torch.no_grad()
+def reference_forward(reference: Policy, microbatch: MicroBatch, rollouts: Sequence[ScoredRollout]) -> ReferenceOutput:
+    """Run the reference policy. Features come from it too: the statistics of phase 1 hold for its features only."""
+    output = reference(microbatch.batch)
+    examples = [rollouts[k].example for k in microbatch.rollout_indices]
+    states = state_features(reference, output, microbatch.batch.ids, examples)
+    return ReferenceOutput(output.hidden.flatten(0, 1)[microbatch.logit_positions], states)
+
+
+def reference_outputs(
+    config: RolloutRunConfig, policy: Policy, reference: Policy, rollouts: Sequence[ScoredRollout]
+) -> list[tuple[MicroBatch, ReferenceOutput]]:
+    """The rollouts in micro-batches, each with what the reference policy computes for it."""
+    sequences = [scored.sequence for scored in rollouts]
+    with autocast_context(policy.device, compute_dtype(config)):
+        return [
+            (microbatch, reference_forward(reference, microbatch, rollouts))
+            for microbatch in make_microbatches(sequences, policy, config.batch_tokens)
+        ]

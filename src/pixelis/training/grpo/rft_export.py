@@ -22,6 +22,7 @@ from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.precision import cast_parameters, compute_dtype
 from pixelis.training.common.run_folder import METRICS
 from pixelis.training.grpo.rft_config import RftConfig
+from pixelis.training.grpo.rft_state import RftState
 
 SUMMARIES = "summaries.jsonl"
 LAST_UPDATES = 20
@@ -55,7 +56,7 @@ def export_rft(
     checkpoint: LoadedCheckpoint,
     policy: Policy,
     rewarder: Rewarder,
-    state: dict[str, Any],
+    state: RftState,
     out: Path,
     dist: DistributedContext,
 ) -> dict[str, float]:
@@ -73,9 +74,9 @@ def export_rft(
         for name in ("accuracy", "calls", "decisive", "kl", "rapr", "racpr", "entropy")
     }
     facts = provenance(
-        config=config.model_dump(mode="json"), seed=config.seed, seconds=round(state["seconds"], 1),
-        updates=state["step"], skipped=state["skipped"], stopped=state["stopped"], shares=state["shares"],
-        beta=state["pid"]["beta"], processes=dist.world_size, init=checkpoint.card.name,
+        config=config.model_dump(mode="json"), seed=config.seed, seconds=round(state.seconds, 1),
+        updates=state.step, skipped=state.skipped, stopped=state.stop_reason, shares=state.shares,
+        beta=state.pid.beta, processes=dist.world_size, init=checkpoint.card.name,
     )  # fmt: skip
     card = checkpoint.card.model_copy(
         update={
@@ -83,7 +84,7 @@ def export_rft(
             "training": {**facts, "before": checkpoint.card.training},
             "statistics": {
                 **checkpoint.card.statistics,
-                "summaries": summarise_last_updates(out / SUMMARIES, state["step"])._asdict(),
+                "summaries": summarise_last_updates(out / SUMMARIES, state.step)._asdict(),
             },
             "scores": {**checkpoint.card.scores, "rft": scores},
         }

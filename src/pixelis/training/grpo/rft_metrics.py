@@ -1,11 +1,10 @@
-"""What an update of phase 2 is reported with: rewards and their shares, KL, chains, tools."""
+"""The metrics of an update of phase 2: rewards and their shares, KL, rollouts, tools."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,22 +16,10 @@ from pixelis.equations.process import racpr, rapr
 from pixelis.equations.reward import variance_shares
 from pixelis.rewards.compute import RewardBatch, TrajectoryBatch
 from pixelis.training.common.distributed import DistributedContext
-from pixelis.training.common.scored_rollouts import ScoredRollout
+from pixelis.training.common.policy_update import UpdateStats
+from pixelis.training.dataset.scored_rollouts import ScoredRollout
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.grpo.rft_state import RftState
-
-
-class UpdateStats(NamedTuple):
-    """What a step did."""
-
-    kl: float
-    """Nats per token, before the step."""
-    entropy: float
-    logprob_mismatch: float
-    """The largest distance between a sampled and a recomputed log-probability."""
-    grad_norm: float
-    clip_fraction: float
-    skipped: bool
 
 
 def measure_update(
@@ -45,35 +32,36 @@ def measure_update(
     rollouts: Sequence[ScoredRollout],
     dist: DistributedContext,
 ) -> dict[str, float]:
-    """What an update is reported with."""
+    """The row of an update in metrics.jsonl."""
     valid = trajectories.steps.valid.cpu().numpy()
     racpr_result = racpr(
         valid, rewards.cosines, trajectories.lengths, mean=trajectories.cosine_mean, std=trajectories.cosine_std
     )
-    terms, shares = rewards.terms, variance_shares(rewards.terms, samples=config.samples)
+    terms, shares = rewards.terms, variance_shares(rewards.terms, samples=config.group_size)
     tool_counts = Counter(trajectories.steps.tool.tolist())
-    answered_count = dist.all_reduce_sum(
-        torch.tensor([float(rollout.rollout.end_reason == "answered") for rollout in rollouts]).sum()
-    ).item()
-    unverified_count = sum(
-        check.metric.startswith(VERIFIER_FAILED) for rollout in rollouts for check in rollout.judgement.steps
+    answered = sum(scored.rollout.end_reason == "answered" for scored in rollouts)
+    unverified = sum(
+        check.metric.startswith(VERIFIER_FAILED) for scored in rollouts for check in scored.judgement.steps
     )
+    answered, unverified = dist.all_reduce_sum(torch.tensor([float(answered), float(unverified)])).tolist()
     values = {
         "reward": float(terms.total.mean()), "accuracy": 100.0 * float(trajectories.scores.mean()),
-        "answered": 100.0 * answered_count / max(len(trajectories.scores), 1), "final": float(terms.final.mean()),
+        "answered": 100.0 * answered / max(len(trajectories.scores), 1), "final": float(terms.final.mean()),
         "curiosity_raw": finite_mean(rewards.curiosity), "coherence_raw": finite_mean(rewards.coherence),
-        "penalty": float(trajectories.penalties.mean()), "kl": update.kl, "beta": state.pid.beta, "entropy": update.entropy,
+        "penalty": float(trajectories.penalties.mean()),
+        "kl": update.kl, "beta": state.pid.beta, "entropy": update.entropy,
         "calls": float(trajectories.lengths.mean()), "decisive": float(trajectories.decisive.mean()),
-        "rapr": 100.0 * float(rapr(valid, trajectories.lengths).mean()), "racpr": 100.0 * float(racpr_result.values.mean()),
-        "qualified": 100.0 * float(racpr_result.qualified.mean()), "gradient": update.grad_norm, "clipped": update.clip_fraction,
-        "gap": update.logprob_mismatch, "skipped": float(update.skipped), "unverified": dist.all_reduce_sum(torch.tensor(float(unverified_count))).item(),
-        "flat_groups": float(np.mean(np.nanmax(np.abs(advantages.reshape(-1, config.samples)), axis=1) == 0.0)),
+        "rapr": 100.0 * float(rapr(valid, trajectories.lengths).mean()),
+        "racpr": 100.0 * float(racpr_result.values.mean()), "qualified": 100.0 * float(racpr_result.qualified.mean()),
+        "gradient": update.grad_norm, "clipped": update.clip_fraction, "gap": update.logprob_mismatch,
+        "skipped": float(bool(update.skip_reason)), "unverified": unverified,
+        "flat_groups": float(np.mean(np.nanmax(np.abs(advantages.reshape(-1, config.group_size)), axis=1) == 0.0)),
     }  # fmt: skip
     values |= {f"share_{name}": share for name, share in shares.items()}
     return values | {f"mix_{name}": tool_counts[k] / max(len(valid), 1) for k, name in enumerate(ACTIONS)}
 
 
 def finite_mean(values: NDArray[np.float64]) -> float:
-    """Over those that are numbers; NaN where none is."""
+    """The mean of the finite values; NaN if there are none."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else math.nan

@@ -1,10 +1,11 @@
-"""Where a run of phase 2 stands: weights, optimizers, controller, what is left of the corpus. Written whole or not."""
+"""The resumable state of phase 2: weights, optimizers, controller, remaining prompts. Written atomically."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,28 +21,40 @@ from pixelis.training.common.run_state import (
     write_state_folder,
 )
 
+OLD_NAMES = {"left": "remaining", "passes": "epochs", "far": "kl_exceeded", "stopped": "stop_reason"}
+"""Keys of state.json in runs of earlier releases."""
+
 
 @dataclass
 class RftState:
     """Everything that the next update depends on, besides weights and optimizers."""
 
     step: int = 0
-    left: list[int] = field(default_factory=list)
-    """Questions of this pass over the corpus that are still to come."""
-    passes: int = 0
+    remaining: list[int] = field(default_factory=list)
+    """Prompts left of this epoch."""
+    epochs: int = 0
     pid: Pid = field(default_factory=Pid)
     calls: float | None = None
-    """Smoothed calls of a chain."""
+    """Smoothed number of calls per rollout."""
     entropy: float | None = None
-    """Smoothed nats of a sampled token."""
+    """Smoothed nats per sampled token."""
     shares: dict[str, float] = field(default_factory=dict)
     """Smoothed shares of the terms in the reward's variance."""
     skipped: int = 0
-    far: bool = False
-    """The last batch lay beyond the KL that is borne: the next one only leads back."""
-    stopped: str = ""
-    """Why the run stopped before its end."""
+    kl_exceeded: bool = False
+    """The last update's KL exceeded `kl.max`: the next one uses only the KL term."""
+    stop_reason: str = ""
+    """Why the run stopped early."""
     seconds: float = 0.0
+
+
+class Trained(NamedTuple):
+    """What updates change, with its optimizers."""
+
+    policy: Policy
+    optimizer: torch.optim.Optimizer
+    dynamics_optimizer: torch.optim.Optimizer
+    rewarder: Rewarder
 
 
 def is_save_due(last_save: float, minutes: float, dist: DistributedContext) -> bool:
@@ -50,38 +63,20 @@ def is_save_due(last_save: float, minutes: float, dist: DistributedContext) -> b
     return bool(dist.all_reduce_sum(torch.tensor(float(is_late and dist.is_main))) > 0)
 
 
-def save_rft(
-    out: Path,
-    state: RftState,
-    sources: Sources,
-    policy: Policy,
-    optimizer: torch.optim.Optimizer,
-    rewarder: Rewarder,
-    dynamics_optimizer: torch.optim.Optimizer,
-    dist: DistributedContext,
-) -> None:
-    """A new folder of state in place of the older ones."""
-    policy_tensors, head_tensors = (
-        gather_full_tensors(policy, optimizer, dist, "policy."),
-        gather_full_tensors(rewarder.heads.h_psi, dynamics_optimizer, dist, "h_psi."),
-    )
-    write_state_folder(out, state.step, {**policy_tensors, **head_tensors}, asdict(state), sources, dist)
+def save_rft(out: Path, state: RftState, sources: Sources, trained: Trained, dist: DistributedContext) -> None:
+    """Replace the saved state of a run."""
+    tensors = gather_full_tensors(trained.policy, trained.optimizer, dist, "policy.")
+    tensors |= gather_full_tensors(trained.rewarder.heads.h_psi, trained.dynamics_optimizer, dist, "h_psi.")
+    write_state_folder(out, state.step, tensors, asdict(state), sources, dist)
 
 
-def load_rft(
-    out: Path,
-    sources: Sources,
-    policy: Policy,
-    optimizer: torch.optim.Optimizer,
-    rewarder: Rewarder,
-    dynamics_optimizer: torch.optim.Optimizer,
-    dist: DistributedContext,
-) -> RftState | None:
-    """The newest state of a run, everything laid into place; None where there is none."""
+def load_rft(out: Path, sources: Sources, trained: Trained, dist: DistributedContext) -> RftState | None:
+    """Restore the newest state of a run; None if there is none."""
     with open_latest_state(out, sources) as saved:
         if saved is None:
             return None
         tensors, facts = saved
-        restore_tensors(tensors, policy, optimizer, dist, "policy.")
-        restore_tensors(tensors, rewarder.heads.h_psi, dynamics_optimizer, dist, "h_psi.")
-        return RftState(**{**facts, "pid": Pid(**facts["pid"])})
+        restore_tensors(tensors, trained.policy, trained.optimizer, dist, "policy.")
+        restore_tensors(tensors, trained.rewarder.heads.h_psi, trained.dynamics_optimizer, dist, "h_psi.")
+        current: dict[str, Any] = {OLD_NAMES.get(key, key): value for key, value in facts.items()}
+        return RftState(**{**current, "pid": Pid(**current["pid"])})

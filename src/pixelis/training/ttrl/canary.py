@@ -41,14 +41,14 @@ class Canary:
 
     def is_due(self, query: int) -> bool:
         """Whether it is time, `query` queries having been answered."""
-        if not self.settings.items:
+        if not self.settings.items_per_family:
             return False
-        return not self.checks or query // self.settings.every > self.checks[-1]["query"] // self.settings.every
+        return not self.checks or query // self.settings.interval > self.checks[-1]["query"] // self.settings.interval
 
     def record_check(self, query: int, scores: list[float]) -> dict[str, Any]:
         """Hold the scores of a time against those of the first, and write it down."""
         if not scores:
-            raise ConfigError("canary questions are wanted, and there are none: say canary.items=0")
+            raise ConfigError("canary questions are wanted, and there are none: say canary.items_per_family=0")
         first_scores = self.checks[0]["scores"] if self.checks else scores
         if len(first_scores) != len(scores):
             raise ConfigError(
@@ -56,8 +56,9 @@ class Canary:
             )
         test = paired_permutation_test(scores, first_scores, rng=np.random.default_rng(0))
         row = {
-            "query": query, "scores": scores, "mean": float(np.mean(scores)), "change": test.difference, "p": test.p_value,
-            "fell": bool(test.difference < 0.0 and test.p_value < self.settings.level),
+            "query": query, "scores": scores, "mean": float(np.mean(scores)), "change": test.difference,
+            "p": test.p_value,
+            "fell": bool(test.difference < 0.0 and test.p_value < self.settings.p_value),
             "good": self.last_good_row or 0,
         }  # fmt: skip
         row["seal"] = compute_seal(row)

@@ -157,9 +157,9 @@ class AdaptationJournal:
                 raise TraceError(f"{self._update_path(number)} is damaged, or of another build: {error}") from error
         if digest is not None and self.policy_state.digest() != digest:
             raise TraceError(
-                f"{self.folder}: the weights after update {update_number} are not those of its row. {self._state_path(state)} "
-                "or an update after it is damaged (put a copy back), or they were made by another build of torch or of "
-                "pixelis, or with more than one thread"
+                f"{self.folder}: the weights after update {update_number} are not those of its row. "
+                f"{self._state_path(state)} or an update after it is damaged (put a copy back), or they were made by "
+                "another build of torch or of pixelis, or with more than one thread"
             )
 
     def _require_batch_boundary(self, query: int) -> None:

@@ -100,7 +100,7 @@ class StreamMemory:
         key = self.keys.key_for_rollouts(traces, MediaSet(media))
         # what shows the very same media says nothing new (subsec:eval_setup)
         same_media_rows = self.memory.rows_with_media([medium.sha256 for medium in rendered_item.media])
-        mismatched = config.stress.mismatched
+        mismatched = config.stress.mismatched_neighbours
         neighbours = self.memory.search(
             key, len(self.memory) if mismatched else config.neighbours, exclude=same_media_rows
         )
@@ -128,7 +128,7 @@ class StreamMemory:
     def add_exemplar(self, trace: Trace, rendered_item: RenderedItem, curiosity: float, coherence: float) -> bool:
         """An exemplar enters, after its answer was given and accepted; False where it repeats what is there, or where
         the memory stays as it is."""
-        if self.keys is None or not (self.config.neighbours and self.config.remember):
+        if self.keys is None or not (self.config.neighbours and self.config.grow_memory):
             return False
         cur, coh = (x if math.isfinite(x) else None for x in (curiosity, coherence))
         value = float(trace_value(curiosity, coherence, self.summaries))

@@ -37,20 +37,22 @@ from pixelis.media import MediaSet
 from pixelis.memory.keys import KeyMaker
 from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.rewards.compute import Rewarder, chain_penalty, compute_rewards, gather_trajectories, load_rewarder
+from pixelis.rewards.features import reference_outputs
 from pixelis.rollout.answer_reading import final_answer
 from pixelis.rollout.episode import Rollout
-from pixelis.tools.toolbox import Toolbox, ToolboxConfig, build_tools, decisive_thresholds
+from pixelis.tools.toolbox import Toolbox, decisive_thresholds
 from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.item_rollouts import (
     ItemFactory,
     hide_answers,
+    is_correct,
     rollout_items,
     score_answer,
     stream_item_rollouts,
 )
-from pixelis.training.common.precision import autocast_context, compute_dtype, weights_dtype
+from pixelis.training.common.precision import weights_dtype
 from pixelis.training.common.run_folder import run_folder
-from pixelis.training.common.scored_rollouts import make_microbatches, reference_forward, score_rollout
+from pixelis.training.dataset.scored_rollouts import score_rollout
 from pixelis.training.ttrl.canary import Canary, describe_regression
 from pixelis.training.ttrl.journal import AdaptationJournal
 from pixelis.training.ttrl.stream_memory import StreamMemory
@@ -58,8 +60,7 @@ from pixelis.training.ttrl.ttrl_advantages import StreamState, VotedQuery, compu
 from pixelis.training.ttrl.ttrl_config import TtrlConfig
 from pixelis.training.ttrl.ttrl_export import export_ttrl, start_kl
 from pixelis.training.ttrl.ttrl_update import PolicyState, UpdateResult, build_policy_state
-from pixelis.voting.fit_calibration import CALIBRATION_FILE as CALIBRATION
-from pixelis.voting.fit_calibration import VoteCalibration, load_or_fit_calibration
+from pixelis.voting.fit_calibration import CALIBRATION_FILE, VoteCalibration, load_or_fit_calibration
 from pixelis.voting.vote import label_tool_sequences, to_vote_record, vote
 from pixelis.world import RenderedItem
 
@@ -124,15 +125,19 @@ def adapt(
     """Answer a stream and learn from it without labels, into a folder, or go on where that was stopped."""
     torch.set_num_threads(config.threads)
     started_at = time.monotonic()
-    with run_folder(config, out, DistributedContext()), Toolbox(toolbox_config(config)) as toolbox:
+    with run_folder(config, out, DistributedContext()), Toolbox(config.toolbox_config()) as toolbox:
         checkpoint = load_checkpoint(config.policy, device=config.device, dtype=weights_dtype(config))
         rewarder = load_rewarder(checkpoint, config.policy)
         rewarder.heads.h_psi.requires_grad_(False)
         with closing(StreamMemory(config, out, keys, mask, rewarder.summaries)) as stream_memory:
-            on_calibration_question = partial(on_question, "calibration questions")
+            sample_groups = partial(
+                stream_item_rollouts, config, checkpoint.policy.eval(), toolbox, dev_cal, n=config.group_size,
+                seed=query_seed(config, 0), temperature=1.0, on_question=partial(on_question, "calibration questions"),
+            )  # fmt: skip
             calibration = load_or_fit_calibration(
-                config, checkpoint.policy.eval(), toolbox, dev_cal, out / CALIBRATION, on_calibration_question
-            )
+                out / CALIBRATION_FILE, config.calibration, config.vote, sample_groups,
+                thresholds=decisive_thresholds(toolbox.tools), is_correct=is_correct,
+            )  # fmt: skip
             journal = AdaptationJournal(out, config, build_policy_state(config, checkpoint))
             resumed = bool(journal.rows)
             stream_memory.rollback(journal.rows[-1]["memory"] if journal.rows else stream_memory.start_watermark)
@@ -165,7 +170,8 @@ def adapt(
         answered=100.0 * float(np.mean([row["answered"] for row in rows])) if rows else 0.0,
         accuracy=100.0 * float(np.mean(answer_scores)) if answer_scores else None,
         drift=next((row["drift"] for row in reversed(rows) if row["drift"] is not None), 0.0),
-        start_kl=start_kl(checkpoint.card), bytes=journal.total_bytes(), seconds=time.monotonic() - started_at, resumed=resumed,
+        start_kl=start_kl(checkpoint.card), bytes=journal.total_bytes(),
+        seconds=time.monotonic() - started_at, resumed=resumed,
         alike=sum(row["learnt"] and row.get("alike", False) for row in rows), dropped=journal.dropped_rows,
         stopped=describe_regression(canary.regression) if canary.regression else "",
     )  # fmt: skip
@@ -194,11 +200,6 @@ def cost_per_query(start: CpuTime, after_rollouts: CpuTime, queries: int) -> dic
         "tool_cpu_s": max(0.0, process_s - thread_s),
     }
     return {name: seconds / queries for name, seconds in cost.items()}
-
-
-def toolbox_config(config: TtrlConfig) -> ToolboxConfig:
-    settings = ToolboxConfig(seg="classical", isolate=False, workers=config.workers, cache_path=config.cache_path)
-    return settings if config.tools else settings.model_copy(update={"disabled": tuple(build_tools(settings))})
 
 
 def require_same_stream(rows: Sequence[dict[str, Any]], items: Iterator[RenderedItem], out: Path) -> None:
@@ -248,7 +249,7 @@ def sample_rollouts(
     config, seed = context.config, query_seed(context.config, first)
     return rollout_items(
         config, policy_state.policy, context.toolbox, batch,
-        n=config.samples, seed=seed, temperature=1.0, greedy=config.greedy,
+        n=config.group_size, seed=seed, temperature=1.0, greedy=config.greedy,
     )  # fmt: skip
 
 
@@ -261,7 +262,7 @@ def vote_on_batch(
     first: int,
 ) -> list[VotedQuery]:
     """Put each query of a batch to the vote in its turn."""
-    config, n = context.config, context.config.samples
+    config, n = context.config, context.config.group_size
     return [
         vote_on_query(
             context,
@@ -289,33 +290,30 @@ def vote_on_query(
     state: StreamState,
     number: int,
 ) -> VotedQuery:
-    """What the rollouts of one query are worth, who is near, and what they agree on."""
+    """Rewards, neighbours and vote of the rollouts of one query."""
     config, rewarder, stream_memory = context.config, context.rewarder, context.stream_memory
     media, seed = MediaSet(rendered_item.media), query_seed(config, number)
     blind_item = hide_answers(rendered_item.item)
     rollouts = [score_rollout(rollout, blind_item, media, policy_state.policy.tokenizer) for rollout in group]
-    sequences = [scored_rollout.sequence for scored_rollout in rollouts]
-    with autocast_context(policy_state.policy.device, compute_dtype(config)):
-        microbatches = [
-            (microbatch, reference_forward(policy_state.start_policy, microbatch, rollouts))
-            for microbatch in make_microbatches(sequences, policy_state.policy, config.batch_tokens)
-        ]
-    batch_indices = np.arange(len(rollouts))
     trajectories = gather_trajectories(
-        rewarder, microbatches, rollouts, [media] * len(rollouts), batch_indices, config.reward, DistributedContext()
-    )
-    rewards = compute_rewards(trajectories, rewarder, config.reward, group_size=config.samples, seed=seed)
+        rewarder, reference_outputs(config, policy_state.policy, policy_state.start_policy, rollouts), rollouts,
+        [media] * len(rollouts), np.arange(len(rollouts)), config.reward, DistributedContext(),
+    )  # fmt: skip
+    rewards = compute_rewards(trajectories, rewarder, config.reward, group_size=config.group_size, seed=seed)
     noise = np.random.default_rng([config.seed, number, 7])
-    answers = flip_answers([final_answer(rollout) for rollout in group], config.stress.flips, noise)
+    answers = flip_answers([final_answer(rollout) for rollout in group], config.stress.flip_share, noise)
     neighbours = stream_memory.nearest([rollout.trace for rollout in group], rendered_item, majority_answer(answers))
-    calibration = context.calibration
+    calibration, delta = context.calibration, context.calibration.delta
     curiosity, coherence = standardise_summaries(rewards.curiosity, rewards.coherence, stream_memory.summaries)
     leak_reason = stream_memory.leak_reason(rendered_item)
+    neighbour_votes = [(n.item.answer, max(n.similarity, 0.0) / len(neighbours)) for n in neighbours]
     vote_result = vote(
-        group, config.vote if calibration.delta is None else config.vote.model_copy(update={"delta": calibration.delta}),
-        thresholds=decisive_thresholds(context.toolbox.tools), calibration=calibration.calibrator, threshold=calibration.threshold, window=None if leak_reason else state.window,
-        external_votes=[(n.item.answer, max(n.similarity, 0.0) / len(neighbours)) for n in neighbours] if config.neighbour_votes else (),
-        curiosity=curiosity.tolist(), coherence=coherence.tolist(), answer_overrides=answers if config.stress.flips else None,
+        group, config.vote if delta is None else config.vote.model_copy(update={"delta": delta}),
+        thresholds=decisive_thresholds(context.toolbox.tools), calibration=calibration.calibrator,
+        threshold=calibration.threshold, window=None if leak_reason else state.window,
+        external_votes=neighbour_votes if config.neighbour_votes else (),
+        curiosity=curiosity.tolist(), coherence=coherence.tolist(),
+        answer_overrides=answers if config.stress.flip_share else None,
     )  # fmt: skip
     penalties = np.array([chain_penalty(scored_rollout, rewarder, config.reward) for scored_rollout in rollouts])
     return VotedQuery(rendered_item, rollouts, rewards, penalties, neighbours, vote_result, greedy, leak_reason)
@@ -382,7 +380,8 @@ def learn_and_record(
             **score_row_fields(config, query, [trace.answer for trace in traces]),
             "calls": float(np.mean([len(trace.steps) for trace in traces])), "variety": variety(query),
             **advantage_result.row_fields[k], "neighbours": [[n.row, n.similarity] for n in query.neighbours],
-            **update_fields(update), "kl_query": query_kl(update, advantage_result.query_indices, k), "refused": update.refusal_reason if update else "",
+            **update_fields(update), "kl_query": query_kl(update, advantage_result.query_indices, k),
+            "refused": update.refusal_reason if update else "",
             "leak": query.leak_reason,
             "memory": stream_memory.memory.watermark, "remembered": is_remembered,
             "labels": label_tool_sequences([(">".join(b.tools), b.answer) for b in query.vote_result.ballots])
@@ -407,8 +406,14 @@ def score_row_fields(config: TtrlConfig, query: VotedQuery, sampled: Sequence[st
 
 def update_fields(update: UpdateResult | None) -> dict[str, float | None]:
     """What an update did, in numbers; None where there was none, or where the number is none."""
-    names = ("kl", "drift", "beta", "entropy", "gap")
-    return {name: x if update and math.isfinite(x := getattr(update, name)) else None for name in names}
+    values = dict.fromkeys(("kl", "drift", "beta", "entropy", "gap"), math.nan)
+    if update is not None:
+        stats = update.stats
+        values |= {
+            "kl": stats.kl, "drift": update.drift, "beta": update.beta, "entropy": stats.entropy,
+            "gap": stats.logprob_mismatch,
+        }  # fmt: skip
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def original_spelling(query: VotedQuery, answer: object) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 from pixelis.equations.ttrl import Baseline, advantage, baseline_step, normalise_advantages, rollout_return
 from pixelis.memory.memory_store import Neighbour
 from pixelis.rewards.compute import RewardBatch
-from pixelis.training.common.scored_rollouts import ScoredRollout
+from pixelis.training.dataset.scored_rollouts import ScoredRollout
 from pixelis.training.ttrl.stream_memory import StreamMemory
 from pixelis.training.ttrl.ttrl_config import TtrlConfig
 from pixelis.training.ttrl.ttrl_update import UpdateBatch, UpdateResult
@@ -75,7 +75,7 @@ def compute_advantages(
         if not reason and config.objective == "reinforce":
             centred_returns = subtract_baseline(config, state, query, float(values[k]))
         if not query.leak_reason:
-            used_count = len(centred_returns) if not reason else config.kl_samples or len(centred_returns)
+            used_count = len(centred_returns) if not reason else config.kl_rollouts or len(centred_returns)
             centred_parts.append(centred_returns[:used_count])
             weight_parts.append(duplicate_weights(config, query)[:used_count])
             sequences += [scored_rollout.sequence for scored_rollout in query.rollouts[:used_count]]
@@ -85,7 +85,9 @@ def compute_advantages(
     mask = np.array([not reasons[k] for k in query_indices], dtype=bool)
     weights = np.concatenate([np.zeros(0), *weight_parts])
     all_centred_returns = np.concatenate([np.zeros(0), *centred_parts])
-    normalised_returns = normalise_advantages(all_centred_returns, mask, weights=weights, floor=config.least_spread)
+    normalised_returns = normalise_advantages(
+        all_centred_returns, mask, weights=weights, floor=config.min_advantage_scale
+    )
     advantages = values[query_of_rollout] * normalised_returns * weights
     row_fields = []
     for k, reason in enumerate(reasons):
@@ -126,7 +128,7 @@ def subtract_baseline(config: TtrlConfig, state: StreamState, query: VotedQuery,
 def duplicate_weights(config: TtrlConfig, query: VotedQuery) -> np.ndarray:
     """(N,) what each rollout counts in the means over rollouts: 1, or N over (groups x its group's size)."""
     groups = np.array([ballot.group for ballot in query.vote_result.ballots], dtype=np.int64)
-    if not config.one_lesson_each:
+    if not config.merge_duplicate_rollouts:
         return np.ones(len(groups))
     _, group_index, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     return np.asarray(len(groups) / (len(sizes) * sizes[group_index]))
@@ -136,7 +138,7 @@ def query_kl(update: UpdateResult | None, query_indices: np.ndarray, query: int)
     """KL to π_EMA over the sampled tokens of one query's rollouts, nats per token."""
     if update is None or not (in_query := query_indices == query).any():
         return None
-    kl = float(update.kls[in_query].sum() / max(1, update.tokens[in_query].sum()))
+    kl = float(update.stats.rollout_kls[in_query].sum() / max(1, update.stats.rollout_tokens[in_query].sum()))
     return kl if np.isfinite(kl) else None
 
 
@@ -147,7 +149,7 @@ def get_skip_reason(config: TtrlConfig, query: VotedQuery) -> str:
         return query.leak_reason or "learning is off"
     if config.objective == "entropy":
         return ""
-    if config.samples == 1:
+    if config.group_size == 1:
         return "one rollout is no vote"
     if not vote.allows_update:
         if vote.reason or not vote.low_entropy:

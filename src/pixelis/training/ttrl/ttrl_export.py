@@ -37,8 +37,8 @@ def export_ttrl(
         policy.model = policy.model.merge_and_unload()
     cast_parameters(policy.model, compute_dtype(config))
     facts = provenance(
-        config=config.model_dump(mode="json"), seed=config.seed, queries=len(journal.rows), updates=journal.update_count,
-        weights=journal.policy_state.digest(),
+        config=config.model_dump(mode="json"), seed=config.seed, queries=len(journal.rows),
+        updates=journal.update_count, weights=journal.policy_state.digest(),
     )  # fmt: skip
     card = checkpoint.card.model_copy(
         update={"name": config.name, "training": {**facts, "before": checkpoint.card.training}}
