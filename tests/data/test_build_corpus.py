@@ -214,7 +214,7 @@ def test_a_manifest_that_cannot_be_read_is_one_line(reference, config, tmp_path)
     shutil.copytree(reference[0], folder)
     for content in ("[]", '{"version": 1}', "{"):
         (folder / "manifest.json").write_text(content)
-        with pytest.raises(TraceError, match="is no manifest"):
+        with pytest.raises(TraceError, match="is not a manifest"):
             build(config(), folder)
 
 
@@ -333,7 +333,7 @@ def test_another_plan_for_the_same_folder_is_refused(reference, config):
 
 def test_a_folder_with_something_else_in_it_is_refused(config, tmp_path):
     (tmp_path / "thesis.doc").write_text("mine")
-    with pytest.raises(ConfigError, match=r"holds 'thesis.doc' and is no corpus: choose an empty folder"):
+    with pytest.raises(ConfigError, match=r"holds 'thesis.doc' and is not a corpus: choose an empty folder"):
         build(config(), tmp_path)
 
 

@@ -74,6 +74,6 @@ def test_a_file_of_items_is_taken_as_it_is_and_one_of_neither_is_refused(tmp_pat
     assert (path, tally.count) == (out, 1)
     broken = tmp_path / "broken.jsonl"
     broken.write_text("{\n[]\n")
-    with pytest.raises(ConfigError, match=r"no line of it is a question or an item; .*other\.problems\.jsonl"):
+    with pytest.raises(ConfigError, match=r"none of its lines is a question or an item; .*other\.problems\.jsonl"):
         find_or_import_items(broken, tmp_path / "other.jsonl", ImportOptions())
     assert not (tmp_path / "other.jsonl").exists()

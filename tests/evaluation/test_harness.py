@@ -108,7 +108,7 @@ def test_what_is_no_task_is_one_line(own):
         (f"{own}/corpus:dev", "no items in its split dev (it has train 1, test 1)"),
         (f"{own}/mine.jsonl", "mine.jsonl:1: no item"),
         (f"{own}/gone", "no task"),
-        (str(own), "no corpus; `pixelis data build"),
+        (str(own), "not a corpus; build one there with `pixelis data build"),
         ("search", "split train is for a corpus"),
     ):
         with pytest.raises(PixelisError, match=re.escape(reason)):

@@ -1,8 +1,8 @@
-"""Imported items as a part of a corpus: which file and line each comes from, and to which split it belongs.
+"""Imported items in a corpus: their files, lines and splits.
 
-A split owns media, not items: everything that shares a medium, or was made from one photograph, stays together, and a
-hash of the media alone says where, unless there are so few that a split would stay empty. Items are taken in the order
-of a hash, so that a part of a file is a fair part.
+A split owns media, not items: everything that shares a medium, or was made from one photograph, stays together. A hash
+of the media determines the split, unless there are so few that a split would be empty. Items are taken in the order of
+a hash, so that a part of a file is a random sample.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pixelis.data.corpus.corpus_config import CorpusConfig
 from pixelis.data.corpus.record import SPLITS, Split
 from pixelis.data.corpus.splits import Unit, plan_units, weighted_round_robin
 from pixelis.data.importers.imported_items import open_item_media, parse_item
-from pixelis.data.importers.traces.foreign_files import MAX_LINE_BYTES, Problem, TextLine, decode_text, read_lines
+from pixelis.data.importers.traces.foreign_files import MAX_LINE_BYTES, Problem, TextLine, decode_text, parse_lines
 from pixelis.trace.media_records import path_hint
 from pixelis.world import Family, Item, RenderedItem
 
 MAX_ITEMS = 2_000_000
 """In all files of one corpus."""
 ESSENTIAL_SPLITS: tuple[Split, ...] = ("train", "test", "dev")
-"""Splits that a corpus of few media should not lack, the most needed first."""
+"""Splits that should not be empty, the most important first."""
 MAX_SHOWN_PROBLEMS = 5
-"""Lines that are no items, named before the build gives up."""
+"""Invalid lines that an error names."""
 
 
 class ItemEntry(NamedTuple):
-    """What a plan needs to know of an item."""
+    """The facts of an item that a plan needs."""
 
     file: str
     line: int
@@ -42,17 +42,17 @@ class ItemEntry(NamedTuple):
     difficulty: int
     template: str
     origins: tuple[str, ...]
-    """Hashes of its media, and the photographs that they were made from where the item says so."""
+    """Hashes of its media, and the photographs that they were made from, if known."""
 
     @property
     def rank(self) -> str:
-        """Its place in the order in which items are taken."""
+        """Sorts items into the order in which they are taken."""
         return hashlib.sha256(f"rank\0{self.file}\0{self.line}\0{self.id}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class ItemFiles:
-    """The files of items that a corpus is built from, read once and held against everything that may be wrong."""
+    """The files of items that a corpus is built from, read and checked once."""
 
     paths: tuple[Path, ...] = ()
     entries: tuple[ItemEntry, ...] = ()
@@ -60,58 +60,56 @@ class ItemFiles:
 
     @classmethod
     def read(cls, paths: Sequence[Path]) -> ItemFiles:
-        """Every item of every file; ConfigError with the lines that are none."""
+        """Every item of every file; ConfigError with the invalid lines."""
         entries: list[ItemEntry] = []
         problems: list[Problem] = []
         for path in paths:
             seen: dict[str, int] = {}
-            for line in read_lines(path):
-                item = line if isinstance(line, Problem) else parse_item(f"{path}:{line.number}", line)
-                if isinstance(item, Problem) or isinstance(line, Problem):
-                    problems.append(item)  # type: ignore[arg-type]
+            for line in parse_lines(path, parse_item):
+                if isinstance(line, Problem):
+                    if line.kind == "skipped":
+                        problems.append(line)
                     continue
+                number, item = line.number, line.value
                 if not item.answer:
-                    problems.append(Problem(f"{path}:{line.number}", "it has no answer, and nothing to teach"))
+                    problems.append(Problem(line.where, "it has no answer, and nothing to teach"))
                 if item.id in seen:
-                    reason = f"item {item.id} is also on line {seen[item.id]}"
-                    problems.append(Problem(f"{path}:{line.number}", reason))
-                seen[item.id] = line.number
+                    problems.append(Problem(line.where, f"item {item.id} is also on line {seen[item.id]}"))
+                seen[item.id] = number
+                origins = item_origins(item)
                 entries.append(
-                    ItemEntry(
-                        path.name, line.number, item.id, item.family, item.difficulty, item.template, item_origins(item)
-                    )
+                    ItemEntry(path.name, number, item.id, item.family, item.difficulty, item.template, origins)
                 )
                 if len(entries) > MAX_ITEMS:
                     raise ConfigError(f"{path}: over {MAX_ITEMS} items in one corpus")
         if problems:
-            listing = "; ".join(f"{problem.where}: {problem.reason}" for problem in problems[:MAX_SHOWN_PROBLEMS])
-            remainder = (
-                f"; and {len(problems) - MAX_SHOWN_PROBLEMS} other lines" if len(problems) > MAX_SHOWN_PROBLEMS else ""
-            )
-            raise ConfigError(f"{listing}{remainder}")
+            reasons = [f"{problem.where}: {problem.reason}" for problem in problems[:MAX_SHOWN_PROBLEMS]]
+            if len(problems) > MAX_SHOWN_PROBLEMS:
+                reasons.append(f"and {len(problems) - MAX_SHOWN_PROBLEMS} other lines")
+            raise ConfigError("; ".join(reasons))
         if paths and not entries:
             raise ConfigError(f"{paths[0]} holds no items")
         return cls(tuple(paths), tuple(entries), {path.name: file_hash(path) for path in paths})
 
     def facts(self, folder: Path) -> list[dict[str, str]]:
-        """The files for the manifest of a corpus in `folder`: by content, and the way to them from there."""
+        """The files for the manifest of a corpus in `folder`, with their hashes and relative paths."""
         return [
             {"name": path.name, "path": path_hint(path, folder / "manifest.json"), "sha256": self.hashes[path.name]}
             for path in self.paths
         ]
 
     def select_entries(self, config: CorpusConfig) -> list[ItemEntry]:
-        """As many items as the configuration wants, or all there are."""
+        """As many items as the configuration asks for, or all of them."""
         limit = round(config.n * config.items_share)
         return sorted(self.entries, key=lambda entry: entry.rank)[:limit]
 
     def total(self, config: CorpusConfig) -> int:
-        """Records that the corpus will have: the world fills up what is missing, where it has a part in it at all."""
+        """The number of records; generated items, if configured, make up for missing imported ones."""
         return config.n if sum(config.families.values()) > 0.0 else len(self.select_entries(config))
 
 
 def item_origins(item: Item) -> tuple[str, ...]:
-    """What must not lie in two splits."""
+    """The media and photographs that must not be in two splits."""
     photographs = item.parameters.get("photograph", ())
     names = photographs if isinstance(photographs, tuple) else (photographs,)
     return (*(medium.sha256 for medium in item.media), *(f"photograph {name}" for name in names))
@@ -130,7 +128,7 @@ def file_hash(path: Path) -> str:
 
 
 def assign_splits(entries: Sequence[ItemEntry], shares: Mapping[Split, float]) -> list[Split]:
-    """The split of each item: of the smallest hash among all media that hang together with its own."""
+    """The split of each item, from the smallest hash among all media that are connected with its own."""
     leader: dict[str, str] = {}
 
     def find(key: str) -> str:
@@ -150,17 +148,15 @@ def assign_splits(entries: Sequence[ItemEntry], shares: Mapping[Split, float]) -
 
 
 def fill_empty_splits(owner: Mapping[str, Split], shares: Mapping[Split, float]) -> dict[str, Split]:
-    """A few media may all fall into one split: train, test and dev, in this order, get one where they have a share.
+    """Give train, test and dev, in this order, a medium if they have a share but nothing was assigned to them.
 
-    What is moved comes from the split that has most, in the order of a hash. A corpus with something in each of the
-    three stays as it is.
+    It comes from the largest split, in the order of a hash.
     """
     assignment = dict(sorted(owner.items(), key=lambda pair: hashlib.sha256(f"fill\0{pair[0]}".encode()).hexdigest()))
     for k, needed in enumerate(ESSENTIAL_SPLITS):
         counts = Counter(assignment.values())
-        spare = {
-            split: counts[split] - (split in ESSENTIAL_SPLITS[:k]) for split in SPLITS
-        }  # the last one of these stays
+        # The last medium of an essential split stays.
+        spare = {split: counts[split] - (split in ESSENTIAL_SPLITS[:k]) for split in SPLITS}
         largest = max(SPLITS, key=lambda split: spare[split])
         if shares.get(needed, 0.0) > 0.0 and not counts[needed] and spare[largest] > 0:
             assignment[next(group for group, split in assignment.items() if split == largest)] = needed
@@ -168,7 +164,7 @@ def fill_empty_splits(owner: Mapping[str, Split], shares: Mapping[Split, float])
 
 
 def split_by_hash(key: str, shares: Mapping[Split, float]) -> Split:
-    """The split that a key falls into, each as likely as its share."""
+    """The split of a key; each split is as likely as its share."""
     position = int(hashlib.sha256(f"split\0{key}".encode()).hexdigest()[:13], 16) / 16**13
     total, cumulative = sum(shares.values()), 0.0
     owners = [split for split in SPLITS if shares.get(split, 0.0) > 0.0]
@@ -180,7 +176,7 @@ def split_by_hash(key: str, shares: Mapping[Split, float]) -> Split:
 
 
 def corpus_units(config: CorpusConfig, items: ItemFiles) -> Iterator[Unit]:
-    """The units of a corpus, split after split, items spread evenly among those of the world."""
+    """The units of a corpus, split after split, with imported items spread evenly among generated ones."""
     selected = items.select_entries(config)
     world = plan_units(
         items.total(config) - len(selected),
@@ -203,7 +199,7 @@ def corpus_units(config: CorpusConfig, items: ItemFiles) -> Iterator[Unit]:
 
 
 def interleave(split: Split, world: Sequence[Unit], entries: Sequence[ItemEntry]) -> Iterator[Unit]:
-    """Both in their own order, each as often as the shares of the whole say in every stretch."""
+    """Both sequences in their own order, evenly interleaved."""
     units, remaining = iter(world), iter(entries)
     turns = weighted_round_robin({"world": float(len(world)), "items": float(len(entries))})
     for ordinal, turn in enumerate(islice(turns, len(world) + len(entries))):
@@ -216,7 +212,7 @@ def interleave(split: Split, world: Sequence[Unit], entries: Sequence[ItemEntry]
 
 
 def item_seed(file: str, item: str) -> int:
-    """What is drawn for an imported item is drawn from here."""
+    """The random seed of an imported item."""
     return int.from_bytes(hashlib.sha256(f"{file}\0{item}".encode()).digest()[:4], "big")
 
 
@@ -224,7 +220,7 @@ def item_seed(file: str, item: str) -> int:
 
 
 class ItemReader:
-    """Single items by file and line, for the process that solves them."""
+    """Reads single items by file and line in a solver process."""
 
     def __init__(self, paths: Sequence[Path], hashes: Mapping[str, str]) -> None:
         self._paths = {path.name: path for path in paths}
@@ -232,7 +228,7 @@ class ItemReader:
         self._offsets: dict[str, list[int]] = {}
 
     def _line_offsets(self, name: str) -> list[int]:
-        """Where each line of a file begins; ConfigError where it is not the file that was planned with."""
+        """The start of each line of a file; ConfigError if the file is not the planned one."""
         if name not in self._offsets:
             path = self._paths[name]
             if self._hashes and file_hash(path) != self._hashes.get(name):
@@ -249,13 +245,13 @@ class ItemReader:
         with path.open("rb") as file:
             file.seek(offsets[line - 1])
             text, encoding = decode_text(file.readline(MAX_LINE_BYTES + 1))
-        result = parse_item(f"{path}:{line}", TextLine(line, text, encoding))
-        if isinstance(result, Problem):
-            raise ConfigError(f"{result.where}: {result.reason}")
-        return result
+        try:
+            return parse_item(TextLine(line, text, encoding))
+        except ValueError as error:
+            raise ConfigError(f"{path}:{line}: {error}") from error
 
     def render(self, name: str, line: int) -> RenderedItem:
-        """The item with its media, which must be those that it was made from."""
+        """The item with its media, whose hashes are checked."""
         item = self.read_item(name, line)
         try:
             return RenderedItem(item, open_item_media(item, self._paths[name]).sources)

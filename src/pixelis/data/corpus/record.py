@@ -1,7 +1,7 @@
-"""One entry of the corpus: an item, the trace that a teacher made for it, and what acceptance said.
+"""One entry of the corpus: an item, the trace of its demonstration, and the acceptance verdict.
 
-A record is one canonical line, so that equal content has equal bytes. Its row is what can be known without reading
-the line: enough to choose by split, family, difficulty and acceptance, and to draw a curriculum.
+A record is one canonical line, so that equal content has equal bytes. Its row in the index is enough to select by
+split, family, difficulty and acceptance, and to sample a curriculum, without reading the line.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from pixelis.core.errors import TraceError
+from pixelis.core.errors import TraceError, validation_problem
 from pixelis.core.geometry import Score, Value
 from pixelis.items import Family, Item, ToolName
-from pixelis.trace.codec import MAX_LINE_BYTES, reject_constant, reject_duplicate_keys
+from pixelis.trace.codec import MAX_LINE_BYTES, parse
 from pixelis.trace.schema import Trace, canonical_json, verify, verify_record
 
 RECORD_VERSION: Literal[1] = 1
 Split = Literal["train", "dev", "dev-cal", "test"]
 DurationStratum = Literal["still", "short", "medium", "long"]
-"""Length of the item's longest clip: none, under 6 s, under 15 s, longer."""
+"""Length of an item's longest clip: none, under 6 s, under 15 s, longer."""
 SPLITS: tuple[Split, ...] = ("train", "dev", "dev-cal", "test")
-"""`dev-cal` is kept for calibration alone: temperature, conformal level, thresholds."""
+"""`dev-cal` is reserved for calibration: temperature, conformal level, thresholds."""
 
 
 class Record(Value):
-    """What a shard holds for one planned item."""
+    """The content of a shard for one planned item."""
 
     version: Literal[1] = RECORD_VERSION
     split: Split
     ordinal: int = Field(ge=0)
-    """Place within the split."""
+    """Position within the split."""
     source: str = ""
-    """Where an imported item was read, `items.jsonl:17`; empty, and not written, for an item of the world."""
+    """Origin of an imported item, `items.jsonl:17`; empty, and not written, for a generated item."""
     item: Item
     trace: Trace
     accepted: bool
     acceptance: dict[str, Any] = Field(default_factory=dict)
-    """Scores, step checks and reasons: a `pixelis.data.corpus.acceptance_checks.Judgement` without its verdict."""
+    """Scores, step checks and reasons: an `acceptance_checks.Judgement` without `accepted`."""
     teaching: dict[str, Any] = Field(default_factory=dict)
-    """What else a teacher says about its work: outcome, slips, cited steps."""
+    """Other facts from the teacher: outcome, parse errors, cited steps."""
 
     @property
     def row(self) -> CorpusRow:
-        """The entry of the shard's index."""
+        """The record's entry in the index of its shard."""
         item = self.item
         return CorpusRow(
             id=item.id,
@@ -75,16 +75,16 @@ class CorpusRow(Value):
     accepted: bool
     steps: int
     needs: tuple[ToolName, ...]
-    """The tools that the item cannot do without."""
+    """The tools that the item requires."""
     span: DurationStratum
     hardness: Score
-    """A first guess for the curriculum, before SFT has predicted errors."""
+    """A first estimate for the curriculum, until SFT predicts errors."""
     media: tuple[str, ...]
-    """SHA-256 of each medium: what de-duplication and the evaluation mask compare."""
+    """SHA-256 of each medium, for de-duplication and the evaluation mask."""
 
 
 def duration_stratum(item: Item) -> DurationStratum:
-    """The stratum of time that an item belongs to."""
+    """The duration stratum of an item."""
     seconds = max((medium.duration_s for medium in item.media if medium.frames > 1), default=0.0)
     if seconds == 0.0:
         return "still"
@@ -92,10 +92,10 @@ def duration_stratum(item: Item) -> DurationStratum:
 
 
 def estimate_hardness(record: Record) -> float:
-    """How hard an item looks before anything was trained, 0 to 1: half its difficulty, the rest its tools and detours.
+    """Estimated hardness before training, 0 to 1, from difficulty, required tools and failed steps.
 
-    The paper schedules by an SFT predictor (sec:data), which does not exist yet when the corpus is built: SFT replaces
-    this with its own predicted error.
+    The paper schedules by an SFT predictor (sec:data), which does not exist when the corpus is built; SFT replaces this
+    estimate with its predicted error.
     """
     steps = record.trace.steps
     failed_share = sum(not step.result.ok for step in steps) / len(steps) if steps else 0.0
@@ -105,7 +105,7 @@ def estimate_hardness(record: Record) -> float:
 
 
 def encode(record: Record) -> bytes:
-    """The line of a record; its trace is checked once more before it leaves."""
+    """The line of a record, whose trace is verified first."""
     verify(record.trace)
     line = canonical_json(record.model_dump(mode="json", exclude=None if record.source else {"source"})) + b"\n"
     if len(line) > MAX_LINE_BYTES:
@@ -114,32 +114,24 @@ def encode(record: Record) -> bytes:
 
 
 def decode(line: bytes) -> Record:
-    """A record from its line; TraceError where a byte of it is not what was written."""
-    try:
-        content = json.loads(
-            line.decode("utf-8"), object_pairs_hook=reject_duplicate_keys, parse_constant=reject_constant
-        )
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error).splitlines()[0]
-        raise TraceError(f"not JSON ({reason})") from error
-    if not isinstance(content, dict) or not isinstance(content.get("trace"), dict):
-        raise TraceError("no record: it has no trace")
+    """A record from its line; TraceError if a byte differs from what was written."""
+    content = parse(line)
+    if not isinstance(content.get("trace"), dict):
+        raise TraceError("not a record: it has no trace")
     version = content.get("version")
     if isinstance(version, int) and version > RECORD_VERSION:
         raise TraceError(f"record version {version}, this build reads up to {RECORD_VERSION}; update pixelis")
     verify_record(content["trace"])
     if canonical_json(content) != line.rstrip(b"\n"):
-        raise TraceError("the line is not spelled as it was written")
+        raise TraceError("the line is not formatted as it was written")
     try:
         return Record.model_validate(content)
     except ValidationError as error:
-        first_error = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first_error["loc"])
-        raise TraceError(f"no record: {where}: {first_error['msg']}") from error
+        raise TraceError(f"not a record: {validation_problem(error)}") from error
 
 
 def pack(line: bytes, blobs: dict[str, bytes]) -> bytes:
-    """A finished unit of work as one string of bytes, whole or recognisably not: a digest, a head, the line, blobs."""
+    """A finished unit as bytes: a digest, a header, the line, blobs."""
     names = sorted(blobs)
     header = json.dumps({"line": len(line), "blobs": [[name, len(blobs[name])] for name in names]}).encode()
     body = b"".join([len(header).to_bytes(8, "big"), header, line, *(blobs[name] for name in names)])
@@ -147,10 +139,10 @@ def pack(line: bytes, blobs: dict[str, bytes]) -> bytes:
 
 
 def unpack(content: bytes) -> tuple[bytes, dict[str, bytes]]:
-    """The line and its blobs; ValueError where a byte is missing or wrong."""
+    """The line and the blobs of a unit; ValueError if a byte is missing or wrong."""
     digest, body = content[:32], content[32:]
     if hashlib.sha256(body).digest() != digest:
-        raise ValueError("the unit is not what was written")
+        raise ValueError("the unit is damaged")
     length = int.from_bytes(body[:8], "big")
     header = json.loads(body[8 : 8 + length])
     offset = 8 + length + header["line"]

@@ -1,8 +1,8 @@
-"""A few hundred records as one file: a ZIP that any archiver opens, with the same bytes for the same records.
+"""A shard: a few hundred records in one ZIP file, with the same bytes for the same records.
 
-Inside are `records/00000.jsonl` … (a handful of lines each, deflated, so that one record costs one block),
-`blobs/<sha256>` (artifacts, and media where they are kept; stored as they are) and `index.jsonl`. Nothing in it knows
-the time or the machine. A shard is written under another name and renamed: it is whole, or it is not there.
+It contains `records/00000.jsonl` … (a few lines each, deflated, so that one record costs one block), `blobs/<sha256>`
+(artifacts and, optionally, media) and `index.jsonl`. Nothing in it depends on the time or the machine. A shard is
+written under a temporary name and renamed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from pixelis.core.errors import TraceError
+from pixelis.core.errors import TraceError, validation_problem
 from pixelis.core.geometry import Value
 from pixelis.core.provenance import atomic_write
 from pixelis.data.corpus.record import CorpusRow, Record, Split, decode
@@ -28,12 +28,12 @@ from pixelis.trace.schema import Sha256, canonical_json
 RECORDS_PER_BLOCK = 16
 """Records that are compressed together."""
 MAX_MEMBER_BYTES = 2**30
-"""A member that says it is longer is refused unread."""
+"""Longer members are refused unread."""
 INDEX_NAME = "index.jsonl"
 
 
 class ShardFacts(Value):
-    """What the manifest says about one shard."""
+    """The entry of one shard in the manifest."""
 
     name: str
     split: Split
@@ -44,11 +44,11 @@ class ShardFacts(Value):
     sha256: Sha256
     """Of the file."""
     content: Sha256
-    """Of the lines before compression: the same where another zlib packs them otherwise."""
+    """Of the lines before compression, hence independent of the zlib version."""
 
 
 def write_shard(path: Path, units: Iterable[tuple[bytes, Mapping[str, bytes]]]) -> None:
-    """A shard from encoded lines and their blobs, which are asked for one after another and never held together."""
+    """Write a shard from encoded lines and their blobs, which are consumed one at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         rows: list[bytes] = []
@@ -57,12 +57,8 @@ def write_shard(path: Path, units: Iterable[tuple[bytes, Mapping[str, bytes]]]) 
 
         def flush() -> None:
             if block:
-                add_member(
-                    archive,
-                    f"records/{(len(rows) - 1) // RECORDS_PER_BLOCK:05d}.jsonl",
-                    b"".join(block),
-                    zipfile.ZIP_DEFLATED,
-                )
+                name = f"records/{(len(rows) - 1) // RECORDS_PER_BLOCK:05d}.jsonl"
+                add_member(archive, name, b"".join(block), zipfile.ZIP_DEFLATED)
                 block.clear()
 
         for line, blobs in units:
@@ -70,7 +66,7 @@ def write_shard(path: Path, units: Iterable[tuple[bytes, Mapping[str, bytes]]]) 
             block.append(line)
             for sha256 in sorted(set(blobs) - written_blobs):
                 if hashlib.sha256(blobs[sha256]).hexdigest() != sha256:
-                    raise TraceError(f"{path.name}: the bytes of {sha256[:12]}… are not the recorded ones")
+                    raise TraceError(f"{path.name}: the bytes of {sha256[:12]}… do not have this hash")
                 written_blobs.add(sha256)
                 add_member(archive, f"blobs/{sha256}", blobs[sha256], zipfile.ZIP_STORED)
             if len(block) == RECORDS_PER_BLOCK:
@@ -80,7 +76,7 @@ def write_shard(path: Path, units: Iterable[tuple[bytes, Mapping[str, bytes]]]) 
 
 
 class Shard:
-    """A shard, open for reading. Each member is read when it is asked for; one block is kept at hand."""
+    """A shard, open for reading. Members are read on demand; one block stays in memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -89,7 +85,7 @@ class Shard:
 
     @contextmanager
     def _open_archive(self, line: int = 1) -> Iterator[zipfile.ZipFile]:
-        """The archive; whatever is wrong with it becomes `shard:line` and a reason."""
+        """The archive; whatever is wrong with it becomes a TraceError with `shard:line` and a reason."""
         try:
             with zipfile.ZipFile(self.path) as archive:
                 yield archive
@@ -101,28 +97,24 @@ class Shard:
 
     @property
     def rows(self) -> tuple[CorpusRow, ...]:
-        """The index, one row a record."""
+        """The index, one row per record."""
         if self._rows is None:
             with self._open_archive() as archive:
                 lines = read_shard_member(archive, INDEX_NAME).splitlines()
                 try:
                     self._rows = tuple(CorpusRow.model_validate_json(line) for line in lines)
                 except ValidationError as error:
-                    problem = error.errors(include_url=False)[0]["msg"]
-                    raise ValueError(f"its index cannot be read: {problem}") from error
+                    raise ValueError(f"its index cannot be read: {validation_problem(error)}") from error
         return self._rows
 
     def record(self, number: int) -> Record:
-        """Record `number`, from 0; TraceError with `shard:line` where it is not sound."""
+        """Record `number`, from 0; TraceError with `shard:line` if it is damaged."""
         block_index = number // RECORDS_PER_BLOCK
-        block = self._block  # once: another thread may put another block in its place
+        block = self._block  # read once: another thread may replace it
         if block is None or block[0] != block_index:
             with self._open_archive(block_index * RECORDS_PER_BLOCK + 1) as archive:
-                block = (
-                    block_index,
-                    read_shard_member(archive, f"records/{block_index:05d}.jsonl").splitlines(keepends=True),
-                )
-            self._block = block
+                content = read_shard_member(archive, f"records/{block_index:05d}.jsonl")
+            self._block = block = (block_index, content.splitlines(keepends=True))
         offset, lines = number - block_index * RECORDS_PER_BLOCK, block[1]
         if not 0 <= offset < len(lines):
             raise TraceError(f"{self.path}:{number + 1}: the shard has no such record")
@@ -135,7 +127,7 @@ class Shard:
         return record
 
     def blob(self, sha256: str) -> bytes | None:
-        """An artifact or a medium that the shard keeps; None where it keeps no such thing."""
+        """An artifact or a medium by its hash; None if the shard does not contain it."""
         if not re.fullmatch(r"[0-9a-f]{64}", sha256):
             return None
         with self._open_archive() as archive:
@@ -143,14 +135,14 @@ class Shard:
                 return None
             content = read_shard_member(archive, f"blobs/{sha256}")
         if hashlib.sha256(content).hexdigest() != sha256:
-            raise TraceError(f"{self.path}: blob {sha256[:12]}… is not what was recorded")
+            raise TraceError(f"{self.path}: blob {sha256[:12]}… does not have its hash")
         return content
 
     def verify(self) -> None:
-        """Decode every record, hold it against its row, and hash every blob; TraceError at the first that is wrong."""
+        """Decode every record, compare it with its row, and hash every blob; TraceError at the first error."""
         for number, row in enumerate(self.rows):
             if self.record(number).row != row:
-                raise TraceError(f"{self.path}:{number + 1}: the index says something else than the record")
+                raise TraceError(f"{self.path}:{number + 1}: the index differs from the record")
         with self._open_archive() as archive:
             names = [name.removeprefix("blobs/") for name in archive.namelist() if name.startswith("blobs/")]
         for name in names:
@@ -158,13 +150,13 @@ class Shard:
                 raise TraceError(f"{self.path}: blob {name[:80]!r} is not named by a hash")
 
     def facts(self) -> ShardFacts:
-        """Read the whole shard once: its hashes and counts; TraceError where anything is damaged."""
+        """The hashes and counts of the whole shard; TraceError if anything is damaged."""
         content_digest = hashlib.sha256()
         rows = self.rows
         with self._open_archive() as archive:
             names = archive.namelist()
             if (corrupt_member := archive.testzip()) is not None:
-                raise ValueError(f"{corrupt_member} does not have its checksum")
+                raise ValueError(f"{corrupt_member} does not match its checksum")
             record_count = 0
             for name in sorted(name for name in names if name.startswith("records/")):
                 content = read_shard_member(archive, name)
@@ -188,17 +180,17 @@ class Shard:
 
 
 def read_shard_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """A member's bytes, never more than a shard may hold in one."""
+    """A member's bytes, at most MAX_MEMBER_BYTES."""
     return read_member(archive, name, max_bytes=MAX_MEMBER_BYTES)
 
 
 def read_json(path: Path, description: str, max_bytes: int = 256 * 2**20) -> Any:
-    """A JSON file of the corpus; TraceError in one line where it is none."""
+    """A JSON file of the corpus; TraceError if it is not one."""
     try:
         if path.stat().st_size > max_bytes:
-            raise TraceError(f"{path} is no {description}: it has over {max_bytes} bytes")
+            raise TraceError(f"{path} is not a {description}: it has over {max_bytes} bytes")
         return json.loads(path.read_bytes())
     except OSError as error:
         raise TraceError(f"{path} cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"{path} is no {description} ({str(error).splitlines()[0]})") from error
+        raise TraceError(f"{path} is not a {description} ({str(error).splitlines()[0]})") from error

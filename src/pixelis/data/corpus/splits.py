@@ -1,8 +1,8 @@
-"""What a corpus will hold, item by item, before anything is rendered.
+"""The planned items of a corpus, before anything is rendered.
 
-Splits own ranges of seeds that never meet, whatever the corpus, so that a seed alone says where an item belongs.
-Families and difficulties are dealt out evenly, not drawn: every beginning of a split has the shares of the whole, and a
-longer corpus starts with the same items as a shorter one.
+Splits own disjoint ranges of seeds, whatever the corpus, so that a seed determines its split. Families and difficulties
+are distributed evenly instead of sampled: every prefix of a split has the shares of the whole, and a longer corpus
+starts with the same items as a shorter one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pixelis.world import SHIFTS
 
 SEEDS_PER_SPLIT = 10**9
 SEEDS_PER_CORPUS = 10**7
-"""Seeds of one split that one corpus may use; the corpus seed chooses which."""
+"""Seeds of one split that one corpus may use; the corpus seed selects the range."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Unit(NamedTuple):
-    """One planned item: enough to render it, and nothing else decides what is made of it."""
+    """One planned item: everything that its record depends on besides the configuration."""
 
     split: Split
     ordinal: int
@@ -36,7 +36,7 @@ class Unit(NamedTuple):
     shift: str | None = None
     severity: int = 0
     items: str = ""
-    """Name of the file of items that it comes from; empty for an item of the world."""
+    """Name of the file of items that it comes from; empty for a generated item."""
     line: int = 0
     """Its line there, from 1."""
 
@@ -47,24 +47,24 @@ class Unit(NamedTuple):
 
     @property
     def source(self) -> str:
-        """`items.jsonl:17`; empty for an item of the world."""
+        """`items.jsonl:17`; empty for a generated item."""
         return f"{self.items}:{self.line}" if self.items else ""
 
 
 def first_seed(split: Split, corpus_seed: int) -> int:
-    """Where a corpus begins in the seeds of a split."""
+    """The first seed of a corpus in a split."""
     return SPLITS.index(split) * SEEDS_PER_SPLIT + corpus_seed * SEEDS_PER_CORPUS
 
 
 def split_for_seed(seed: int) -> Split:
     """The split that owns a seed; ConfigError beyond the last."""
     if not 0 <= seed < len(SPLITS) * SEEDS_PER_SPLIT:
-        raise ConfigError(f"seed {seed} belongs to no split: want 0 to {len(SPLITS) * SEEDS_PER_SPLIT - 1}")
+        raise ConfigError(f"seed {seed} does not belong to a split: want 0 to {len(SPLITS) * SEEDS_PER_SPLIT - 1}")
     return SPLITS[seed // SEEDS_PER_SPLIT]
 
 
 def split_sizes(n: int, shares: Mapping[Split, float]) -> dict[Split, int]:
-    """How many of n items each split gets: by largest remainder, so that they add up to n."""
+    """The number of items in each split by the largest-remainder method; they add up to n."""
     total = sum(shares.get(split, 0.0) for split in SPLITS)
     quotas = {split: n * shares.get(split, 0.0) / total for split in SPLITS}
     counts = {split: int(quotas[split]) for split in SPLITS}
@@ -75,7 +75,7 @@ def split_sizes(n: int, shares: Mapping[Split, float]) -> dict[Split, int]:
 
 
 def weighted_round_robin(weights: Mapping[K, float]) -> Iterator[K]:
-    """Keys without end, each as often as its weight says in every stretch: the one furthest behind comes next."""
+    """An endless sequence of keys in proportion to their weights: the key furthest behind comes next."""
     keys = [key for key, weight in weights.items() if weight > 0.0]
     total = sum(weights[key] for key in keys)
     counts = dict.fromkeys(keys, 0)
@@ -88,9 +88,9 @@ def weighted_round_robin(weights: Mapping[K, float]) -> Iterator[K]:
 def pair_weights(
     families: Mapping[Family, float], difficulties: Mapping[int, float]
 ) -> dict[tuple[Family, int], float]:
-    """Weights of every pair, in an order in which neighbours differ in both: a split of ten items has all families.
+    """Weights of every pair, ordered so that neighbours differ in both: a split of ten items has all families.
 
-    The order of the keys plays no part: configurations that are equal give the same items.
+    The order of the keys in the configuration does not matter.
     """
     levels, names = sorted(difficulties), [family for family in FAMILIES if family in families]
     pairs = [(f, levels[(i + j) % len(levels)]) for j in range(len(levels)) for i, f in enumerate(names)]

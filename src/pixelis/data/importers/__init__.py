@@ -1,6 +1,6 @@
-"""Real datasets in: COCO instances, MOTChallenge, text in pictures, stretches of time, as items like the world's own.
+"""Importers of datasets: COCO instances, MOTChallenge, text in pictures and time spans, as items like the world's.
 
-Each importer is a stream of items and problems; nothing is lost without a word. See docs/how-to/own_datasets.md.
+Each importer is a stream of items and problems; nothing is dropped silently. See docs/how-to/own_datasets.md.
 """
 
 from pixelis.data.importers.coco import coco_items

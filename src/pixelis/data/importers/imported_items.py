@@ -1,4 +1,4 @@
-"""Items on disk: one JSON line for each, the problems of the import beside them, and the way back to their media."""
+"""Items on disk: one JSON line each, the problems of the import beside them, and the paths to their media."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import BinaryIO, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from pixelis.core.errors import ConfigError, MediaError
+from pixelis.core.errors import ConfigError, MediaError, validation_problem
 from pixelis.core.provenance import atomic_write
 from pixelis.data.importers import dataset_questions, photo_questions, text_questions
 from pixelis.data.importers.coco import coco_items
@@ -17,7 +17,7 @@ from pixelis.data.importers.import_result import ImportOptions, ImportOutcome, I
 from pixelis.data.importers.mot import mot_items
 from pixelis.data.importers.spans import span_items
 from pixelis.data.importers.text_datasets import ocr_items
-from pixelis.data.importers.traces.foreign_files import Problem, TextLine, parse_json, read_lines
+from pixelis.data.importers.traces.foreign_files import Problem, TextLine, parse_json, parse_lines, read_lines
 from pixelis.data.importers.traces.foreign_traces import ImportedTrace
 from pixelis.data.importers.user_questions import user_items
 from pixelis.items import Item
@@ -31,7 +31,7 @@ from pixelis.world.template import Template
 from pixelis.world.tool_necessity import NecessityCase
 
 TEMPLATES = {**dataset_questions.TEMPLATES, **photo_questions.TEMPLATES, **text_questions.TEMPLATES}
-"""Every question that importers put."""
+"""Every question template of the importers."""
 DatasetKind = Literal["coco", "mot", "ocr", "spans", "questions"]
 IMPORTERS: dict[str, Callable[[Path, ImportOptions], Iterator[ImportOutcome]]] = {
     "coco": coco_items,
@@ -48,9 +48,9 @@ def problems_path(out: Path) -> Path:
 
 
 def write_items(outcomes: Iterable[ImportOutcome], out: Path, *, limit: int | None = None) -> ImportResult:
-    """Write items as they come, and every problem beside them. Where there is no item, `out` is not written.
+    """Write items as they come, and every problem beside them. Without an item, `out` is not written.
 
-    An item whose media may not enter a corpus, by their licence or a visible watermark, is a problem.
+    An item whose media may not enter a corpus, because of their licence or a visible watermark, is a problem.
     """
     require_items_file(out)
 
@@ -61,13 +61,13 @@ def write_items(outcomes: Iterable[ImportOutcome], out: Path, *, limit: int | No
 
 
 def check_rights(outcome: ImportOutcome) -> ImportOutcome:
-    """The item, or why its media may not be used."""
+    """The item, or a problem if its media may not be used."""
     reasons = rights_reasons(outcome) if isinstance(outcome, Item) else []
     return Problem(outcome.id, "; ".join(reasons)) if isinstance(outcome, Item) and reasons else outcome
 
 
 def write_traces(outcomes: Iterable[ImportedTrace | Problem], out: Path, *, limit: int | None = None) -> ImportResult:
-    """The same for foreign traces, with their calls counted."""
+    """Write foreign traces in the same way, and count their calls."""
     codec.check_target(out)
 
     def encode(outcome: ImportedTrace, result: ImportResult) -> bytes:
@@ -103,7 +103,7 @@ def _write_outcomes(
     return result
 
 
-class _NothingWritten(Exception):  # noqa: N818 - it only takes the unwritten file away
+class _NothingWritten(Exception):  # noqa: N818 - it only removes the unwritten file
     pass
 
 
@@ -117,43 +117,40 @@ def _open_unless_empty(out: Path, result: ImportResult) -> Iterator[BinaryIO]:
 
 
 def require_items_file(out: Path) -> None:
-    """ConfigError where something else would be overwritten."""
+    """ConfigError if another kind of file would be overwritten."""
     with suppress(FileNotFoundError):
         if out.is_dir():
             raise ConfigError(f"{out} is a folder: name a file")
         with out.open("rb") as file:
             start = file.read(6)
         if start and not start.startswith(b'{"id":'):
-            raise ConfigError(f"{out} exists and is no file of items: nothing was written")
+            raise ConfigError(f"{out} exists and is not a file of items: nothing was written")
 
 
 def read_items(path: Path) -> Iterator[Item | Problem]:
-    """The items of a file, one after another, and a problem for each line that is none."""
-    for line in read_lines(path):
-        if isinstance(line, Problem):
-            yield line
-            continue
-        yield parse_item(f"{path}:{line.number}", line)
+    """The items of a file in order, and a problem for each invalid line."""
+    for line in parse_lines(path, parse_item):
+        yield line if isinstance(line, Problem) else line.value
 
 
-def parse_item(where: str, line: TextLine) -> Item | Problem:
+def parse_item(line: TextLine) -> Item:
+    """The item of a line; ValueError with one reason if it is invalid."""
     try:
         return Item.model_validate_json(line.text)
     except ValidationError as error:
-        first_error = error.errors(include_url=False)[0]
-        return Problem(where, f"no item: {'.'.join(map(str, first_error['loc']))}: {first_error['msg']}")
+        raise ValueError(f"not an item: {validation_problem(error)}") from error
 
 
-def find_or_import_items(source: Path, out: Path, import_options: ImportOptions) -> tuple[Path, ImportResult]:
-    """A file of items as it is, with their number; a user's own questions imported into `out`. ConfigError if neither.
+def find_or_import_items(source: Path, out: Path, options: ImportOptions) -> tuple[Path, ImportResult]:
+    """A file of items and their number, or a user's questions imported into `out`; ConfigError if it is neither.
 
-    Which of the two it is, the first line says that holds a JSON object.
+    The first line with a JSON object determines which of the two it is.
     """
     if is_items_file(source):
         return source, ImportResult(count=sum(1 for _ in read_lines(source)))
-    result = write_items(user_items(source, import_options), out)
+    result = write_items(user_items(source, options), out)
     if not result.count:
-        raise ConfigError(f"{source}: no line of it is a question or an item; {problems_path(out)} says why")
+        raise ConfigError(f"{source}: none of its lines is a question or an item; see {problems_path(out)}")
     return out, result
 
 
@@ -167,10 +164,10 @@ def is_items_file(source: Path) -> bool:
 
 
 def open_item_media(item: Item, items_path: Path) -> MediaSet:
-    """The media of an imported item, found by their paths and checked by their hashes; MediaError otherwise."""
+    """The media of an imported item by their paths; MediaError if one is missing or has another hash."""
     paths = item.parameters.get("media_paths", ())
     if not isinstance(paths, tuple) or len(paths) != len(item.media):
-        raise MediaError(f"item {item.id} does not say where its media lie")
+        raise MediaError(f"item {item.id} does not name the paths of its media")
     fps = float(str(item.parameters.get("media_fps", 25.0)))
     media = []
     for facts, path in zip(item.media, paths, strict=True):
@@ -182,10 +179,10 @@ def open_item_media(item: Item, items_path: Path) -> MediaSet:
 
 
 def get_template(name: str) -> Template:
-    """A question template by its id, of an importer or of the world; ConfigError where there is none."""
+    """A question template of an importer or the world by its id; ConfigError if there is none."""
     return TEMPLATES[name] if name in TEMPLATES else template_of_the_world(name)
 
 
 def get_case(item: Item) -> NecessityCase:
-    """The item's reference program, so that its necessity labels can be computed anew from the item alone."""
+    """The item's reference program, from which its necessity labels can be recomputed."""
     return case_of_the_world(item, get_template(item.template))
