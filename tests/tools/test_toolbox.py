@@ -123,6 +123,7 @@ def test_the_same_call_comes_from_the_cache_under_the_name_that_the_query_uses(t
     assert not first.cached
     assert again.cached
     assert again.blobs == first.blobs
+    assert (first.first_seconds, again.first_seconds) == (None, first.result.seconds)
     assert again.result.footprints[0].media == "Image_1"
     assert again.result.view.media == "Image_1"
 

@@ -12,8 +12,9 @@ import pytest
 from pixelis.core.geometry import Box
 from pixelis.media import Image, MediaSet, ViewRecipe
 from pixelis.tools.results import Blob, Execution, ToolCall, ToolResult
+from pixelis.trace.codec import decode
 from pixelis.trace.recorder import TraceRecorder, reseal, without_time
-from pixelis.trace.schema import StepDraft, TokenRecord, verify
+from pixelis.trace.schema import TokenRecord, canonical_json, verify
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 CALL = ToolCall(tool="ZOOM", args={"box": [0.0, 0.0, 0.5, 0.5]})
@@ -65,12 +66,23 @@ def test_a_copy_grows_by_itself(recorder):
 
 def test_a_trace_without_times_keeps_everything_else(recorder):
     trace = recorder.seal(query="What?", origin="plan", created_at=WHEN, answer="EXIT", answer_thought="It says so.")
-    steps = [StepDraft(thought=s.thought, call=s.call, result=without_time(s.result)) for s in trace.steps]
-    timeless = reseal(trace, steps=steps, media=trace.media)
+    timeless = reseal(trace, steps=[without_time(step) for step in trace.steps], media=trace.media)
     assert (trace.seconds, timeless.seconds) == (0.25, 0.0)
     assert timeless.seal != trace.seal
     left = {"steps", "seal"}
     assert timeless.model_dump(exclude=left) == trace.model_dump(exclude=left)
+
+
+def test_a_cached_result_keeps_the_time_of_its_first_run_and_no_other_record_has_the_key(recorder):
+    cached = zoomed()._replace(cached=True, first_seconds=1.5)
+    recorder.add_step(CALL, cached)
+    trace = recorder.seal(query="", origin="plan", created_at=WHEN)
+    verify(trace)
+    assert [step.first_seconds for step in trace.steps] == [None, 1.5]
+    record = trace.model_dump(mode="json")
+    assert ["first_seconds" in step for step in record["steps"]] == [False, True]  # old records keep their chain
+    assert decode(canonical_json(record) + b"\n") == trace
+    assert without_time(trace.steps[1]).first_seconds is None
 
 
 def test_nothing_else_in_the_package_seals_a_trace():

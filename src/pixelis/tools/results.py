@@ -78,6 +78,8 @@ class Execution(NamedTuple):
     result: ToolResult
     blobs: Mapping[str, bytes]
     cached: bool = False
+    first_seconds: float | None = None
+    """Of a cached result: how long the run took that made it; `result.seconds` is then the time of the look-up."""
     repeatable: bool = True
     """Whether the same call gives this again. A failure for want of time, memory, a file or weights need not."""
 

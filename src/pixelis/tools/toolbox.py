@@ -156,7 +156,8 @@ class Toolbox:
         cached = self._cached_result(key, source_name(media, medium))
         if cached is not None:
             seconds = round(time.perf_counter() - start, 6)
-            return cached._replace(result=cached.result.model_copy(update={"seconds": seconds}))
+            result = cached.result.model_copy(update={"seconds": seconds})
+            return cached._replace(result=result, first_seconds=cached.result.seconds)
         execution = self._execute(tool, args, media)
         if self.cache and execution.repeatable:
             self.cache.put(key, pack(execution))

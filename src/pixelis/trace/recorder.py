@@ -33,7 +33,8 @@ class TraceRecorder:
 
     def add_step(self, call: ToolCall, execution: Execution, thought: str = "") -> str | None:
         """Record a call and its result; the name of the view that it made, if it made one."""
-        self.steps.append(StepDraft(thought=thought, call=call, result=execution.result))
+        first_seconds = execution.first_seconds
+        self.steps.append(StepDraft(thought=thought, call=call, result=execution.result, first_seconds=first_seconds))
         self.blobs.update(execution.blobs)
         if execution.result.view is None:
             return None
@@ -77,9 +78,10 @@ class TraceRecorder:
         )
 
 
-def without_time(result: ToolResult) -> ToolResult:
-    """A result as corpora keep it: they must not depend on how fast a machine is."""
-    return result.model_copy(update={"seconds": 0.0})
+def without_time(step: StepDraft) -> StepDraft:
+    """A step as corpora keep it: they must not depend on how fast a machine is, or on what its cache holds."""
+    result = step.result.model_copy(update={"seconds": 0.0})
+    return StepDraft(thought=step.thought, call=step.call, result=result, tokens=step.tokens)
 
 
 def reseal(trace: Trace, *, steps: Sequence[StepDraft], media: Sequence[MediaRecord]) -> Trace:

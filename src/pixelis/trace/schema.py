@@ -2,7 +2,7 @@
 
 What can be derived (a view's name, the sum of the seconds, whether a step was decisive) is a property or a function,
 never stored. The chain runs from the header over every step to the answer, so that a changed byte is found and its
-place is named: see docs/trace_format.md.
+place is named: see docs/reference/trace_format.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, Field, StringConstraints, model_validator
+from pydantic import (
+    AwareDatetime,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
 
 from pixelis.core.errors import TraceError
 from pixelis.core.geometry import Score, Size, Value
@@ -69,13 +76,27 @@ class TokenRecord(Value):
         return self
 
 
-class Step(Value):
-    """A thought, the call that followed it, and what came back."""
+class StepDraft(Value):
+    """A step before it is sealed: a thought, the call that followed it, and what came back."""
 
     thought: str = ""
     call: ToolCall
     result: ToolResult
     tokens: TokenRecord | None = None
+    first_seconds: float | None = Field(default=None, ge=0.0)
+    """Where the result came from the cache: seconds of the run that made it. Absent from the record otherwise."""
+
+    @model_serializer(mode="wrap")
+    def _omit_absent(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        record: dict[str, Any] = serialize(self)
+        if self.first_seconds is None:
+            record.pop("first_seconds", None)
+        return record
+
+
+class Step(StepDraft):
+    """A sealed step."""
+
     chain: Sha256
     """SHA-256 over the link before and everything else in this step."""
 
@@ -118,15 +139,6 @@ class Trace(Value):
     @property
     def seconds(self) -> float:
         return sum(step.result.seconds for step in self.steps)
-
-
-class StepDraft(Value):
-    """A step before it is sealed."""
-
-    thought: str = ""
-    call: ToolCall
-    result: ToolResult
-    tokens: TokenRecord | None = None
 
 
 def seal_trace(

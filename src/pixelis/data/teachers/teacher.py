@@ -14,7 +14,7 @@ from pixelis.core.errors import ConfigError
 from pixelis.media import MediaSet
 from pixelis.trace.plan import ToolProvider
 from pixelis.trace.recorder import TraceRecorder, reseal, without_time
-from pixelis.trace.schema import StepDraft, Trace
+from pixelis.trace.schema import Trace
 from pixelis.world import Item, RenderedItem
 
 if TYPE_CHECKING:
@@ -133,8 +133,4 @@ def canonicalise_trace(trace: Trace, item: Item) -> Trace:
     )
     if all(step.result.seconds == 0.0 for step in trace.steps) and media == trace.media:
         return trace
-    drafts = [
-        StepDraft(thought=step.thought, call=step.call, result=without_time(step.result), tokens=step.tokens)
-        for step in trace.steps
-    ]
-    return reseal(trace, steps=drafts, media=media)
+    return reseal(trace, steps=[without_time(step) for step in trace.steps], media=media)

@@ -84,7 +84,7 @@ class VlmTeacher:
 def to_demonstration(conversation: ChatConversation, item_id: str, model: str) -> Demonstration:
     """The demonstration without measured times: a corpus must not depend on the machine."""
     recorder = conversation.recorder
-    recorder.steps = [step.model_copy(update={"result": without_time(step.result)}) for step in recorder.steps]
+    recorder.steps = [without_time(step) for step in recorder.steps]
     details = {
         "outcome": OUTCOMES[conversation.end_reason],
         "detail": conversation.detail,

@@ -126,8 +126,9 @@ class OracleSession:
         running_note = write_recap(self.item, self.drafts) if self.canonical_wording else ""
         thought = self.thought_writer.write(plan, subject, self.last_result, running_note=running_note)
         execution = self.toolbox.run(call, self.media)
-        result = without_time(execution.result)
-        view = self.recorder.add_step(call, execution._replace(result=result), thought)
+        view = self.recorder.add_step(call, execution, thought)
+        self.drafts[-1] = without_time(self.drafts[-1])
+        result = self.drafts[-1].result
         self.call_cache[key] = outcome = OracleCallOutcome(len(self.drafts) - 1, result, view)
         return outcome
 
