@@ -159,10 +159,11 @@ def test_what_stands_after_a_label_is_found_whatever_its_case():
 
 def test_the_oracle_has_a_way_for_every_natural_question():
     from pixelis.data.importers.photo_questions import TEMPLATES as PHOTOS
+    from pixelis.data.teachers.oracle.rationale_context import WORDINGS
     from pixelis.data.teachers.oracle.rationales import RATIONALE_WRITERS
 
     assert SOLVERS.keys() >= {*PHOTOS, *TEXTS, "coco.count", "coco.side", "coco.largest", "ocr.at", "ocr.largest"}
-    assert RATIONALE_WRITERS.keys() >= {*PHOTOS, *TEXTS}
+    assert {*RATIONALE_WRITERS, *WORDINGS} >= {*PHOTOS, *TEXTS}
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pixelis.core.geometry import Mask, Span, TextSpan, Track
-from pixelis.data.teachers.oracle.oracle import solve_item
+from pixelis.data.teachers.oracle import rationales
+from pixelis.data.teachers.oracle.oracle import SOLVERS, solve_item
+from pixelis.data.teachers.oracle.rationale_context import WORDINGS
 from pixelis.data.teachers.oracle.rationales import RATIONALE_WRITERS, write_rationale
 from pixelis.media import MediaSet
 from pixelis.tools.results import Execution, ToolCall, ToolResult
@@ -52,7 +55,7 @@ def said(item: Item, answer: str, *footprints: Any, **properties: Any) -> set[st
 
 
 def test_every_template_of_the_world_has_a_conclusion():
-    assert {template.id for template in templates()} <= set(RATIONALE_WRITERS)
+    assert {template.id for template in templates()} <= {*RATIONALE_WRITERS, *WORDINGS}
 
 
 def test_a_difference_is_written_out(question):
@@ -208,3 +211,8 @@ def test_a_guess_has_no_conclusion():
 
     rendered = generated("document", seed=9, difficulty=1)
     assert solve_item(rendered, Blind(), rng=np.random.default_rng(4)).trace.answer_thought == ""
+
+
+def test_every_wording_of_rationales_yaml_is_of_a_template_or_named_by_a_writer():
+    code = "".join(path.read_text() for path in Path(rationales.__file__).parent.glob("rationale*.py"))
+    assert [key for key in WORDINGS if key not in SOLVERS and f'"{key}"' not in code] == []

@@ -64,14 +64,14 @@ def _compose_cell(brief: Brief) -> ItemDraft:
     evidence = [
         find_printed_line(page.references, rows[j]),
         find_printed_line(page.references, heads[k]),
-        _find_cell(page.references, rows[j], heads[k]),
+        _find_named_cell(page.references, rows[j], heads[k]),
     ]
     return make_draft(page, {"row": rows[j], "column": heads[k]}, evidence)
 
 
-def _find_cell(references: References, row: str, column: str) -> Reference:
-    y = centre(get_box(find_printed_line(references, row, role="row")))[1]
-    x = centre(get_box(find_printed_line(references, column, role="column")))[0]
+def find_cell(references: References, row: Reference, column: Reference) -> Reference:
+    """The cell nearest to where a row and a column cross."""
+    x, y = centre(get_box(column))[0], centre(get_box(row))[1]
 
     def distance(r: Reference) -> float:
         cx, cy = centre(get_box(r))
@@ -80,8 +80,13 @@ def _find_cell(references: References, row: str, column: str) -> Reference:
     return nearest(find_lines(references, role="cell"), distance)
 
 
+def _find_named_cell(references: References, row: str, column: str) -> Reference:
+    row_line = find_printed_line(references, row, role="row")
+    return find_cell(references, row_line, find_printed_line(references, column, role="column"))
+
+
 def _solve_cell(references: References, parameters: Parameters) -> str:
-    return get_line_text(_find_cell(references, get_text(parameters, "row"), get_text(parameters, "column")))
+    return get_line_text(_find_named_cell(references, get_text(parameters, "row"), get_text(parameters, "column")))
 
 
 def _compose_row_most(brief: Brief) -> ItemDraft:
@@ -98,7 +103,7 @@ def _compose_row_most(brief: Brief) -> ItemDraft:
 def _solve_row_most(references: References, parameters: Parameters) -> str:
     column = get_text(parameters, "column")
     row_values = [
-        (parse_number(get_line_text(_find_cell(references, get_line_text(row), column))), get_line_text(row))
+        (parse_number(get_line_text(_find_named_cell(references, get_line_text(row), column))), get_line_text(row))
         for row in find_lines(references, role="row")
     ]
     return pick_extreme(row_values, get_text(parameters, "most"))

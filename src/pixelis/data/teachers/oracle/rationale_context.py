@@ -1,41 +1,45 @@
-"""What a policy could read of the things in the notes: boxes as the results printed them, two decimals, also on views.
+"""What a policy could read about the things in the notes: boxes as the results printed them, with two decimals.
 
-A thing that was seen on a view only lies elsewhere on the picture: its numbers come with the small computation.
+A box that was printed for a view has other coordinates on the picture: such numbers come with their computation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from pixelis.core.geometry import Mask, TextSpan, UnitBox
 from pixelis.data.teachers.oracle.oracle_session import snap_box, to_view_box
-from pixelis.data.teachers.oracle.running_notes import looks_at_view
+from pixelis.data.teachers.oracle.running_notes import RunningNote, looks_at_view, make_running_note
 from pixelis.items import option_letter
 from pixelis.media import ViewRecipe
 from pixelis.metrics.overlap import box_iou
 from pixelis.trace.schema import StepDraft
 from pixelis.world import Item, Reference
-from pixelis.world.programs import find_regions, get_box, get_text, get_words
+from pixelis.world.package_data import read_package_yaml
+from pixelis.world.programs import Unanswerable, find_region, get_box, get_text, get_words
 
+Wordings = tuple[str, ...]
+"""Sentences of one meaning."""
+WORDINGS: dict[str, list[str]] = read_package_yaml("pixelis.data.teachers.oracle", "rationales.yaml")
 SAME_REGION_IOU = 0.5
-"""Regions that overlap so far (IoU) are the same thing, outlined twice."""
+"""From this IoU on, two regions are the same thing, outlined twice."""
 APPROXIMATE_TOLERANCE = 0.1
 FULL_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
 
 
 class DerivedNumber(NamedTuple):
-    """A number as the policy can come by it."""
+    """A number as the policy can derive it."""
 
     value: float
     computation: str
-    """The computation that leads to it, with its result; empty where it was printed as it is."""
+    """The computation with its result; empty if the number itself was printed."""
 
     @property
     def short(self) -> str:
-        return two_decimals(self.value)
+        return f"{self.value:.2f}"
 
     @property
     def text(self) -> str:
@@ -43,14 +47,14 @@ class DerivedNumber(NamedTuple):
 
 
 class PrintedView(NamedTuple):
-    """A view, and the box that the result of its call printed; None where that box was itself on a view."""
+    """A view, and the box that its result printed; None if that box was itself on a view."""
 
     recipe: ViewRecipe
     printed_box: UnitBox | None
 
 
 class PrintedBox(NamedTuple):
-    """A box as it was printed, and the view that it was printed for."""
+    """A box as printed, and the view that it was printed for."""
 
     box: UnitBox
     view: PrintedView | None
@@ -58,15 +62,32 @@ class PrintedBox(NamedTuple):
 
 @dataclass(frozen=True)
 class RationaleContext:
-    """What was asked, what was seen, and what the answer is."""
+    """The question, what was seen, and the answer."""
 
     item: Item
     notes: Sequence[Reference]
     drafts: Sequence[StepDraft]
-    answer_text: str
+    answer: str
     """The answer in words; for multiple choice those of the option."""
     canonical_wording: bool = False
-    """Whether a plain teacher speaks: no letters of options, sums on paper, and what it has kept count of."""
+    """Whether to name no option letters, write sums out, and use the running note."""
+
+    def say(self, key: str, **fields: object) -> Wordings:
+        """The wordings of `rationales.yaml` under a key, filled with these fields and the question's parameters."""
+        option = f": {self.option_label}" if self.option_label else ""
+        fields = {**self.item.parameters, "answer": self.answer, "option": option, **fields}
+        return tuple(wording.format_map(fields) for wording in WORDINGS[key])
+
+    @cached_property
+    def running_note(self) -> RunningNote | None:
+        """What a teacher with canonical wording has kept count of."""
+        return make_running_note(self.item, self.drafts) if self.canonical_wording else None
+
+    @property
+    def conclusive_note(self) -> RunningNote | None:
+        """The running note, if the answer is the only name that it lists."""
+        note = self.running_note
+        return note if note and [name for name, _ in note.ranking] == [self.answer] else None
 
     # --- the question
 
@@ -80,19 +101,18 @@ class RationaleContext:
     @property
     def option_label(self) -> str:
         """`option B`; empty where there are none."""
-        matches = [k for k, option in enumerate(self.item.options) if option == self.answer_text]
-        return f"option {option_letter(matches[0])}" if matches and not self.canonical_wording else ""
+        if self.canonical_wording or self.answer not in self.item.options:
+            return ""
+        return f"option {option_letter(self.item.options.index(self.answer))}"
 
     # --- things
 
-    def find_thing(self, phrase: str, media: str | None = None) -> Reference | None:
-        matches = find_regions(self.notes, phrase, media)
-        return matches[0] if matches else None
+    def find_thing(self, phrase: str) -> Reference:
+        """What was noted under a phrase. Raises Unanswerable if nothing was."""
+        return find_region(self.notes, phrase)
 
-    def find_things(self, phrases: Sequence[str]) -> list[Reference] | None:
-        """One for each phrase; None where one was not noted."""
-        matches = [self.find_thing(phrase) for phrase in phrases]
-        return None if None in matches else [note for note in matches if note is not None]
+    def find_things(self, phrases: Sequence[str]) -> list[Reference]:
+        return [self.find_thing(phrase) for phrase in phrases]
 
     @cached_property
     def views(self) -> dict[str, PrintedView]:
@@ -127,46 +147,39 @@ class RationaleContext:
                 on_views += [PrintedBox(view_box, view)] if view_box else []
         return on_views[-1] if on_views else PrintedBox(snap_box(box), None)
 
-    def edge(self, note: Reference, side: int) -> DerivedNumber:
-        """One of left, top, right, bottom (0 to 3) on the picture."""
-        box, view = self.locate(note)
-        if view is None:
-            return DerivedNumber(box[side], "")
-        if view.printed_box is None:
-            return DerivedNumber(round(get_box(note)[side], 2), "")
-        start, length = view.printed_box[side % 2], view.printed_box[side % 2 + 2] - view.printed_box[side % 2]
-        value = round(start + box[side] * length, 2)
-        return DerivedNumber(
-            value, f"{two_decimals(start)} + {two_decimals(box[side])} * {two_decimals(length)} = {two_decimals(value)}"
-        )
+    def edge(self, note: Reference, axis: int) -> DerivedNumber:
+        """The left (axis 0) or upper (axis 1) edge on the picture."""
+        return self._on_picture(note, axis, self.locate(note).box[axis], get_box(note)[axis], round_two_decimals)
 
     def centre(self, note: Reference, axis: int) -> DerivedNumber:
         """The centre along an axis, on the picture."""
-        box, view = self.locate(note)
-        printed_centre = round_half_up((box[axis] + box[axis + 2]) / 2)
+        printed, source = (round_half_up((b[axis] + b[axis + 2]) / 2) for b in (self.locate(note).box, get_box(note)))
+        return self._on_picture(note, axis, printed, source, round_half_up)
+
+    def _on_picture(
+        self, note: Reference, axis: int, printed: float, source: float, rounded: Callable[[float], float]
+    ) -> DerivedNumber:
+        """A printed coordinate, moved from its view to the picture; the exact one if the view's place is unknown."""
+        view = self.locate(note).view
         if view is None:
-            return DerivedNumber(printed_centre, "")
+            return DerivedNumber(printed, "")
         if view.printed_box is None:
-            source_box = get_box(note)
-            return DerivedNumber(round_half_up((source_box[axis] + source_box[axis + 2]) / 2), "")
+            return DerivedNumber(rounded(source), "")
         start, length = view.printed_box[axis], view.printed_box[axis + 2] - view.printed_box[axis]
-        value = round_half_up(start + printed_centre * length)
-        return DerivedNumber(
-            value,
-            f"{two_decimals(start)} + {two_decimals(printed_centre)} * {two_decimals(length)} = {two_decimals(value)}",
-        )
+        value = rounded(start + printed * length)
+        return DerivedNumber(value, f"{start:.2f} + {printed:.2f} * {length:.2f} = {value:.2f}")
 
     def width(self, note: Reference) -> DerivedNumber:
         box, view = self.locate(note)
+        width = box[2] - box[0]
         if view is None:
-            value = box[2] - box[0]
-            return DerivedNumber(value, f"{two_decimals(box[2])} - {two_decimals(box[0])} = {two_decimals(value)}")
+            return DerivedNumber(width, f"{box[2]:.2f} - {box[0]:.2f} = {width:.2f}")
         if view.printed_box is None:
             x0, _, x1, _ = get_box(note)
             return DerivedNumber(round(x1 - x0, 2), "")
-        width_on_view, length = box[2] - box[0], view.printed_box[2] - view.printed_box[0]
-        value = round(width_on_view * length, 3)
-        return DerivedNumber(value, f"{two_decimals(width_on_view)} * {two_decimals(length)} = {value:.3f}")
+        length = view.printed_box[2] - view.printed_box[0]
+        value = round(width * length, 3)
+        return DerivedNumber(value, f"{width:.2f} * {length:.2f} = {value:.3f}")
 
     def is_on_picture(self, note: Reference) -> bool:
         """Whether its box was printed in the coordinates of the picture."""
@@ -181,14 +194,19 @@ def is_same_thing(candidate: Mask | TextSpan, footprint: object, box: UnitBox) -
     return (candidate.media, candidate.frame) == location and box_iou(candidate.box_unit, box) > SAME_REGION_IOU
 
 
-def two_decimals(value: float) -> str:
-    """Two decimals, as boxes and times are printed."""
-    return f"{value:.2f}"
+def require(condition: bool) -> None:
+    """Raise Unanswerable if a condition fails: the conclusion is then drawn without numbers."""
+    if not condition:
+        raise Unanswerable("the notes do not lead to the answer")
 
 
 def join_with_and(parts: Sequence[str]) -> str:
     """`a, b and c`."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def round_two_decimals(value: float) -> float:
+    return round(value, 2)
 
 
 def round_half_up(value: float) -> float:
@@ -197,13 +215,12 @@ def round_half_up(value: float) -> float:
 
 
 def format_result(computed: float, answer: str) -> str:
-    """` = 2.4`: the answer where rounded numbers give it to two digits, about it where they nearly do, else their own.
+    """` = 2.4`: the answer if rounded numbers give it to two digits, "about" it if they come near, else their result.
 
     The answer was computed from what the tools measured, of which the policy reads two decimals.
     """
     exact = float(answer)
     if f"{computed:.1e}" == f"{exact:.1e}":
         return f" = {answer}"
-    return (
-        f" is about {answer}" if abs(computed - exact) <= APPROXIMATE_TOLERANCE * abs(exact) else f" = {computed:.3g}"
-    )
+    is_near = abs(computed - exact) <= APPROXIMATE_TOLERANCE * abs(exact)
+    return f" is about {answer}" if is_near else f" = {computed:.3g}"

@@ -309,8 +309,16 @@ def list_moving(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
 NAME_LIST_LABELS = {"motion.leaver": "lost", "motion.mover": "moving", "choice.absent": "missing"}
 """What is said of the names that a tally without numbers holds."""
 NOTE_BUILDERS = {
-    "choice.extreme": rank_positions, "choice.size": rank_positions, "choice.neighbour": rank_distances, "choice.absent": list_missing,
-    "space.order": rank_positions, "search.relation": latest_corner, "motion.leaver": list_lost, "motion.mover": list_moving,
-    "motion.fastest": rank_speeds, "motion.order": rank_start_times, "lecture.change": latest_entry,
+    "choice.extreme": rank_positions,
+    "choice.size": rank_positions,
+    "choice.neighbour": rank_distances,
+    "choice.absent": list_missing,
+    "space.order": rank_positions,
+    "search.relation": latest_corner,
+    "motion.leaver": list_lost,
+    "motion.mover": list_moving,
+    "motion.fastest": rank_speeds,
+    "motion.order": rank_start_times,
+    "lecture.change": latest_entry,
     "document.pair_more": compare_entries,
-}  # fmt: skip
+}
