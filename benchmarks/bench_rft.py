@@ -53,17 +53,18 @@ from pixelis.policy.checkpoint import ModelCard, save_checkpoint
 from pixelis.policy.model import Policy
 from pixelis.rewards.compute import Rewarder, compute_rewards, gather_trajectories, train_dynamics
 from pixelis.rewards.dynamics import DynamicsHeads
+from pixelis.rewards.features import reference_outputs
 from pixelis.rollout.engine import rollout
 from pixelis.rollout.episode import Limits, Query
 from pixelis.tools.results import Execution, ToolCall
-from pixelis.training.common.distributed import DistributedContext, trainable_parameters
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.run_folder import MetricsLog
-from pixelis.training.dataset.scored_rollouts import make_microbatches, reference_forward, score_rollout
+from pixelis.training.dataset.scored_rollouts import score_rollout
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.grpo.rft_export import append_summaries
 from pixelis.training.grpo.rft_metrics import measure_update
 from pixelis.training.grpo.rft_state import RftState
-from pixelis.training.grpo.train import group_advantages, grpo_step, update_controller
+from pixelis.training.grpo.train import build_optimizers, group_advantages, grpo_step, update_controller
 
 STEPS = 3
 """Steps that count, after one that does not."""
@@ -201,14 +202,7 @@ def make_update(policy: Policy, out: Path, pictures: Sequence[Image], samples: i
     config = config.model_copy(update={"prompts_per_step": queries, "group_size": samples, "keep_best": samples})
     rewarder, state, log = random_rewarder(policy), RftState(pid=Pid(beta=BETA)), MetricsLog(out, 0, dist)
     reference = copy.deepcopy(policy).eval().requires_grad_(False)
-    optimizer = torch.optim.AdamW(
-        trainable_parameters(policy).values(),
-        lr=config.lr,
-        betas=config.betas,
-        weight_decay=config.weight_decay,
-        fused=True,
-    )
-    dynamics = torch.optim.AdamW(rewarder.heads.h_psi.parameters(), lr=config.lr_dynamics, weight_decay=0.01)
+    optimizer, dynamics = build_optimizers(config, policy, rewarder.heads.h_psi)
     media = [MediaSet((image,)) for image in pictures]
     items = [make_item(k) for k in range(queries)]
     query_list = [Query(i.id, i.question, media_set, i.seed) for i, media_set in zip(items, media, strict=True)]
@@ -230,13 +224,8 @@ def make_update(policy: Policy, out: Path, pictures: Sequence[Image], samples: i
             scored_rollouts = [
                 score_rollout(sample, i, media_set, policy.tokenizer) for sample, i, media_set in samples_with_items
             ]
-            microbatches = make_microbatches(
-                [sample.sequence for sample in scored_rollouts], policy, config.batch_tokens
-            )
         with add_cpu_seconds(seconds, "anchor"):
-            reference_batches = [
-                (microbatch, reference_forward(reference, microbatch, scored_rollouts)) for microbatch in microbatches
-            ]
+            reference_batches = reference_outputs(config, policy, reference, scored_rollouts)
         with add_cpu_seconds(seconds, "rewards"):
             trajectories = gather_trajectories(
                 rewarder, reference_batches, scored_rollouts, rollout_media, positions, config.reward, dist
@@ -258,7 +247,7 @@ def make_update(policy: Policy, out: Path, pictures: Sequence[Image], samples: i
             values["dynamics_loss"] = dynamics_loss
             update_controller(config, state, values, update_stats, 1.0)
             state.step += 1
-            state.stopped = ""  # random weights come to no answer, and are not to be stopped for it
+            state.stop_reason = ""  # random weights come to no answer, and are not to be stopped for it
             append_summaries(out, state.step, [i.id for i in items], samples, reward_batch, trajectories, dist)
             log.write(state.step, **values)
         sampled_tokens, read_tokens = (

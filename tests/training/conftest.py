@@ -67,7 +67,7 @@ def settings(corpus, examples_folder):
     def make(**changes):
         given = {
             "corpus": str(corpus.folder),
-            "examples": str(examples_folder),
+            "examples_folder": str(examples_folder),
             "nano": TINY,
             "lr": 1e-2,
             "optimizer": "muon",
@@ -77,7 +77,7 @@ def settings(corpus, examples_folder):
             "workers": 1,
             "log_every": 1,
             "dynamics_epochs": 20,
-            "least_spread": 0.0,  # nine items and three epochs make no varied chains
+            "min_cosine_std": 0.0,  # nine items and three epochs make no varied chains
         }
         return SftConfig.model_validate(given | changes)
 
@@ -90,9 +90,10 @@ def rft_settings(corpus):
 
     def make(**changes):
         given = {
-            "policy": "nano-sft", "corpus": str(corpus.folder), "updates": 3, "queries": 2, "samples": 3, "group": 3,
+            "policy": "nano-sft", "corpus": str(corpus.folder), "steps": 3, "prompts_per_step": 2, "group_size": 3,
+            "keep_best": 3,
             "lr": 1e-4, "threads": 1, "limits": {"steps": 4, "turn_tokens": 96, "total_tokens": 600},
-            "least_calls": 0.0, "least_entropy": 0.0, "save_minutes": 0.0,
+            "min_tool_calls": 0.0, "min_entropy_ratio": 0.0, "save_minutes": 0.0,
         }  # fmt: skip
         return RftConfig.model_validate(given | changes)
 

@@ -47,7 +47,7 @@ def test_embeddings_have_length_one_and_differ(trained):
     steps, heads, _ = trained
     E = heads.embed(steps)
     assert E.shape == (100, 512)
-    assert E.grad_norm(dim=1).tolist() == pytest.approx([1.0] * 100, abs=1e-5)
+    assert E.norm(dim=1).tolist() == pytest.approx([1.0] * 100, abs=1e-5)
     families = coherence_statistics(heads, steps)
     assert {name: s.samples for name, s in families.items()} == {"motion": 40, "search": 40}  # 10 chains, 4 pairs each
 

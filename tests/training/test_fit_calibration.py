@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -10,12 +11,12 @@ import pytest
 from pixelis.core.errors import ConfigError
 from pixelis.evaluation.streams import make_stream
 from pixelis.policy.checkpoint import load_checkpoint
-from pixelis.training.common.item_rollouts import is_correct
-from pixelis.tools.toolbox import Toolbox, ToolboxConfig
-from pixelis.training.ttrl.ttrl_config import CalibrationSettings, TtrlConfig
-from pixelis.voting import fit_calibration
+from pixelis.tools.toolbox import Toolbox, ToolboxConfig, decisive_thresholds
+from pixelis.training.common.item_rollouts import is_correct, stream_item_rollouts
+from pixelis.training.ttrl.ttrl_config import TtrlConfig
 from pixelis.voting.fit_calibration import (
     FITS,
+    CalibrationSettings,
     VoteCalibration,
     calibrator_to_dict,
     compare_calibrators,
@@ -25,6 +26,7 @@ from pixelis.voting.fit_calibration import (
     load_or_fit_calibration,
     read_calibration,
 )
+from pixelis.voting.vote import VoteSettings
 
 
 def test_confidences_of_nine_tenths_that_hold_half_of_the_time_become_a_half():
@@ -59,8 +61,8 @@ def test_a_set_is_of_single_answers_and_so_is_the_share_that_its_threshold_is_ma
     made = next(m for m in make_stream(["space"], split="dev-cal", limit=50).items() if m.item.scoring == "mra")
     item = made.item.model_copy(update={"answer": "20", "answers": ("20",)})
     assert is_correct(item, "19")
-    assert correct_share(item, {"7": 0.4, "19": 0.3, "20": 0.3}) == 0.3
-    assert correct_share(item, {"7": 1.0}) == 0.0
+    assert correct_share(item, {"7": 0.4, "19": 0.3, "20": 0.3}, is_correct) == 0.3
+    assert correct_share(item, {"7": 1.0}, is_correct) == 0.0
 
 
 def test_delta_lets_the_wanted_share_of_votes_through():
@@ -92,24 +94,34 @@ def test_a_file_that_is_no_calibration_is_told_in_one_line(tmp_path):
 
 
 def test_without_questions_nothing_is_fitted(tmp_path):
-    found = load_or_fit_calibration(TtrlConfig(), None, None, tuple, tmp_path / "c.json")
+    found = load_or_fit_calibration(
+        tmp_path / "c.json", CalibrationSettings(), VoteSettings(), tuple, thresholds={}, is_correct=is_correct
+    )
     assert found == VoteCalibration()
     assert not (tmp_path / "c.json").exists()
 
 
-def test_real_rollouts_are_fitted_once_and_kept(tmp_path, monkeypatch):
+def test_real_rollouts_are_fitted_once_and_kept(tmp_path):
     settings = {
-        "samples": 2, "limits": {"steps": 4, "total_tokens": 600}, "calibration": {"items": 3, "coverage": 1.0}
+        "group_size": 2, "limits": {"steps": 4, "total_tokens": 600},
+        "calibration": {"items_per_family": 3, "coverage": 1.0},
     }  # fmt: skip
     config = TtrlConfig.model_validate(settings)
     questions = make_stream(["search"], split="dev-cal", limit=3).items
     with Toolbox(ToolboxConfig(seg="classical", isolate=False)) as toolbox:
         policy = load_checkpoint("nano-sft").policy
         asked: list[int] = []
-        found = load_or_fit_calibration(config, policy, toolbox, questions, tmp_path / "c.json", asked.append)
+        sample = partial(
+            stream_item_rollouts, config, policy, toolbox, questions, n=2, seed=0, temperature=1.0,
+            on_question=asked.append,
+        )  # fmt: skip
+        fit = partial(
+            load_or_fit_calibration, tmp_path / "c.json", config.calibration, config.vote,
+            thresholds=decisive_thresholds(toolbox.tools), is_correct=is_correct,
+        )  # fmt: skip
+        found = fit(sample)
         assert asked == [0]  # three questions of two rollouts are asked at once
-        monkeypatch.setattr(fit_calibration, "stream_item_rollouts", lambda *a, **k: pytest.fail("asked again"))
-        again = load_or_fit_calibration(config, policy, toolbox, questions, tmp_path / "c.json")
+        again = fit(lambda: pytest.fail("asked again"))
     assert again == found
     facts = json.loads((tmp_path / "c.json").read_text())
     assert facts["questions"] == 3

@@ -14,9 +14,9 @@ from pixelis.policy.checkpoint import ModelCard, save_checkpoint
 from pixelis.rewards.heads import ToolHeads
 from pixelis.training.common.distributed import DistributedContext, trainable_parameters
 from pixelis.training.common.run_state import TENSORS, list_state_folders
-from pixelis.training.dataset.training_index import build_optimizer, build_sft_model
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.grpo.train import train_rft
+from pixelis.training.sft.build_sft import build_optimizer, build_sft_model
 from pixelis.training.sft.sft_model import SftModel
 from pixelis.training.sft.train import train_sft, train_step
 
@@ -38,7 +38,7 @@ def few(train):
 
 
 def step(config, student, few, dtype):
-    taught = DistributedContext().wrap(student, shard=config.shard, dtype=dtype)
+    taught = DistributedContext().wrap(student, shard=config.fsdp, dtype=dtype)
     return train_step(
         config,
         taught,
@@ -100,9 +100,10 @@ def test_a_run_in_bfloat16_keeps_float32_and_exports_what_it_computed_with(setti
 @pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 8}])
 def test_phase_2_reads_its_rollouts_in_the_arithmetic_that_sampled_them(corpus, tmp_path, lora):
     config = RftConfig.model_validate({
-        "policy": "nano-sft", "corpus": str(corpus.folder), "updates": 2, "queries": 2, "samples": 2, "group": 2,
+        "policy": "nano-sft", "corpus": str(corpus.folder), "steps": 2, "prompts_per_step": 2, "group_size": 2,
+        "keep_best": 2,
         "lr": 1e-4, "threads": 1, "limits": {"steps": 3, "turn_tokens": 64, "total_tokens": 400}, "lora": lora,
-        "least_calls": 0.0, "least_entropy": 0.0, "dtype": "bfloat16", "ledger_tolerance": 0.5,
+        "min_tool_calls": 0.0, "min_entropy_ratio": 0.0, "dtype": "bfloat16", "logprob_tolerance": 0.5,
         "checkpoint_activations": True,
     })  # fmt: skip
     train_rft(config, tmp_path / "run")
@@ -119,7 +120,7 @@ def test_two_processes_share_float32_weights_and_compute_in_bfloat16(settings, p
     command.append(str(SHARDED))
     alone = {}
     for name, lora in (("whole", None), ("lora", {"rank": 4})):
-        config = settings(**SLOW, init=str(tmp_path / "base"), lora=lora, shard=True)
+        config = settings(**SLOW, init=str(tmp_path / "base"), lora=lora, fsdp=True)
         alone[name] = step(config, build_sft_model(config, corpus)[0], few, torch.bfloat16)
         (tmp_path / f"{name}.json").write_text(config.model_dump_json())
         command.append(str(tmp_path / f"{name}.json"))

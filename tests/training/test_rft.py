@@ -18,10 +18,11 @@ from pixelis.core.errors import ConfigError
 from pixelis.rewards.compute import TrajectoryBatch, compute_rewards
 from pixelis.rewards.dynamics import CorpusSteps
 from pixelis.rewards.features import StateFeatures
-from pixelis.training.grpo import train
-from pixelis.training.grpo.rft_config import RewardSettings
+from pixelis.rewards.settings import RewardSettings
+from pixelis.training.common.policy_update import UpdateStats
+from pixelis.training.grpo import rft_run_log, rft_state, train
 from pixelis.training.grpo.rft_state import RftState
-from pixelis.training.grpo.train import UpdateStats, group_advantages, train_rft, update_controller
+from pixelis.training.grpo.train import group_advantages, train_rft, update_controller
 
 OFF_CURVE = ("cache_hits", "gap")
 """What the machine has a say in: which calls were kept from before, and the last bits of a batch's sums."""
@@ -67,7 +68,7 @@ def test_a_run_learns_and_leaves_everything_that_later_verbs_need(rft_settings, 
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(rft_settings, tmp_path):
     train_rft(rft_settings(), tmp_path / "whole")
     calls = {"n": 0}
-    real = train.save_rft
+    real = rft_run_log.save_rft
 
     def killed(*given):
         real(*given)
@@ -75,12 +76,15 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(rft_settings, tmp_pa
         if calls["n"] == 2:
             raise KeyboardInterrupt
 
-    train.save_rft = killed
+    rft_run_log.save_rft = killed
     try:
         with pytest.raises(KeyboardInterrupt):
             train_rft(rft_settings(), tmp_path / "cut")
     finally:
-        train.save_rft = real
+        rft_run_log.save_rft = real
+    (facts,) = (tmp_path / "cut").glob("state-*/state.json")
+    old_names = {new: old for old, new in rft_state.OLD_NAMES.items()}  # as an earlier release has written it
+    facts.write_text(json.dumps({old_names.get(key, key): v for key, v in json.loads(facts.read_text()).items()}))
     assert train_rft(rft_settings(), tmp_path / "cut").resumed
     for name, value in weights(tmp_path / "whole").items():
         assert torch.equal(value, weights(tmp_path / "cut")[name]), name
@@ -89,27 +93,27 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(rft_settings, tmp_pa
 
 
 def test_the_rate_falls_in_a_line_to_its_floor(rft_settings, tmp_path):
-    given = rft_settings(updates=5, lr=8e-4, lr_floor=0.25)
+    given = rft_settings(steps=5, lr=8e-4, lr_floor=0.25)
     # 8e-4 less a quarter of 6e-4 each time
-    assert [given.rate(step) for step in range(5)] == pytest.approx([8e-4, 6.5e-4, 5e-4, 3.5e-4, 2e-4])
-    assert given.model_copy(update={"updates": 1}).rate(0) == 8e-4
-    assert given.model_copy(update={"lr_floor": 1.0}).rate(4) == 8e-4
-    still = rft_settings(updates=2, lr=1e-4, lr_floor=1e-9, samples=2, group=2)
-    train_rft(still.model_copy(update={"updates": 1}), tmp_path / "one")
+    assert [given.learning_rate_at(step) for step in range(5)] == pytest.approx([8e-4, 6.5e-4, 5e-4, 3.5e-4, 2e-4])
+    assert given.model_copy(update={"steps": 1}).learning_rate_at(0) == 8e-4
+    assert given.model_copy(update={"lr_floor": 1.0}).learning_rate_at(4) == 8e-4
+    still = rft_settings(steps=2, lr=1e-4, lr_floor=1e-9, group_size=2, keep_best=2)
+    train_rft(still.model_copy(update={"steps": 1}), tmp_path / "one")
     train_rft(still, tmp_path / "two")  # the second update has next to no rate
     one, two = (load_file(tmp_path / name / "policy" / "model.safetensors") for name in ("one", "two"))
     assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-9
 
 
 def test_advantages_are_inside_groups_and_only_of_the_best(rft_settings):
-    config = rft_settings(samples=4, group=2)
+    config = rft_settings(group_size=4, keep_best=2)
     found = group_advantages(np.array([1.0, 0.0, 3.0, 2.0, 5.0, 5.0, 5.0, 5.0]), config)
     # of the first four the best two are 3 and 2: mean 2.5, spread 0.5; equal rewards teach nothing
     np.testing.assert_allclose(found, [np.nan, np.nan, 1.0, -1.0, 0.0, 0.0, np.nan, np.nan])
 
 
 def test_a_kl_out_of_bounds_skips_the_update_and_the_controller_hears_of_it(rft_settings, tmp_path):
-    report = train_rft(rft_settings(lr=1e-3, kl={"most": 1e-9, "beta": 0.2, "target": 1e-6}), tmp_path / "run")
+    report = train_rft(rft_settings(lr=1e-3, kl={"max": 1e-9, "beta": 0.2, "target": 1e-6}), tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     # before the first step the KL is 0; the third batch is not skipped, it leads back
     assert [row["skipped"] for row in rows] == [0.0, 1.0, 0.0]
@@ -119,7 +123,7 @@ def test_a_kl_out_of_bounds_skips_the_update_and_the_controller_hears_of_it(rft_
 
 def test_a_reward_that_says_nothing_leaves_the_policy_to_its_anchor(rft_settings, tmp_path):
     silent = {"final": 0.0, "curiosity": 0.0, "coherence": 0.0, "penalty": 0.0}
-    train_rft(rft_settings(reward=silent, updates=1), tmp_path / "run")
+    train_rft(rft_settings(reward=silent, steps=1), tmp_path / "run")
     row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
     assert row["flat_groups"] == 1.0
     assert row["gradient"] == pytest.approx(0.0, abs=1e-5)  # rounding of the KL's gradient
@@ -128,22 +132,23 @@ def test_a_reward_that_says_nothing_leaves_the_policy_to_its_anchor(rft_settings
 @pytest.mark.parametrize(
     "reward",
     [
-        {"prior": "l2"},
-        {"prior": "tv"},
-        {"prior": "cpc"},
+        {"coherence_kind": "l2"},
+        {"coherence_kind": "tv"},
+        {"coherence_kind": "cpc"},
         {"curiosity": 0.0, "coherence": 0.0, "tool_use": 1.0},
         {"mc_samples": 1},
     ],
 )
 def test_reward_variants_are_configurations(rft_settings, tmp_path, reward):
-    assert train_rft(rft_settings(reward=reward, updates=1), tmp_path / "run").updates == 1
+    assert train_rft(rft_settings(reward=reward, steps=1), tmp_path / "run").updates == 1
 
 
 def chains_by_hand():
     """Three chains of one, two and two calls, each somewhere in the picture."""
     return TrajectoryBatch(
-        scores=np.zeros(3), penalties=np.zeros(3), lengths=np.array([1, 2, 2]), decisive=np.zeros(3), cosine_mean=np.zeros(3),
-        cosine_std=np.ones(3), steps=steps_of([1, 2, 2], width=8), arguments=np.random.default_rng(0).random((5, 6)),
+        scores=np.zeros(3), penalties=np.zeros(3), lengths=np.array([1, 2, 2]), decisive=np.zeros(3),
+        cosine_mean=np.zeros(3), cosine_std=np.ones(3), steps=steps_of([1, 2, 2], width=8),
+        arguments=np.random.default_rng(0).random((5, 6)),
     )  # fmt: skip
 
 
@@ -151,7 +156,7 @@ def chains_by_hand():
 def test_a_single_call_is_neither_coherent_nor_incoherent(prior):
     """It has no neighbours, and gets the batch's mean."""
     known = bench_rft.random_rewarder(SimpleNamespace(width=8))
-    found = compute_rewards(chains_by_hand(), known, RewardSettings(prior=prior), group_size=3, seed=0)
+    found = compute_rewards(chains_by_hand(), known, RewardSettings(coherence_kind=prior), group_size=3, seed=0)
     assert np.isnan(found.coherence[0])
     assert found.terms.coherence[0] == 0.0
 
@@ -160,7 +165,7 @@ def test_each_prior_is_its_own_formula():
     """Of two calls each: l2 and tv of the way between their arguments, the cosine of E_t, its log-probability."""
     chains, known = chains_by_hand(), bench_rft.random_rewarder(SimpleNamespace(width=8))
     got = {
-        prior: compute_rewards(chains, known, RewardSettings(prior=prior), group_size=3, seed=0).coherence[1:]
+        prior: compute_rewards(chains, known, RewardSettings(coherence_kind=prior), group_size=3, seed=0).coherence[1:]
         for prior in ("adjacency", "l2", "tv", "cpc")
     }
     away = np.array([chains.arguments[2] - chains.arguments[1], chains.arguments[4] - chains.arguments[3]])
@@ -186,16 +191,16 @@ def steps_of(lengths, width):
 
 def test_tool_use_that_dies_out_stops_the_run(rft_settings, tmp_path, monkeypatch):
     monkeypatch.setattr(train, "COLLAPSE_GRACE_STEPS", 0)
-    report = train_rft(rft_settings(least_calls=99.0), tmp_path / "run")
+    report = train_rft(rft_settings(min_tool_calls=99.0), tmp_path / "run")
     assert report.updates == 1
     assert "tool use has collapsed" in report.stopped
 
 
 def test_variety_that_dies_out_stops_the_run(rft_settings, tmp_path, monkeypatch):
     monkeypatch.setattr(train, "COLLAPSE_GRACE_STEPS", 0)
-    report = train_rft(rft_settings(least_entropy=99.0), tmp_path / "run")  # 99 times the entropy of π_SFT
+    report = train_rft(rft_settings(min_entropy_ratio=99.0), tmp_path / "run")  # 99 times the entropy of π_SFT
     assert report.updates == 1
-    assert "variety has collapsed" in report.stopped
+    assert "entropy has collapsed" in report.stopped
 
 
 @pytest.mark.parametrize(
@@ -206,12 +211,12 @@ def test_variety_that_dies_out_stops_the_run(rft_settings, tmp_path, monkeypatch
 def test_the_floor_under_variety_is_a_share_of_what_is_usual(rft_settings, monkeypatch, entropy, usual, stops):
     monkeypatch.setattr(train, "COLLAPSE_GRACE_STEPS", 0)
     state = RftState()
-    done = UpdateStats(kl=0.1, entropy=entropy, logprob_mismatch=0.0, grad_norm=1.0, clip_fraction=0.0, skipped=False)
+    done = UpdateStats(kl=0.1, entropy=entropy, logprob_mismatch=0.0, grad_norm=1.0, clip_fraction=0.0)
     values = {"calls": 2.0} | dict.fromkeys(
         (f"share_{name}" for name in ("final", "curiosity", "coherence", "penalty", "tool_use")), 0.2
     )
-    update_controller(rft_settings(least_entropy=0.05), state, values, done, usual)
-    assert bool(state.stopped) == stops
+    update_controller(rft_settings(min_entropy_ratio=0.05), state, values, done, usual)
+    assert bool(state.stop_reason) == stops
 
 
 def test_a_policy_without_phase_1_is_refused(rft_settings, policy, tmp_path):
@@ -223,7 +228,7 @@ def test_a_policy_without_phase_1_is_refused(rft_settings, policy, tmp_path):
 
 
 def test_a_sharper_start_is_its_own_anchor_and_hands_on_the_heads_as_they_read(rft_settings, tmp_path):
-    given = rft_settings(updates=1, lr=1e-12, samples=2, group=2, temperature=0.5)
+    given = rft_settings(steps=1, lr=1e-12, group_size=2, keep_best=2, temperature=0.5)
     train_rft(given, tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert rows[0]["kl"] == pytest.approx(0.0, abs=1e-6)
@@ -238,7 +243,7 @@ def test_a_sharper_start_is_its_own_anchor_and_hands_on_the_heads_as_they_read(r
 
 
 def test_lora_is_its_own_anchor(rft_settings, tmp_path):
-    report = train_rft(rft_settings(lora={"rank": 4, "alpha": 8}, updates=2, lr=1e-3), tmp_path / "run")
+    report = train_rft(rft_settings(lora={"rank": 4, "alpha": 8}, steps=2, lr=1e-3), tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert rows[0]["kl"] == pytest.approx(0.0, abs=1e-6)
     assert report.updates == 2
@@ -250,7 +255,7 @@ RUNNER = Path(__file__).with_name("run_rft.py")
 
 def test_two_processes_come_to_the_same_weights_as_one(rft_settings, tmp_path):
     # AdamW turns rounding in a gradient near 0 into a share of the rate: with an ε of 1e-8 a weight lay 1.7e-5 apart
-    config = rft_settings(updates=2, lr=1e-5, eps=1e-6)
+    config = rft_settings(steps=2, lr=1e-5, eps=1e-6)
     train_rft(config, tmp_path / "one")
     (tmp_path / "config.json").write_text(config.model_dump_json())
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29613"]
@@ -265,7 +270,7 @@ def test_two_processes_come_to_the_same_weights_as_one(rft_settings, tmp_path):
 
 
 def test_a_run_killed_at_any_moment_goes_on(rft_settings, tmp_path):
-    config = rft_settings(updates=4)
+    config = rft_settings(steps=4)
     train_rft(config, tmp_path / "whole")
     (tmp_path / "config.json").write_text(config.model_dump_json())
     command = [sys.executable, str(RUNNER), str(tmp_path / "config.json"), str(tmp_path / "killed")]

@@ -9,9 +9,10 @@ from safetensors.torch import load_file
 from pixelis.core.errors import ConfigError
 from pixelis.data.corpus import acceptance_checks
 from pixelis.training.common.distributed import DistributedContext
-from pixelis.training.grpo import train
+from pixelis.training.common.policy_update import UpdateStats
+from pixelis.training.grpo import rft_run_log, train
 from pixelis.training.grpo.rft_state import RftState
-from pixelis.training.grpo.train import UpdateStats, train_rft, update_controller
+from pixelis.training.grpo.train import train_rft, update_controller
 
 
 def rows_of(run):
@@ -23,7 +24,7 @@ def test_a_verifier_that_fails_says_nothing_about_its_step_and_is_counted(rft_se
         raise ValueError("a mask of no size")
 
     monkeypatch.setattr(acceptance_checks, "verify_step", broken)
-    train_rft(rft_settings(updates=1), tmp_path / "run")
+    train_rft(rft_settings(steps=1), tmp_path / "run")
     (row,) = rows_of(tmp_path / "run")
     assert row["unverified"] > 0
     assert row["skipped"] == 0.0
@@ -32,7 +33,7 @@ def test_a_verifier_that_fails_says_nothing_about_its_step_and_is_counted(rft_se
 def test_a_score_that_is_no_number_counts_as_wrong(rft_settings, tmp_path, monkeypatch):
     real = train.score_rollout
     monkeypatch.setattr(train, "score_rollout", lambda *given: real(*given)._replace(score=float("nan")))
-    train_rft(rft_settings(updates=1), tmp_path / "run")
+    train_rft(rft_settings(steps=1), tmp_path / "run")
     (row,) = rows_of(tmp_path / "run")
     assert row["final"] == -1.0
     assert np.isfinite(row["reward"])
@@ -40,7 +41,7 @@ def test_a_score_that_is_no_number_counts_as_wrong(rft_settings, tmp_path, monke
 
 def test_rollouts_that_come_to_no_call_and_no_answer_are_passed_over(rft_settings, tmp_path):
     short = {"steps": 1, "turn_tokens": 1, "total_tokens": 2}
-    report = train_rft(rft_settings(limits=short, updates=2), tmp_path / "run")
+    report = train_rft(rft_settings(limits=short, steps=2), tmp_path / "run")
     assert report.updates == 2
     assert all((row["calls"], row["answered"]) == (0.0, 0.0) for row in rows_of(tmp_path / "run"))
     kept = load_file(tmp_path / "run" / "policy" / "model.safetensors")
@@ -49,7 +50,7 @@ def test_rollouts_that_come_to_no_call_and_no_answer_are_passed_over(rft_setting
 
 def test_after_a_kl_out_of_bounds_the_policy_is_led_back_and_goes_on_learning(rft_settings, tmp_path):
     """The second batch lies beyond what is borne and is skipped; those after it step on their KL alone until it is."""
-    wild = rft_settings(lr=3e-3, updates=6, kl={"most": 1e-3, "beta": 1.0, "control": False})
+    wild = rft_settings(lr=3e-3, steps=6, kl={"max": 1e-3, "beta": 1.0, "adaptive": False})
     report = train_rft(wild, tmp_path / "run")
     rows = rows_of(tmp_path / "run")
     assert [row["skipped"] for row in rows[:3]] == [0.0, 1.0, 0.0]
@@ -62,7 +63,7 @@ def test_after_a_kl_out_of_bounds_the_policy_is_led_back_and_goes_on_learning(rf
 def test_a_kl_that_is_no_number_raises_beta(rft_settings, kl):
     state = RftState()
     done = UpdateStats(
-        kl=kl, entropy=0.1, logprob_mismatch=0.0, grad_norm=float("nan"), clip_fraction=0.0, skipped=True
+        kl=kl, entropy=0.1, logprob_mismatch=0.0, grad_norm=float("nan"), clip_fraction=0.0, skip_reason="NaN"
     )
     values = {"calls": 2.0} | dict.fromkeys(
         (f"share_{name}" for name in ("final", "curiosity", "coherence", "penalty", "tool_use")), 0.2
@@ -71,19 +72,19 @@ def test_a_kl_that_is_no_number_raises_beta(rft_settings, kl):
     update_controller(rft_settings(), state, values, done, 1.0)
     assert state.pid.beta > before
     assert state.skipped == 1
-    assert state.far == (kl == float("inf"))
+    assert state.kl_exceeded == (kl == float("inf"))
 
 
 def test_fewer_questions_than_processes_are_refused(rft_settings, corpus):
-    with pytest.raises(ConfigError, match="2 queries an update for 3 processes"):
+    with pytest.raises(ConfigError, match="prompts_per_step is 2 for 3 processes"):
         train.training_prompts(rft_settings(), corpus, DistributedContext(world_size=3))
 
 
 def test_another_sft_policy_under_the_same_name_is_not_gone_on_with(rft_settings, tmp_path, monkeypatch):
-    train_rft(rft_settings(updates=1), tmp_path / "run")
-    monkeypatch.setattr(train, "hash_weights", lambda name: "retrained")
+    train_rft(rft_settings(steps=1), tmp_path / "run")
+    monkeypatch.setattr(rft_run_log, "hash_weights", lambda name: "retrained")
     with pytest.raises(ConfigError, match="another policy"):
-        train_rft(rft_settings(updates=1), tmp_path / "run")
+        train_rft(rft_settings(steps=1), tmp_path / "run")
 
 
 def test_adapters_with_dropout_are_refused(rft_settings):

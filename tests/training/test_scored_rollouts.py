@@ -9,9 +9,9 @@ import torch
 from pixelis.policy.chat_format import TextPiece, render_prompt
 from pixelis.policy.model import Policy
 from pixelis.policy.sequence import TokenSequence
-from pixelis.training.common import scored_rollouts
+from pixelis.rewards.features import ReferenceOutput
 from pixelis.training.common.distributed import DistributedContext
-from pixelis.training.common.scored_rollouts import make_microbatches
+from pixelis.training.common.policy_update import make_microbatches
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.grpo.train import grpo_step
 
@@ -21,9 +21,11 @@ def spoken(policy, corpus, words, *, number=0):
     record = corpus[number]
     ledger = TokenSequence()
     ledger.append_context(
-        render_prompt(record.item.question, corpus.media(record), policy.style, []), policy.tokens, policy.image_config
+        render_prompt(record.item.question, corpus.media(record), policy.style, []),
+        policy.tokenizer,
+        policy.image_config,
     )
-    start = ledger.append_context([TextPiece(words, "thought", 1)], policy.tokens, policy.image_config)
+    start = ledger.append_context([TextPiece(words, "thought", 1)], policy.tokenizer, policy.image_config)
     ledger.logprobs[start:] = [-1.0] * (len(ledger) - start)
     return ledger
 
@@ -42,20 +44,20 @@ def test_what_rollouts_say_alike_is_predicted_once(policy, corpus):
 def test_the_same_words_about_another_picture_are_not_shared(policy, corpus):
     """Token by token the same; one pixel of the picture differs, and with it all that comes after."""
     ledgers = [spoken(policy, corpus, "red") for _ in range(2)]
-    place = ledgers[1].places[0]
-    pixels = place.picture.pixels.copy()
+    place = ledgers[1].image_spans[0]
+    pixels = place.image.pixels.copy()
     pixels.flat[0] = 255 - pixels.flat[0]
-    ledgers[1].places[0] = place._replace(picture=place.picture._replace(pixels=pixels))
+    ledgers[1].image_spans[0] = place._replace(image=place.image._replace(pixels=pixels))
     assert ledgers[0].ids == ledgers[1].ids
     (part,) = make_microbatches(ledgers, policy, 10_000)
     first, second = (own.tolist() for own in part.logit_indices.split(list(part.token_counts)))
     assert set(first).isdisjoint(second)
-    assert len(part.batch.images) == len(ledgers[0].places) + 1
+    assert len(part.batch.images) == len(ledgers[0].image_spans) + 1
 
 
 def test_a_step_is_the_one_that_reads_each_of_them(policy, corpus, monkeypatch):
     """The same update from a tree of rollouts and from a row for each."""
-    config = RftConfig(policy="", corpus=corpus.folder, ledger_tolerance=1e9)
+    config = RftConfig(policy="", corpus=corpus.folder, logprob_tolerance=1e9)
     advantages = np.array([1.0, -0.5, 0.25, np.nan])
     ledgers = [spoken(policy, corpus, words) for words in ("red", "the left one", "red", "red")]
     after, batch = [], Policy.collate
@@ -67,7 +69,7 @@ def test_a_step_is_the_one_that_reads_each_of_them(policy, corpus, monkeypatch):
         assert [part.batch.prefix_tree is None for part in parts] == [apart]
         with torch.no_grad():
             read = [(part, anchor(part.batch).hidden.flatten(0, 1)[part.logit_positions]) for part in parts]
-        anchored = [(part, scored_rollouts.ReferenceOutput(hidden, None)) for part, hidden in read]
+        anchored = [(part, ReferenceOutput(hidden, None)) for part, hidden in read]
         optimizer = torch.optim.SGD(own.parameters(), lr=1.0)
         done = grpo_step(config, own, anchor, optimizer, anchored, advantages, 0.2, DistributedContext())
         after.append((done, torch.cat([p.detach().flatten() for p in own.parameters()])))

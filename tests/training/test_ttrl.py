@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,8 @@ from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.rollout.engine import rollout
 from pixelis.rollout.episode import Limits, Query
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
-from pixelis.training.common.distributed import trainable_parameters
-from pixelis.training.common.scored_rollouts import make_microbatches
+from pixelis.training.common.distributed import DistributedContext, trainable_parameters
+from pixelis.training.common.policy_update import accumulate_gradients, forward_allowed_logits, make_microbatches
 from pixelis.training.ttrl import journal
 from pixelis.training.ttrl.journal import (
     LEDGER,
@@ -41,10 +42,10 @@ from pixelis.training.ttrl.ttrl_config import TtrlConfig
 from pixelis.training.ttrl.ttrl_export import export_policy_after, revert_adaptation
 from pixelis.training.ttrl.ttrl_update import (
     UpdateBatch,
-    accumulate_gradients,
     apply_update,
     build_policy_state,
     collect_tensors,
+    policy_loss,
     read_update_batch,
     write_update_batch,
 )
@@ -61,15 +62,15 @@ def stream(count, *, shifts=("lighting:3", "motion_blur:3")):
 
 def settings(**changes):
     given = {
-        "policy": "nano-sft", "samples": 3, "lr": 1e-3, "eps": 1e-5, "vote": {"delta": 0.0, "max_entropy": 1.1},
-        "limits": SHORT, "snapshot_every": 2, "guard": 5.0, "workers": 1, "batch": 1,
+        "policy": "nano-sft", "group_size": 3, "lr": 1e-3, "eps": 1e-5, "vote": {"delta": 0.0, "max_entropy": 1.1},
+        "limits": SHORT, "snapshot_every": 2, "max_drift": 5.0, "workers": 1, "batch": 1,
     }  # fmt: skip
     return TtrlConfig.model_validate(given | changes)
 
 
 def loose(**changes):
     """For lessons that a policy before the present one has sampled."""
-    return settings(ledger_tolerance=1e9, **changes)
+    return settings(logprob_tolerance=1e9, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +132,7 @@ def test_where_all_abstain_only_the_average_moves(lessons):
         before = {k: v.clone() for k, v in learner.policy.state_dict().items()}
         lesson = lessons[0]._replace(masks=np.full(3, mask), advantages=lessons[0].advantages * mask)
         done = apply_update(settings(), learner, lesson)
-        assert done.kl == pytest.approx(0.0, abs=1e-6)  # the policy is still its own average
+        assert done.stats.kl == pytest.approx(0.0, abs=1e-6)  # the policy is still its own average
         moved.append(max(float((v - before[k]).abs().max()) for k, v in learner.policy.state_dict().items()))
     # AdamW's first step is lr = 1e-3 where there is a gradient; rounding, 1e-7, is 1 % of ε + itself
     assert moved[0] < 3e-5
@@ -144,7 +145,12 @@ def test_rollouts_that_are_not_read_count_in_the_mean(lessons):
     for asked in (3, 6):
         learner = build_policy_state(settings(), load_checkpoint("nano-sft"))
         parts = make_microbatches(lessons[0].sequences, learner.policy, 4096)
-        accumulate_gradients(settings(), learner, lessons[0]._replace(asked=asked), parts)
+        loss = partial(policy_loss, settings(), lessons[0]._replace(rollout_count=asked))
+        anchor_logits = [forward_allowed_logits(learner.ema_policy, part) for part in parts]
+        accumulate_gradients(
+            settings(), learner.policy, anchor_logits.__getitem__, parts, np.ones(3, dtype=bool), loss, 0.2,
+            DistributedContext(),
+        )  # fmt: skip
         found.append(next(v.grad for k, v in learner.policy.named_parameters() if k.endswith("up_proj.weight")))
     assert float(found[0].abs().max()) > 1e-4
     assert torch.allclose(found[1], found[0] / 2, atol=1e-6)
@@ -158,7 +164,7 @@ def test_abstention_after_learning_leaves_the_moments_alone(lessons):
     before = {name: value.clone() for name, value in collect_tensors(learner).items()}
     done = apply_update(config, learner, lessons[1]._replace(masks=np.zeros(3, dtype=bool), advantages=np.zeros(3)))
     assert not done.refusal_reason
-    assert done.kl > 0.0
+    assert done.stats.kl > 0.0
     after = collect_tensors(learner)
     moments = [name for name in before if not name.startswith(("policy.", "average."))]
     assert moments
@@ -169,7 +175,7 @@ def test_abstention_after_learning_leaves_the_moments_alone(lessons):
 
 def test_a_rollout_that_the_update_reads_otherwise_is_refused(lessons):
     learner = build_policy_state(settings(), load_checkpoint("nano-sft"))
-    assert apply_update(settings(), learner, lessons[0]).gap < 1e-4
+    assert apply_update(settings(), learner, lessons[0]).stats.logprob_mismatch < 1e-4
     digest = learner.digest()
     with pytest.raises(TraceError, match="nats from the recomputed one"):
         apply_update(settings(), learner, lessons[0])
@@ -177,7 +183,7 @@ def test_a_rollout_that_the_update_reads_otherwise_is_refused(lessons):
 
 
 def test_a_batch_far_from_its_average_is_not_learnt_from(lessons):
-    config = loose(anchored=False, kl={"most": 1e-4})
+    config = loose(kl_to_ema=False, kl={"max": 1e-4})
     learner = build_policy_state(config, load_checkpoint("nano-sft"))
     assert not apply_update(config, learner, lessons[0]).refusal_reason
     before = {name: value.clone() for name, value in collect_tensors(learner).items()}
@@ -189,19 +195,19 @@ def test_a_batch_far_from_its_average_is_not_learnt_from(lessons):
     abstained = lessons[0]._replace(masks=np.zeros(3, dtype=bool), advantages=np.zeros(3))
     back = [apply_update(config, learner, abstained) for _ in range(2)]  # what teaches nothing leads back
     assert not any(done.refusal_reason for done in back)
-    assert back[1].kl < back[0].kl
+    assert back[1].stats.kl < back[0].stats.kl
 
 
 def test_beyond_the_guard_a_step_that_leads_back_is_taken(lessons):
-    config = loose(anchored=False, lr=1e-2, guard=1e-6)
+    config = loose(kl_to_ema=False, lr=1e-2, max_drift=1e-6)
     learner = build_policy_state(loose(), load_checkpoint("nano-sft"))
     far = apply_update(loose(), learner, lessons[0]).drift
-    assert far > config.guard
+    assert far > config.max_drift
     learner.pid = replace(learner.pid, beta=1.0)
     abstained = lessons[0]._replace(masks=np.zeros(3, dtype=bool), advantages=np.zeros(3))
     done = apply_update(config, learner, abstained)  # the KL to the start is all that it follows
     assert not done.refusal_reason
-    assert config.guard < done.drift < far
+    assert config.max_drift < done.drift < far
 
 
 def test_the_kl_is_told_rollout_by_rollout(lessons):
@@ -214,9 +220,11 @@ def test_the_kl_is_told_rollout_by_rollout(lessons):
         apply_update(loose(), learner, lessons[0])
         found.append(apply_update(loose(), learner, lesson))
     whole, alone = found
-    assert whole.kls.sum() / whole.tokens.sum() == pytest.approx(whole.kl)
-    assert whole.kls[3:].sum() / whole.tokens[3:].sum() == pytest.approx(alone.kl, rel=1e-3)
-    assert alone.kl != pytest.approx(whole.kl, rel=1e-2)
+    assert whole.stats.rollout_kls.sum() / whole.stats.rollout_tokens.sum() == pytest.approx(whole.stats.kl)
+    assert whole.stats.rollout_kls[3:].sum() / whole.stats.rollout_tokens[3:].sum() == pytest.approx(
+        alone.stats.kl, rel=1e-3
+    )
+    assert alone.stats.kl != pytest.approx(whole.stats.kl, rel=1e-2)
 
 
 def test_the_average_is_rho_of_itself_and_the_rest_of_the_policy(lessons):
@@ -231,7 +239,7 @@ def test_the_average_is_rho_of_itself_and_the_rest_of_the_policy(lessons):
 
 def test_an_update_that_drifts_too_far_is_refused_and_leaves_everything_as_it_was(lessons):
     """After a step that was taken, so that there are moments to be left alone."""
-    config = loose(lr=1e-6, guard=0.01)
+    config = loose(lr=1e-6, max_drift=0.01)
     learner = build_policy_state(config, load_checkpoint("nano-sft"))
     assert not apply_update(config, learner, lessons[0]).refusal_reason
     learner.optimizer.param_groups[0]["lr"] = 0.5
@@ -247,9 +255,9 @@ def test_an_update_that_drifts_too_far_is_refused_and_leaves_everything_as_it_wa
 
 
 def test_less_entropy_is_what_adaptation_without_a_vote_learns(lessons):
-    config = loose(objective="entropy", lr=1e-4, kl={"beta": 1e-3, "control": False})
+    config = loose(objective="entropy", lr=1e-4, kl={"beta": 1e-3, "adaptive": False})
     learner = build_policy_state(config, load_checkpoint("nano-sft"))
-    nats = [apply_update(config, learner, lessons[0]).entropy for _ in range(3)]
+    nats = [apply_update(config, learner, lessons[0]).stats.entropy for _ in range(3)]
     assert nats[2] < nats[0]
 
 
@@ -261,7 +269,7 @@ def test_beside_lora_only_adapters_are_learnt_and_kept_and_frozen_weights_are_sh
     assert frozen
     assert all(others[name] is value for name, value in frozen.items())
     first = apply_update(config, learner, lessons[0])
-    assert first.kl == pytest.approx(0.0, abs=1e-6)
+    assert first.stats.kl == pytest.approx(0.0, abs=1e-6)
     assert first.drift > 0.0  # the start has no adapters, the policy now has some that do something
     assert all("lora_" in name for name in collect_tensors(learner))
     again = build_policy_state(config, load_checkpoint("nano-sft"))
@@ -492,7 +500,7 @@ def test_a_stream_needs_no_verb(tmp_path):
 
 def test_questions_of_calibration_and_canaries_are_no_stream(tmp_path):
     done = CliRunner().invoke(
-        app, ["adapt", "search", "canary.items=4", "--split", "dev-cal", "-o", str(tmp_path / "run")]
+        app, ["adapt", "search", "canary.items_per_family=4", "--split", "dev-cal", "-o", str(tmp_path / "run")]
     )
     assert isinstance(done.exception, ConfigError)
     assert "choose another --split" in str(done.exception)
@@ -521,7 +529,11 @@ def test_another_stream_is_not_gone_on_with(run, keys):
 def test_sigkill_twenty_times_and_nothing_acknowledged_is_lost(tmp_path):
     """Killed at random moments; what was acknowledged stays, and the whole is the same as without."""
     config = settings(
-        samples=2, batch=2, limits={"steps": 4, "total_tokens": 600}, neighbours=2, cache_path=str(tmp_path / "cache")
+        group_size=2,
+        batch=2,
+        limits={"steps": 4, "total_tokens": 600},
+        neighbours=2,
+        cache_path=str(tmp_path / "cache"),
     )
     (tmp_path / "config.json").write_text(config.model_dump_json())
     command = [sys.executable, str(RUNNER), str(tmp_path / "config.json"), str(tmp_path), "4", "20"]

@@ -12,7 +12,7 @@ from pixelis.training.ttrl.ttrl_config import TtrlConfig
 from pixelis.training.ttrl.ttrl_export import start_kl
 
 CONFIG = TtrlConfig()
-MEMORY = SimpleNamespace(value=lambda near: near)
+MEMORY = SimpleNamespace(neighbourhood_value=lambda neighbours: neighbours)
 
 
 def heard(agrees, *, value, leak="", ledgers=None, groups=None):
@@ -24,9 +24,9 @@ def heard(agrees, *, value, leak="", ledgers=None, groups=None):
         ],
         consensus=SimpleNamespace(answer="a"), similarity=np.array(agrees, dtype=float),
     )  # fmt: skip
-    experience = [SimpleNamespace(ledger=name) for name in ledgers or range(len(agrees))]
+    experience = [SimpleNamespace(sequence=name) for name in ledgers or range(len(agrees))]
     return SimpleNamespace(
-        decision=decision, experience=experience, penalties=np.zeros(len(agrees)), near=value, leak=leak
+        vote_result=decision, rollouts=experience, penalties=np.zeros(len(agrees)), neighbours=value, leak_reason=leak
     )
 
 
@@ -81,7 +81,7 @@ def test_who_abstained_is_masked_and_evaluation_media_are_no_part_of_the_lesson(
     found, state = taught(queries, ["margin", "evaluation", ""])
     assert found.update_batch.sequences == ("x", "y", "p", "q")
     assert found.update_batch.masks.tolist() == [False, False, True, True]
-    assert found.owners.tolist() == [0, 0, 2, 2]
+    assert found.query_indices.tolist() == [0, 0, 2, 2]
     assert found.update_batch.advantages == pytest.approx([0.0, 0.0, 0.5, -0.5])
     assert [row["advantage"] for row in found.row_fields] == [None, None, pytest.approx(0.0)]
     assert state.baseline.value == 1.0
@@ -90,12 +90,12 @@ def test_who_abstained_is_masked_and_evaluation_media_are_no_part_of_the_lesson(
 
 def test_of_a_query_that_teaches_nothing_two_rollouts_are_read_and_all_are_counted():
     queries = [heard([1, 0, 0], value=0.5, ledgers=list(names)) for names in ("xyz", "pqr")]
-    few = TtrlConfig(kl_samples=2)
+    few = TtrlConfig(kl_rollouts=2)
     found, _ = taught(queries, ["margin", ""], config=few)
     assert found.update_batch.sequences == ("x", "y", "p", "q", "r")
-    assert found.owners.tolist() == [0, 0, 1, 1, 1]
+    assert found.query_indices.tolist() == [0, 0, 1, 1, 1]
     assert found.update_batch.masks.tolist() == [False, False, True, True, True]
-    assert found.update_batch.asked == 6
+    assert found.update_batch.rollout_count == 6
     whole, _ = taught(queries, ["margin", ""])
     assert whole.update_batch.sequences == ("x", "y", "z", "p", "q", "r")
     assert found.update_batch.advantages[2:] == pytest.approx(whole.update_batch.advantages[3:])
@@ -106,12 +106,12 @@ def test_near_duplicates_teach_as_one_where_that_is_asked():
     # counts 4 / (2 groups × 3), the other 4 / (2 × 1): both groups weigh 2 of 4 in the mean over rollouts
     query = heard([1, 1, 1, 0], value=1.0, groups=[0, 0, 0, 3])
     for baseline in ("own", "return"):
-        config = TtrlConfig(baseline=baseline, one_lesson_each=True)
+        config = TtrlConfig(baseline=baseline, merge_duplicate_rollouts=True)
         found, _ = taught([query], config=config)
         assert found.update_batch.advantages == pytest.approx([2 / 3, 2 / 3, 2 / 3, -2])
     # off a baseline of 0.5: 1.5 three times and −0.5; by groups √((1.5² + 0.5²) / 2) = √1.25, by rollouts √1.75
     before = StreamState(CONFIG, [{"labels": {}, "baseline": 0.5}])
-    found, _ = taught([query], config=TtrlConfig(one_lesson_each=True), state=before)
+    found, _ = taught([query], config=TtrlConfig(merge_duplicate_rollouts=True), state=before)
     assert found.update_batch.advantages == pytest.approx(np.array([1.0, 1.0, 1.0, -1.0]) / 1.25**0.5)
     apart, _ = taught([query], config=TtrlConfig(baseline="own"))
     rms = ((3 * 0.25 + 1.5**2) / 4) ** 0.5
@@ -119,7 +119,9 @@ def test_near_duplicates_teach_as_one_where_that_is_asked():
 
 
 def test_each_query_has_the_kl_of_its_own_tokens():
-    done = SimpleNamespace(kls=np.array([0.2, 0.4, 3.0, 1.0]), tokens=np.array([2, 1, 10, 10]))
+    done = SimpleNamespace(
+        stats=SimpleNamespace(rollout_kls=np.array([0.2, 0.4, 3.0, 1.0]), rollout_tokens=np.array([2, 1, 10, 10]))
+    )
     owners = np.array([0, 0, 2, 2])
     assert query_kl(done, owners, 0) == pytest.approx(0.2)  # 0.6 of 3 tokens
     assert query_kl(done, owners, 2) == pytest.approx(0.2)  # 4 of 20
@@ -129,11 +131,17 @@ def test_each_query_has_the_kl_of_its_own_tokens():
 
 def test_a_vote_that_most_rollouts_contradict_teaches_nothing():
     vote = SimpleNamespace(
-        teaches=False, reason="", low_entropy=True, entropy=0.18, majority="b", agreement=0.5, agreed=True
+        allows_update=False,
+        reason="",
+        low_entropy=True,
+        entropy=0.18,
+        majority="b",
+        agreement=0.5,
+        enough_agreement=True,
     )
-    one = SimpleNamespace(decision=SimpleNamespace(consensus=vote), leak="")
+    one = SimpleNamespace(vote_result=SimpleNamespace(consensus=vote), leak_reason="")
     assert get_skip_reason(CONFIG, one) == "more rollouts say 'b', or nothing"
-    vote.agreed = False
+    vote.enough_agreement = False
     five = CONFIG.model_copy(update={"vote": CONFIG.vote.model_copy(update={"least_agreement": 0.625})})
     assert get_skip_reason(five, one) == "50 % of the rollouts agree, want 62.5"
     vote.low_entropy = False

@@ -49,8 +49,8 @@ def items():
 
 def settings(**changes):
     given = {
-        "policy": "nano-sft", "samples": 2, "lr": 1e-3, "eps": 1e-5, "vote": {"delta": 0.0, "max_entropy": 1.1},
-        "limits": {"steps": 3, "total_tokens": 500}, "guard": 5.0, "workers": 1, "batch": 1,
+        "policy": "nano-sft", "group_size": 2, "lr": 1e-3, "eps": 1e-5, "vote": {"delta": 0.0, "max_entropy": 1.1},
+        "limits": {"steps": 3, "total_tokens": 500}, "max_drift": 5.0, "workers": 1, "batch": 1,
     }  # fmt: skip
     return TtrlConfig.model_validate(given | changes)
 
@@ -78,7 +78,7 @@ def memory_at(folder, keys, answers, *, kind="auto"):
 
 
 def test_an_empty_memory_has_no_neighbours_and_one_rollout_is_no_vote(items, keys, tmp_path):
-    adapt(settings(samples=1), items[:1], tmp_path / "run", keys=keys)
+    adapt(settings(group_size=1), items[:1], tmp_path / "run", keys=keys)
     (row,) = read_rows(tmp_path / "run" / LEDGER)
     assert row["neighbours"] == []
     assert row["value"] == 0.5
@@ -142,7 +142,7 @@ def test_the_exemplar_is_chosen_by_z_scores_of_what_is_remembered(items, keys, t
 
 def test_neighbours_with_the_answer_of_the_query_are_left_out_where_that_is_the_stress(items, keys, tmp_path):
     memory = memory_at(tmp_path / "memory", keys, ["Red", "blue", "red", "green"])
-    config = settings(memory=str(memory), neighbours=2, stress={"mismatched": True})
+    config = settings(memory=str(memory), neighbours=2, stress={"mismatched_neighbours": True})
     (tmp_path / "run").mkdir()
     own = StreamMemory(config, tmp_path / "run", keys, None)
     try:
@@ -183,7 +183,7 @@ def test_flipped_votes_go_to_another_answer_of_the_group():
 
 def test_the_variety_of_a_group_is_the_entropy_of_its_tool_sequences():
     def group(*tools):
-        return SimpleNamespace(decision=SimpleNamespace(ballots=[SimpleNamespace(tools=own) for own in tools]))
+        return SimpleNamespace(vote_result=SimpleNamespace(ballots=[SimpleNamespace(tools=own) for own in tools]))
 
     assert variety(group(("SEG",), ("SEG",), ("OCR",), ("OCR",))) == pytest.approx(0.5)  # ln 2 / ln 4
     assert variety(group(("SEG",), ("SEG",))) == 0.0

@@ -38,12 +38,12 @@ from pixelis.equations.calibration import (
     two_class_logits,
 )
 from pixelis.equations.conformal import conformal_quantile, nonconformity
+from pixelis.items import Item
 from pixelis.metrics.calibration_error import expected_calibration_error
 from pixelis.metrics.selective import error_at_margin
 from pixelis.rollout.answer_reading import answer_confidence, final_answer
 from pixelis.rollout.episode import Rollout
 from pixelis.voting.vote import NO_CALIBRATION, ReliabilityWindow, VoteSettings, vote
-from pixelis.world import Item
 
 CALIBRATION_FILE = "calibration.json"
 DELTAS = (0.0, 0.04, 0.08, 0.12, 0.2, 0.3, 0.5, 0.8)

@@ -25,11 +25,9 @@ from pixelis.core.geometry import Value
 from pixelis.core.provenance import atomic_write
 from pixelis.data.corpus.record import CorpusRow, Record, Split
 from pixelis.data.corpus.shard import Shard, ShardFacts, read_json
-from pixelis.data.importers.imported_items import open_item_media
-from pixelis.items import MediumFacts
+from pixelis.items import Item, MediumFacts
 from pixelis.media import MediaSet, Medium, open_media
 from pixelis.trace.schema import Sha256, canonical_json
-from pixelis.world import Item, generate, shift_item, templates
 
 MANIFEST = "manifest.json"
 MAX_OPEN_SHARDS = 4
@@ -164,6 +162,9 @@ class Corpus:
 
     def media(self, record: Record) -> MediaSet:
         """The record's media with their pixels: blobs of the corpus, files beside their items, or rendered again."""
+        from pixelis.data.importers.imported_items import open_item_media
+        from pixelis.world import templates
+
         item = record.item
         if not record.source and any(item.template == template.id for template in templates(item.family)):
             folder = self.manifest.plan.get("config", {}).get("photographs")
@@ -193,6 +194,8 @@ class Corpus:
 
 def render_item_media(item: Item, *, photographs: Path | None = None) -> tuple[Medium, ...]:
     """The pixels of a generated item; MediaError if this version of the world renders them differently."""
+    from pixelis.world import generate, shift_item
+
     rendered = generate(
         item.family,
         seed=item.seed,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pixelis.core.geometry import Span, Track
 from pixelis.data.corpus.acceptance_checks import Judgement, judge_trace
 from pixelis.equations.coherence import argument_vector
+from pixelis.items import Item
 from pixelis.media import MediaSet
 from pixelis.policy.sequence import KINDS, TokenSequence
 from pixelis.policy.tokenizer import PolicyTokenizer
@@ -21,7 +22,6 @@ from pixelis.tools.results import ToolResult
 from pixelis.trace.schema import canonical_json
 from pixelis.trace.tool_call_parser import CALL_OPEN
 from pixelis.training.dataset.examples import Example, box_argument, output_indices, step_row, steps_from_rows
-from pixelis.world import Item
 
 
 class ScoredRollout(NamedTuple):
