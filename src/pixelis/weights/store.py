@@ -57,7 +57,8 @@ def verify(name: str) -> Path:
     expected_hash = weight.sha256 or read_recorded_hash(path)
     if actual_hash != expected_hash:
         raise WeightsError(
-            f"{name}: SHA-256 of {path} is {actual_hash[:12]}…, wanted {expected_hash[:12]}…; run `{install_command(weight)}` to replace it"
+            f"{name}: SHA-256 of {path} is {actual_hash[:12]}…, wanted {expected_hash[:12]}…; "
+            f"run `{install_command(weight)}` to replace it"
         )
     return path
 

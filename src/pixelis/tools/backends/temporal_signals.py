@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from functools import cache, cached_property
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,7 +52,7 @@ class PerceptionModels:
     @staticmethod
     def available_weights(names: tuple[str, ...] = WEIGHTS) -> tuple[str, ...]:
         """Those of these weights that are on this machine; a look at file sizes, nothing is loaded."""
-        return tuple(name for name in names if is_available(name))
+        return tuple(name for name in names if is_available(name) and (name != "minilm" or find_spec("tokenizers")))
 
     @staticmethod
     def fingerprints(names: tuple[str, ...] = WEIGHTS) -> str:
@@ -63,7 +64,7 @@ class PerceptionModels:
 
     @cached_property
     def text(self) -> TextEncoder | None:
-        if not (is_available("minilm") and is_available("minilm-tokenizer")):
+        if not (self.available_weights(("minilm",)) and is_available("minilm-tokenizer")):
             return None
         from pixelis.weights.encoders.text_encoder import TextEncoder
 
@@ -171,13 +172,39 @@ def imagenet_labels(scene: Scene, index: int, visual: VisualEncoder) -> list[tup
 
 def text_match_score(text: str, quotes: tuple[str, ...]) -> float:
     """How well a frame's text holds all that was quoted; without a quotation, whether there is text at all."""
-    from rapidfuzz.fuzz import partial_ratio
-
     text = " ".join(text.lower().split())
     if not quotes:
         return min(len(text) / 8.0, 1.0)
-    scores = [partial_ratio(q.lower(), text) / 100 if len(text) >= 0.7 * len(q) else 0.0 for q in quotes]
+    scores = [partial_similarity(q.lower(), text) if len(text) >= 0.7 * len(q) else 0.0 for q in quotes]
     return float(np.clip((min(scores) - 0.6) / 0.35, 0.0, 1.0))
+
+
+def partial_similarity(first: str, second: str) -> float:
+    """Similarity of the shorter text to the part of the longer one that is most like it, from 0 to 1.
+
+    The similarity of two texts is twice their longest common subsequence over their lengths (RapidFuzz's
+    `partial_ratio`).
+    """
+    if len(first) == len(second):
+        return max(_best_window(first, second), _best_window(second, first))
+    return _best_window(*sorted((first, second), key=len))
+
+
+def _best_window(short: str, long: str) -> float:
+    if not short:
+        return float(not long)
+    width, masks = len(short), {char: 0 for char in short}
+    for position, char in enumerate(short):
+        masks[char] |= 1 << position
+    full, best = (1 << width) - 1, 0.0
+    for end in range(1, len(long) + width):
+        window = long[max(end - width, 0) : end]
+        free = full  # bit-parallel: a cleared bit is a matched character of `short` (Hyyrö 2004)
+        for char in window:
+            matched = free & masks.get(char, 0)
+            free = ((free + matched) | (free - matched)) & full
+        best = max(best, 2 * (width - free.bit_count()) / (width + len(window)))
+    return best
 
 
 def colour_share(thumb: Frame, name: str, boxes_unit: list[UnitBox]) -> float:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
+from pixelis.core.extras import require
 from pixelis.weights import fingerprint, weight_path
 from pixelis.weights.session import open_session
 
@@ -23,12 +23,12 @@ class TextEncoder:
 
     def __init__(self) -> None:
         self._session = open_session(weight_path("minilm"))
-        self._tokenizer = Tokenizer.from_file(str(weight_path("minilm-tokenizer")))
+        read_tokenizer = require("tokenizers", "the text encoder").Tokenizer.from_file
+        self._tokenizer = read_tokenizer(str(weight_path("minilm-tokenizer")))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
-        self._untruncated_tokenizer = Tokenizer.from_file(
-            str(weight_path("minilm-tokenizer"))
-        )  # to cut texts by, however long
+        self._untruncated_tokenizer = read_tokenizer(str(weight_path("minilm-tokenizer")))
+        """Cuts texts of any length."""
         self._untruncated_tokenizer.no_padding()
         self._untruncated_tokenizer.no_truncation()
         self.fingerprint = fingerprint("minilm")
