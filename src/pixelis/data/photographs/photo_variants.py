@@ -1,44 +1,40 @@
-"""Variants of photographs with true references: crops, mirror images, other sizes, light and paint, drawn from names.
+"""Variants of photographs with exact references: crops, mirror images, other sizes, light and paint, seeded by names.
 
-A thing that a crop cuts through stays as a crowd, which nobody is asked to count; what the frame hardly holds any more
-is taken away only where nothing of it can be made out.
+A thing that a crop truncates becomes a crowd, which is never counted; one of which almost nothing is left is removed.
 """
 
 from __future__ import annotations
 
-import io
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from PIL import Image as Pil
 from pycocotools import mask as rle
 
 from pixelis.core.geometry import Mask, Size
 from pixelis.data.importers.coco import parse_outline
 from pixelis.data.importers.import_result import stable_seed
-from pixelis.data.photographs.photo_sources import Photograph, decode_pixels
+from pixelis.data.photographs.photo_sources import Photograph, decode_pixels, encode_jpeg
 from pixelis.world.palette import PAINTS
 from pixelis.world.vocabulary import choose
 
 MIN_COUNTABLE_SHARE, MIN_VISIBLE_SHARE = 0.7, 0.002
-"""Shares of a thing that must be left for it to count as one, and under which nothing of it is left."""
+"""Visible shares under which a thing becomes a crowd, and under which it is removed."""
 SIDES = (448, 512, 576, 640, 720)
-JPEG_QUALITY = 92
 PAINT_NAMES = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "white", "red", "blue", "green", "yellow")
 MIN_PAINTED_SHARE = 0.004
-"""Share of the picture that the box of a thing takes up to be worth a coat."""
+"""Minimum share of the picture in the box of a thing that is painted."""
 SHADING = 0.55
-"""How much of a thing's own light and shade shows through."""
+"""How much of a thing's own light and shade is kept."""
 
 
 class VariantParameters(NamedTuple):
-    """What is done to a photograph."""
+    """The changes to a photograph."""
 
     crop_box: tuple[float, float, float, float]
-    """The part that is kept."""
+    """The part that is kept, in shares of the frame."""
     mirrored: bool
     long_side: int
     """The longer side afterwards."""
@@ -47,7 +43,7 @@ class VariantParameters(NamedTuple):
 
 
 def draw_parameters(name: str, number: int) -> VariantParameters:
-    """The change of a variant; number 0 keeps the frame as it is."""
+    """The parameters of a variant; number 0 keeps the frame."""
     rng = np.random.default_rng(stable_seed("variant", name, number))
     height_share = float(rng.uniform(0.55, 1.0)) if number else 1.0
     width_share = min(height_share * float(rng.uniform(0.9, 1.1)), 1.0) if number else 1.0
@@ -63,7 +59,7 @@ def draw_parameters(name: str, number: int) -> VariantParameters:
 
 
 def make_variant(photograph: Photograph, number: int) -> Photograph:
-    """A changed copy with its things where they then lie."""
+    """A changed copy with its things transformed."""
     parameters = draw_parameters(photograph.name, number)
     pixels = decode_pixels(photograph)
     height, width = pixels.shape[:2]
@@ -78,17 +74,14 @@ def make_variant(photograph: Photograph, number: int) -> Photograph:
 
     picture = transform(pixels, cv2.INTER_AREA if scale < 1.0 else cv2.INTER_CUBIC)
     adjusted = np.clip((picture.astype(np.float32) / 255) ** parameters.gamma * parameters.brightness, 0, 1)
-    things = []
-    for thing in photograph.things:
-        new_thing = _transform_thing(thing, Size(width, height), transform, scale)
-        if new_thing is not None:
-            things.append(new_thing)
+    transformed = (_transform_thing(thing, Size(width, height), transform, scale) for thing in photograph.things)
+    things = [thing for thing in transformed if thing is not None]
     output = (adjusted * 255 + 0.5).astype(np.uint8)
     if number and number % 2 == 0:
         output = paint_things(output, things, np.random.default_rng(stable_seed("paint", photograph.name, number)))
     return photograph._replace(
         name=f"{photograph.name}~{number:02d}",
-        content=_encode_jpeg(output),
+        content=encode_jpeg(output),
         suffix=".jpg",
         width=size.width,
         height=size.height,
@@ -97,14 +90,16 @@ def make_variant(photograph: Photograph, number: int) -> Photograph:
 
 
 def paint_things(pixels: NDArray[np.uint8], things: list[dict[str, Any]], rng: Generator) -> NDArray[np.uint8]:
-    """One or two things in another paint, in their light and shade: most things in photographs are grey or brown.
+    """Repaint one or two things, keeping their light and shade: most things in photographs are grey or brown.
 
-    People keep their colours; what colour a thing then has is measured from the picture like any other.
+    People keep their colours. The resulting colour of a thing is measured from the picture like any other.
     """
-    candidates = [t for t in things if t["segmentation"] and t["name"] != "person" and not t["iscrowd"]]
+    min_area = MIN_PAINTED_SHARE * pixels.shape[0] * pixels.shape[1]
     candidates = [
-        t for t in candidates if t["bbox"][2] * t["bbox"][3] >= MIN_PAINTED_SHARE * pixels.shape[0] * pixels.shape[1]
-    ]
+        thing for thing in things
+        if thing["segmentation"] and thing["name"] != "person" and not thing["iscrowd"]
+        and thing["bbox"][2] * thing["bbox"][3] >= min_area
+    ]  # fmt: skip
     lab = cv2.cvtColor(pixels.astype(np.float32) / np.float32(255), cv2.COLOR_RGB2LAB)
     for k in rng.permutation(len(candidates))[:2]:
         mask = rle.decode(candidates[int(k)]["segmentation"]).astype(np.float32)
@@ -121,7 +116,7 @@ def paint_things(pixels: NDArray[np.uint8], things: list[dict[str, Any]], rng: G
 
 
 def _transform_thing(thing: dict[str, Any], size: Size, transform: Any, scale: float) -> dict[str, Any] | None:
-    """A thing after a change; None where nothing of it is left."""
+    """A thing after the transform; None if almost nothing of it is left."""
     footprint = parse_outline(thing, size, thing["name"]).footprint
     is_box = not isinstance(footprint, Mask)
     if isinstance(footprint, Mask):
@@ -129,9 +124,8 @@ def _transform_thing(thing: dict[str, Any], size: Size, transform: Any, scale: f
     else:
         array = np.zeros((size.height, size.width), np.uint8)
         left, top, right, bottom = footprint.box_unit  # type: ignore[union-attr, misc]
-        array[
-            round(top * size.height) : round(bottom * size.height), round(left * size.width) : round(right * size.width)
-        ] = 1
+        rows = slice(round(top * size.height), round(bottom * size.height))
+        array[rows, round(left * size.width) : round(right * size.width)] = 1
     transformed = transform(array, cv2.INTER_NEAREST)
     share = float(transformed.sum()) / max(float(array.sum()) * scale**2, 1.0)
     if share < MIN_VISIBLE_SHARE or not transformed.any():
@@ -143,9 +137,3 @@ def _transform_thing(thing: dict[str, Any], size: Size, transform: Any, scale: f
     runs = {"size": [int(v) for v in encoded["size"]], "counts": encoded["counts"].decode("ascii")}
     crowd = int(bool(thing["iscrowd"]) or is_truncated)
     return {"name": thing["name"], "segmentation": [] if is_box else runs, "bbox": box, "iscrowd": crowd}
-
-
-def _encode_jpeg(pixels: NDArray[np.uint8]) -> bytes:
-    out = io.BytesIO()
-    Pil.fromarray(pixels).save(out, format="JPEG", quality=JPEG_QUALITY)
-    return out.getvalue()
