@@ -1,7 +1,7 @@
 """Draw docs/figures/architecture.svg and the README's line of layers from the import contract in pyproject.toml.
 
-    python scripts/architecture_figure.py            # exits 1 where the picture or the README is out of date
-    python scripts/architecture_figure.py --write
+python scripts/architecture_figure.py            # exits 1 where the picture or the README is out of date
+python scripts/architecture_figure.py --write
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ COLOURS = {
 
 def layers() -> list[list[str]]:
     """The contract's layers from the top, each with its packages."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     lines = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     return [[name.strip(" ()").removeprefix("pixelis.") for name in re.split(r"[|:]", line)] for line in lines]
 
@@ -75,7 +77,9 @@ def main() -> int:
         FIGURE.write_text(figure(), encoding="utf-8")
         README.write_text(new, encoding="utf-8")
         return 0
-    stale = [name for name, same in (("README.md", text == new), (FIGURE.name, FIGURE.read_text() == figure())) if not same]
+    stale = [
+        name for name, same in (("README.md", text == new), (FIGURE.name, FIGURE.read_text() == figure())) if not same
+    ]
     if stale:
         print(f"{', '.join(stale)}: out of date; run `python scripts/architecture_figure.py --write`")
     return 1 if stale else 0

@@ -22,6 +22,8 @@ COLUMN = "used by"
 LIBRARY = "library API"
 """Of functions that nothing here calls: they are offered to readers of the paper (docs/library.md)."""
 MAX_USERS = 3
+DIAGNOSTIC_VERBS = {"`pixelis demo`", "`pixelis doctor`", "`pixelis bench`"}
+"""Named last: they reach nearly everything."""
 FUNCTION_COLUMN = "function or verb"
 
 
@@ -140,12 +142,12 @@ def used_by(path: str) -> list[str]:
     start = canonical(path)
     while start.rpartition(".")[0] not in modules() and start not in modules():
         start = canonical(start.rpartition(".")[0])  # a method or field: its class
-    seen, layer, found = {start}, [start], dict[str, None]()
-    while layer and len(found) < MAX_USERS:
+    visited, layer, found = {start}, [start], dict[str, None]()
+    while layer:
         found |= dict.fromkeys(e for p in layer if (e := entry_point(p)) and e not in found)
-        layer = sorted({user for p in layer for user in users().get(p, ())} - seen)
-        seen |= set(layer)
-    return sorted(found, key=lambda entry: ("pixelis " not in entry,))[:MAX_USERS]
+        layer = sorted({user for p in layer for user in users().get(p, ())} - visited)
+        visited |= set(layer)
+    return sorted(found, key=lambda entry: ("pixelis " not in entry, entry in DIAGNOSTIC_VERBS))[:MAX_USERS]
 
 
 def cell(function_cell: str) -> str:
@@ -154,7 +156,7 @@ def cell(function_cell: str) -> str:
     for quoted in re.findall(r"`([^`]+)`", function_cell):
         if quoted.startswith("pixelis "):
             found[f"`{quoted}`"] = None
-        elif quoted.startswith("pixelis."):
+        elif quoted.startswith(("pixelis.", "benchmarks.", "experiments.")):
             found |= dict.fromkeys(used_by(quoted))
     return ", ".join(list(found)[:MAX_USERS]) or LIBRARY
 

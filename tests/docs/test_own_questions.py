@@ -1,4 +1,4 @@
-"""docs/tutorials/own_questions.md, run as it is printed: every command of the page, in its order, on pictures that are drawn here."""
+"""docs/tutorials/own_questions.md: every command of the page, run in its order on pictures that are drawn here."""
 
 from __future__ import annotations
 
