@@ -27,9 +27,7 @@ stream = make_stream(("search",), split="test", limit=4 if tiny else 40, shifts=
 
 
 def show(row: dict[str, object], total: int) -> None:
-    print(
-        f"query {row['query']} of {total}: {row['answer']!r}, accepted {row['accepted']}, {row.get('why') or 'learnt'}"
-    )
+    print(f"{row['query']}: {row['answer']!r}, {row['why'] or 'the policy learnt from it'}")
 
 
 keys = KeyMaker(TextEncoder(), VisualEncoder())  # by which neighbours are retrieved
