@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from pixelis.core.config import Config
+from pixelis.core.config import Config, with_current_names
 from pixelis.core.errors import ConfigError
 from pixelis.evaluation.harness import ScoredItem, from_row
 from pixelis.metrics.bootstrap import Interval, bca_interval
@@ -56,6 +56,7 @@ class SeededVariant(Config):
 
 
 V = TypeVar("V", bound=SeededVariant)
+C = TypeVar("C", bound=Config)
 
 
 class ExperimentPart(NamedTuple, Generic[V]):
@@ -81,8 +82,15 @@ def select_parts(variants: Sequence[V], only: Sequence[str]) -> list[ExperimentP
     return [part for part in all_parts if not only or part.variant.name in only or part.name in only]
 
 
+def override_config(config: C, *changes: Mapping[str, Any]) -> C:
+    """A configuration with some keys changed, level by level; later changes win. Old names of keys are accepted."""
+    tree = config.model_dump(mode="json")
+    for change in changes:
+        tree = merge_config(tree, with_current_names(type(config), change))
+    return type(config).model_validate(tree)
+
+
 def merge_config(tree: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with some keys changed, level by level."""
     result = dict(tree)
     for key, value in change.items():
         result[key] = (

@@ -20,7 +20,7 @@ from experiments.common.paired_tests import (
     SeededVariant,
     compare_pairwise,
     compare_to_bases,
-    merge_config,
+    override_config,
     read_scored_items,
     select_parts,
 )
@@ -28,6 +28,8 @@ from experiments.common.result_archive import (
     FINGERPRINT,
     TABLE,
     UNKNOWN,
+    ConfigFact,
+    Fingerprint,
     archive_part,
     choose_table_folder,
     is_finished,
@@ -55,11 +57,13 @@ from pixelis.world import FAMILIES
 TRACES_FILE, SEARCH_FILE = "traces.jsonl", "search.json"
 ARCHIVED_FILES = ("eval/items.jsonl", "eval/report.json", "train/metrics.jsonl", SEARCH_FILE)
 """Of a part, beside the table: its scores and its curve, not its chains and weights."""
-RUNTIME_KEYS = {
+RUNTIME_KEYS = frozenset({
     "device", "threads", "workers", "cache_path", "log_every", "save_minutes", "device_facts", "policy", "init",
-    "corpus", "examples",
-}  # fmt: skip
-"""Keys that say where and how quickly, not what."""
+    "corpus", "examples", "loggers",
+})  # fmt: skip
+"""Keys that do not affect the scores."""
+VARIANT_RUNTIME_KEYS = frozenset({"seeds", "change"})
+"""The settings hold what `change` changes."""
 
 
 class RftVariant(SeededVariant):
@@ -121,7 +125,7 @@ def reproduce_rft(
     """Run what is not yet done, then write the table and the figures from everything that is."""
     selected_parts = select_parts(config.variants, only)
     base = load_config(RftConfig, config.rft, []).model_copy(
-        update={"updates": config.updates, "threads": config.threads, **(overrides or {})}
+        update={"steps": config.updates, "threads": config.threads, **(overrides or {})}
     )
     statistics = external_statistics(config, base, work, results, log)
     ours = next(variant for variant in config.variants if variant.name == config.ours)
@@ -164,27 +168,21 @@ def reproduce_rft(
     return {"rows": table, "pairs": pairs, "left": remaining, "written": str(table_folder) if table_folder else None}
 
 
-def part_fingerprint(part: ExperimentPart[RftVariant], config: ReproduceRftConfig, base: RftConfig) -> dict[str, Any]:
+def part_fingerprint(part: ExperimentPart[RftVariant], config: ReproduceRftConfig, base: RftConfig) -> Fingerprint:
     """What a part's scores depend on."""
     dependencies: dict[str, Any] = {}
     if part.variant.learn == "rft":
-        excluded_keys = RUNTIME_KEYS | {"batch_tokens"}  # phase 2 adds its parts up; in phase 1 they are its batches
-        settings = part_settings(part, base)
-        excluded_keys |= (
-            {"temperature"} if settings.temperature == 1.0 else set()
-        )  # parts were kept before there was one
-        dependencies = {"settings": settings.model_dump(mode="json", exclude=excluded_keys)}
+        # phase 2 sums micro-batches, so their size does not matter; in phase 1 they are the batches
+        dependencies["settings"] = ConfigFact(part_settings(part, base), RUNTIME_KEYS | {"batch_tokens"})
     elif part.variant.learn == "sft":
-        dependencies = {
-            "settings": longer_sft_settings(part, config, base).model_dump(mode="json", exclude=RUNTIME_KEYS)
-        }
+        dependencies["settings"] = ConfigFact(longer_sft_settings(part, config, base), RUNTIME_KEYS)
         dependencies["teacher"] = plan_hash(base.corpus)
     if part.variant.search:
         dependencies["search_updates"] = config.search_updates
     if dependencies:
         dependencies["questions"] = questions_hash(base.corpus)
     return {
-        "weights": hash_weights(base.policy), "variant": part.variant.model_dump(mode="json", exclude={"seeds"}),
+        "weights": hash_weights(base.policy), "variant": ConfigFact(part.variant, VARIANT_RUNTIME_KEYS),
         "seed": part.seed, "items": config.items, "skip": config.skip, "temperature": config.temperature, **dependencies,
     }  # fmt: skip
 
@@ -246,18 +244,17 @@ def rescore(config: ReproduceRftConfig, base: RftConfig, work: Path, results: Pa
 def part_settings(part: ExperimentPart[RftVariant], base: RftConfig) -> RftConfig:
     """Phase 2 as a variant has it; what learns nothing, or more of phase 1, has the base's."""
     change = part.variant.change if part.variant.learn == "rft" else {}
-    overrides = {**change, "seed": part.seed, "name": part.name}
-    return RftConfig.model_validate(merge_config(base.model_dump(mode="json"), overrides))
+    overrides = {"seed": part.seed, "name": part.name}
+    return override_config(base, change, overrides)
 
 
 def longer_sft_settings(part: ExperimentPart[RftVariant], config: ReproduceRftConfig, base: RftConfig) -> SftConfig:
     """Phase 1 gone on with from π_SFT, drills among the corpus where it has them; not the drills before it."""
-    base_config = load_config(SftConfig, config.sft, []).model_dump(mode="json")
     overrides = {
         "init": base.policy, "seed": part.seed, "name": part.name, "drill_steps": 0, "corpus": str(base.corpus),
         "threads": base.threads,
     }  # fmt: skip
-    return SftConfig.model_validate(merge_config(base_config, {**overrides, **part.variant.change}))
+    return override_config(load_config(SftConfig, config.sft, []), overrides, part.variant.change)
 
 
 def run_part(
@@ -308,7 +305,7 @@ def search_coherence_weight(
         floor = (
             settings.learning_rate_at(updates - 1) / settings.lr
         )  # at the rates that these updates have in the whole run
-        trial_settings = settings.model_copy(update={"updates": updates, "lr_floor": floor, "reward": reward})
+        trial_settings = settings.model_copy(update={"steps": updates, "lr_floor": floor, "reward": reward})
         train_rft(trial_settings, folder / "search" / f"{value:g}", **callbacks)
         kl_by_weight[value] = latest_kl(read_curve(folder / "search" / f"{value:g}"))
     best = min(kl_by_weight, key=lambda value: abs(np.log(max(kl_by_weight[value], 1e-9) / max(target_kl, 1e-9))))

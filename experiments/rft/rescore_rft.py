@@ -32,10 +32,10 @@ from pixelis.policy.model import Policy
 from pixelis.rewards.compute import Rewarder, load_rewarder, step_curiosity
 from pixelis.rewards.dynamics import CorpusSteps, DynamicsHeads, Trajectory, coherence_statistics, corpus_steps
 from pixelis.rewards.features import StateFeatures, state_features
+from pixelis.rewards.settings import RewardSettings
 from pixelis.trace import codec
 from pixelis.training.dataset.examples import Example, example_from_record
 from pixelis.training.dataset.prepared_examples import tool_schemas
-from pixelis.rewards.settings import RewardSettings
 from pixelis.training.sft.sft_model import collate
 
 Floats = NDArray[np.float64]

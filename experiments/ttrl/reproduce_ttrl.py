@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.common.paired_tests import ExperimentPart, LogFn, merge_config, select_parts
+from experiments.common.paired_tests import ExperimentPart, LogFn, override_config, select_parts
 from experiments.common.result_archive import TABLE, choose_table_folder
 from experiments.ttrl.majority_baseline import compare_to_majority, pool_answers, score_answers
 from experiments.ttrl.ttrl_figures import draw_families, draw_kl, draw_prequential, draw_risk
@@ -54,7 +54,7 @@ def reproduce_ttrl(
 ) -> dict[str, Any]:
     """Run what is not yet done, then write the table and the figures from everything that is."""
     base = load_config(TtrlConfig, config.ttrl, [])
-    base = TtrlConfig.model_validate(merge_config(base.model_dump(mode="json"), overrides or {}))
+    base = override_config(base, overrides or {})
     experiment, all_parts = TtrlExperiment(config, base, work, results, keys, log), select_parts(config.variants, ())
     selected_parts = select_parts(config.variants, only)
     log(
@@ -130,7 +130,7 @@ def majority_comparison(
 def require_thresholds(experiment: TtrlExperiment, selected_parts: Sequence[ExperimentPart[TtrlVariant]]) -> None:
     """ConfigError where a variant would be examined before the thresholds exist that all share: those of `none`."""
     baseline = experiment.config.none
-    if not experiment.base.calibration.items:
+    if not experiment.base.calibration.items_per_family:
         return
     for part in selected_parts:
         baseline_part = f"{baseline}-{part.seed}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
+from experiments.common.result_archive import ConfigFact
 from experiments.ttrl.ttrl_risk import vote_mass
 from experiments.ttrl.ttrl_table import VOTED
 from pixelis.memory.memory_files import DELETED, ITEMS, KEYS, ROWS
@@ -19,18 +19,15 @@ MEMORY_FILES = (LEDGER, CALIBRATION, *(f"{MEMORY}/{name}" for name in (MEMORY_HE
 GREEDY_HELD_OUT_FILES = ("greedy/items.jsonl", "greedy/report.json", "old/items.jsonl", "old/report.json")
 HELD_OUT_FILES = (*GREEDY_HELD_OUT_FILES, f"{VOTED}/{LEDGER}", f"{VOTED}/done.json")
 STATISTICS_FILES = ("items.jsonl", "report.json")
-RUNTIME_KEYS = {
-    "policy", "memory", "snapshot_every", "keep_bytes", "device", "threads", "workers", "cache_path", "batch_tokens"
-}  # fmt: skip
-"""Keys that say where and how quickly, not what."""
-LATER_DEFAULTS = {"merge_duplicate_rollouts": False}
-"""Settings that came after parts had been kept, with what those parts had: signed where they are something else."""
+RUNTIME_KEYS = frozenset({
+    "policy", "memory", "snapshot_every", "keep_bytes", "device", "threads", "workers", "cache_path", "batch_tokens",
+    "loggers",
+})  # fmt: skip
+"""Keys that do not affect the rows."""
 
 
-def settings_fingerprint(settings: TtrlConfig) -> dict[str, Any]:
-    """What rows depend on, of the settings."""
-    at_default = {name for name, value in LATER_DEFAULTS.items() if getattr(settings, name) == value}
-    return settings.model_dump(mode="json", exclude=RUNTIME_KEYS | at_default)
+def settings_fingerprint(settings: TtrlConfig) -> ConfigFact:
+    return ConfigFact(settings, RUNTIME_KEYS)
 
 
 def shorten_ledger(ledger: bytes) -> bytes:

@@ -15,8 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from experiments.common.paired_tests import ExperimentPart, LogFn, SeededVariant, merge_config, read_scored_items
-from experiments.common.result_archive import FINGERPRINT, archive_part, is_finished, restore_part, write_fingerprint
+from experiments.common.paired_tests import ExperimentPart, LogFn, SeededVariant, override_config, read_scored_items
+from experiments.common.result_archive import (
+    FINGERPRINT,
+    Fingerprint,
+    archive_part,
+    is_finished,
+    restore_part,
+    write_fingerprint,
+)
 from experiments.ttrl.ttrl_archives import (
     GREEDY_HELD_OUT_FILES,
     HELD_OUT_FILES,
@@ -44,7 +51,7 @@ from pixelis.training.ttrl.ttrl_config import TtrlConfig
 from pixelis.training.ttrl.ttrl_export import export_policy_after
 from pixelis.voting.fit_calibration import CALIBRATION_FILE as CALIBRATION
 
-NO_CANARIES = {"canary": {"items": 0}}
+NO_CANARIES = {"canary": {"items_per_family": 0}}
 """Canary questions stop a deployment; in a comparison every variant lives its whole stream, a falling one too."""
 
 
@@ -125,8 +132,8 @@ class TtrlExperiment(NamedTuple):
         )
 
     def settings(self, part: ExperimentPart[TtrlVariant]) -> TtrlConfig:
-        change = {**part.variant.change, "seed": part.seed, "name": part.name, "greedy": True, **NO_CANARIES}
-        settings = TtrlConfig.model_validate(merge_config(self.base.model_dump(mode="json"), change))
+        fixed = {"seed": part.seed, "name": part.name, "greedy": True, **NO_CANARIES}
+        settings = override_config(self.base, part.variant.change, fixed)
         shared = bool(settings.neighbours and self.config.memory_items)
         return settings.model_copy(update={"memory": self.memory, "grow_memory": False}) if shared else settings
 
@@ -141,7 +148,7 @@ class TtrlExperiment(NamedTuple):
     def archive(self, name: str) -> Path:
         return self.results / "parts" / f"{name}.zip"
 
-    def fingerprint(self, part: ExperimentPart[TtrlVariant], **more: Any) -> dict[str, Any]:
+    def fingerprint(self, part: ExperimentPart[TtrlVariant], **more: Any) -> Fingerprint:
         """What the rows of a part depend on."""
         config = self.config
         return {
@@ -237,7 +244,7 @@ def build_shared_memory(experiment: TtrlExperiment, show: Any) -> None:
     """Fill the memory that all variants share, or go on with it: no label is seen, and nothing is learnt."""
     folder, config = experiment.work / "memory", experiment.config
     change = {"learn": False, "name": "memory", "memory": None, **NO_CANARIES}
-    settings = TtrlConfig.model_validate(merge_config(experiment.base.model_dump(mode="json"), change))
+    settings = override_config(experiment.base, change)
     first_item = config.skip + config.stream_items + config.statistics_items
     fingerprint = {
         "weights": hash_weights(experiment.base.policy), "settings": settings_fingerprint(settings),
@@ -298,7 +305,7 @@ def exam_finished(folder: Path, part: ExperimentPart[TtrlVariant]) -> bool:
     return (folder / FINGERPRINT).exists() and votes_finished
 
 
-def exam_fingerprint(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budget: int) -> dict[str, Any]:
+def exam_fingerprint(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budget: int) -> Fingerprint:
     """What the answers to the held-out questions depend on."""
     shared_thresholds, config = thresholds_path(experiment, part), experiment.config
     is_budgeted = experiment.settings(part).learn and not part.variant.whole
@@ -373,7 +380,7 @@ def run_voted_exam(
         "policy": policy, "learn": False, "seed": part.seed, "neighbours": 0, "tools": settings.tools,
         "name": part.name, **NO_CANARIES,
     }  # fmt: skip
-    voting = TtrlConfig.model_validate(merge_config(experiment.base.model_dump(mode="json"), changes))
+    voting = override_config(experiment.base, changes)
     if shared_thresholds.exists():
         write_atomic(folder / VOTED / CALIBRATION, shared_thresholds.read_bytes())
     stream = experiment.query_stream("test", experiment.config.voted_items, course="steady")

@@ -170,7 +170,7 @@ def test_rivals_take_the_weight_that_matches_our_kl_and_more_of_phase_1_takes_ou
 
     def learn(own, folder, **more):
         settings.append(own)
-        kl = 0.1 if own.reward.prior == "adjacency" else own.reward.coherence / 2
+        kl = 0.1 if own.reward.coherence_kind == "adjacency" else own.reward.coherence / 2
         rows = [
             {"step": k, "reward": 0.0, "kl": kl, "calls": 3, "rapr": 1, "racpr": 1, "seconds_rollout": 1.5,
              "seconds_update": 0.5}
@@ -193,7 +193,7 @@ def test_rivals_take_the_weight_that_matches_our_kl_and_more_of_phase_1_takes_ou
     found = reproduce_rft.reproduce_rft(given, tmp_path / "work", tmp_path / "out")
     assert found["left"] == []
     assert [own.reward.coherence for own in settings[1:]] == [0.1, 0.2, 0.4, 0.2]
-    assert [own.updates for own in settings] == [100, 3, 3, 3, 100]
+    assert [own.steps for own in settings] == [100, 3, 3, 3, 100]
     rates = [[own.learning_rate_at(k) for k in range(3)] for own in settings]
     assert all(own == pytest.approx(rates[0], rel=1e-12) for own in rates)  # also where only three updates are tried
     assert minutes == [0.1]
@@ -250,9 +250,11 @@ def test_parts_that_were_kept_before_there_was_a_temperature_are_still_those_of_
     given = config(tmp_path, {"name": "cc-rft"})
     base = RftConfig.model_validate({"policy": "nano-sft", "corpus": "nowhere"})
     part = select_parts(given.variants, ())[0]
-    assert "temperature" not in reproduce_rft.part_fingerprint(part, given, base)["settings"]
+    fact = reproduce_rft.part_fingerprint(part, given, base)["settings"]
+    before = {key: value for key, value in fact.dump().items() if key != "temperature"}
+    assert fact.matches(before)
     sharper = base.model_copy(update={"temperature": 0.6})
-    assert reproduce_rft.part_fingerprint(part, given, sharper)["settings"]["temperature"] == 0.6
+    assert not reproduce_rft.part_fingerprint(part, given, sharper)["settings"].matches(before)
 
 
 def test_held_out_items_are_those_after_the_ones_that_settings_were_chosen_on(tmp_path):

@@ -40,12 +40,15 @@ def row(query, *, score=1.0, learnt=True, kl=0.1, margin=1.0, majority=1.0, answ
     }  # fmt: skip
 
 
-def test_a_setting_that_came_later_is_signed_only_where_it_is_used():
-    # parts were kept before it existed, and are those of its default
-    assert "one_lesson_each" not in settings_fingerprint(TtrlConfig())
-    assert settings_fingerprint(TtrlConfig(one_lesson_each=True))["one_lesson_each"] is True
-    assert "threads" not in settings_fingerprint(TtrlConfig())
-    assert settings_fingerprint(TtrlConfig())["kappa"] == 1.0
+def test_an_archive_from_before_a_setting_existed_or_was_renamed_is_that_of_its_default():
+    stored = settings_fingerprint(TtrlConfig()).dump()
+    assert "threads" not in stored
+    assert stored["kappa"] == 1.0
+    del stored["merge_duplicate_rollouts"]
+    stored["samples"] = stored.pop("group_size")
+    assert settings_fingerprint(TtrlConfig(threads=2)).matches(stored)
+    assert not settings_fingerprint(TtrlConfig(merge_duplicate_rollouts=True)).matches(stored)
+    assert not settings_fingerprint(TtrlConfig(group_size=4)).matches(stored)
 
 
 def test_the_policy_is_taken_after_the_row_that_spends_the_budget():

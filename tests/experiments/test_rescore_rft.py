@@ -32,10 +32,10 @@ from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.rewards.compute import load_rewarder
 from pixelis.rewards.dynamics import Trajectory
 from pixelis.rewards.features import StateFeatures, state_features
+from pixelis.rewards.settings import RewardSettings
 from pixelis.trace import codec
 from pixelis.trace.media_records import record_media
 from pixelis.trace.schema import seal_trace
-from pixelis.training.grpo.rft_config import RewardSettings
 from pixelis.training.sft.sft_model import collate
 
 FAMILIES = ("motion", "lecture")  # whose chains are long enough for RaCPR
