@@ -40,12 +40,12 @@ from pixelis.rewards.heads import ToolHeads
 from pixelis.tools.results import ToolCall
 from pixelis.trace.tool_call_parser import CALL_OPEN
 from pixelis.training.common.distributed import DistributedContext
-from pixelis.training.common.run_state import SftState
 from pixelis.training.dataset.examples import Example, output_indices, step_row, steps_from_rows
-from pixelis.training.dataset.training_index import build_optimizer
+from pixelis.training.sft.build_sft import build_optimizer
 from pixelis.training.sft.sft_config import SftConfig
-from pixelis.training.sft.sft_model import SftModel
-from pixelis.training.sft.train import record_errors, sample_dropout_mask, train_step
+from pixelis.training.sft.sft_model import SftModel, sample_hidden_tokens
+from pixelis.training.sft.sft_state import SftState
+from pixelis.training.sft.train import record_errors, train_step
 
 BATCH, STEPS = 16, 8
 """Examples of a batch, and steps that count, after one that does not."""
@@ -144,7 +144,7 @@ def make_step(policy: Policy, batches: Sequence[Sequence[Example]]) -> Callable[
         batch_index = state.step % len(batches)
         chosen_indices = list(range(batch_index * size, (batch_index + 1) * size))
         state.batches.append(chosen_indices)
-        dropout_draws = [sample_dropout_mask(config, example, state.rng) for example in batches[batch_index]]
+        dropout_draws = [sample_hidden_tokens(config, example, state.rng) for example in batches[batch_index]]
         losses = train_step(config, model, optimizer, batches[batch_index], dropout_draws, 1.0, DistributedContext())
         record_errors(state, chosen_indices, losses)
 

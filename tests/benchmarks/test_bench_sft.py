@@ -19,7 +19,7 @@ def test_both_sides_read_the_same_ids_and_are_taught_the_same_targets():
     assert torch.equal(given.inputs.ids, theirs["input_ids"])
     assert torch.equal(given.targets, theirs["labels"][theirs["labels"] != -100])
     assert len(given.inputs.images) == len(theirs["image_grid_thw"]) == 6
-    assert len(given.opens) == 6  # two calls each: the heads have something to learn
+    assert len(given.call_positions) == 6  # two calls each: the heads have something to learn
     assert torch.isfinite(given.box).all()
 
 

@@ -9,17 +9,12 @@ import torch
 from pixelis.data.corpus.corpus import Corpus
 from pixelis.training.common.distributed import DistributedContext, init_distributed, trainable_parameters
 from pixelis.training.common.precision import compute_dtype
-from pixelis.training.common.run_state import SftState, load_sft_state, save_sft_state
 from pixelis.training.dataset.prepared_examples import run_sources
-from pixelis.training.dataset.training_index import (
-    build_optimizer,
-    build_sft_model,
-    load_example,
-    prepare_split,
-    training_index,
-)
+from pixelis.training.sft.build_sft import build_optimizer, build_sft_model
 from pixelis.training.sft.sft_config import SftConfig
+from pixelis.training.sft.sft_state import SftState, load_sft_state, save_sft_state
 from pixelis.training.sft.train import train_step
+from pixelis.training.sft.training_index import load_example, prepare_split, training_index
 
 
 def run(config: SftConfig, out: Path, us: DistributedContext) -> None:

@@ -1,4 +1,4 @@
-"""What a run would take, reckoned."""
+"""Estimates of runs."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from pixelis.core.config import load_config
 from pixelis.core.errors import ConfigError
-from pixelis.training.common.dry_run import dry_run, dry_run_rft
+from pixelis.training.dry_run import dry_run, dry_run_rft
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.sft.sft_config import SftConfig
 
@@ -21,7 +21,7 @@ def test_without_a_corpus_parameters_and_memory_are_told(name, tmp_path):
         assert plan.parameters > 1_000_000
         assert plan.memory.total > 0.0
         assert plan.tokens_per_example == 0.0
-        assert any("is not there yet" in note for note in plan.notes)
+        assert any("does not exist yet" in note for note in plan.notes)
 
 
 def test_the_8b_has_its_published_number_of_parameters_and_fits(corpus):
@@ -100,14 +100,14 @@ def test_phase_2_of_the_8b_is_reckoned_by_its_rollouts(corpus):
 )
 def test_the_configurations_of_phase_2_that_ship_are_valid(name, k):
     config = load_config(RftConfig, CONFIGS / f"{name}.yaml", [])
-    assert config.group == config.samples == k
+    assert config.keep_best == config.group_size == k
 
 
-def test_drills_are_counted_and_a_budget_of_minutes_is_told(settings):
+def test_warmup_tasks_are_counted_and_a_budget_of_minutes_is_reported(settings):
     plain = dry_run(settings(epochs=2))
-    drilled = dry_run(settings(epochs=2, drill_steps=30, minutes=1e-6))
-    assert drilled.tokens == plain.tokens + 30 * settings().batch_tokens
-    assert drilled.steps > plain.steps
-    assert any("30 batches of drills" in note for note in drilled.notes)
-    assert any("epochs are cut" in note for note in drilled.notes)
-    assert not any("drills" in note or "cut" in note for note in plain.notes)
+    with_tasks = dry_run(settings(epochs=2, warmup_task_steps=30, minutes=1e-6))
+    assert with_tasks.tokens == plain.tokens + 30 * settings().batch_tokens
+    assert with_tasks.steps > plain.steps
+    assert any("30 batches of warm-up tasks" in note for note in with_tasks.notes)
+    assert any("epochs are cut" in note for note in with_tasks.notes)
+    assert not any("warm-up" in note or "cut" in note for note in plain.notes)

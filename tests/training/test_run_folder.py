@@ -6,28 +6,28 @@ import numpy as np
 import pytest
 
 from pixelis.core.errors import ConfigError
-from pixelis.training.common.run_folder import RunClock, write_config
-from pixelis.training.common.run_state import SftState
+from pixelis.training.common.run_folder import write_config
 from pixelis.training.grpo.rft_config import RftConfig
+from pixelis.training.sft.sft_state import RunClock, SftState
 from pixelis.training.ttrl.ttrl_config import TtrlConfig
 
 
 def test_a_second_step_before_the_next_round_is_timed_from_the_first(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("pixelis.training.common.run_folder.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("pixelis.training.sft.sft_state.time", SimpleNamespace(monotonic=lambda: now[0]))
     state = SftState(np.random.default_rng(0), np.zeros(1))
-    watch = RunClock(state)
+    clock = RunClock(state)
     for seconds in (2.0, 3.0):
         now[0] += seconds
-        watch.end_step(10)
-    assert state.teaching_s == 5.0  # not 2 + 5
-    assert watch.tokens_per_s == 4.0
+        clock.end_step(10)
+    assert state.training_s == 5.0  # not 2 + 5
+    assert clock.tokens_per_s == 4.0
 
 
-def test_time_left_goes_by_the_pace_of_examples_without_the_drills_before_them(monkeypatch):
-    monkeypatch.setattr("pixelis.training.common.run_folder.time", SimpleNamespace(monotonic=lambda: 0.0))
-    state = SftState(np.random.default_rng(0), np.zeros(20), seconds=400.0, drilled_s=300.0, visited=10, epochs=2.0)
-    assert RunClock(state).progress(1.0, 20).seconds_left == 300.0  # 10 s an example, 30 to come
+def test_time_left_is_estimated_without_the_warmup_tasks(monkeypatch):
+    monkeypatch.setattr("pixelis.training.sft.sft_state.time", SimpleNamespace(monotonic=lambda: 0.0))
+    state = SftState(np.random.default_rng(0), np.zeros(20), seconds=400.0, warmup_task_s=300.0, visited=10, epochs=2.0)
+    assert RunClock(state).progress(1.0).seconds_left == 300.0  # 10 s an example, 30 to come
 
 
 def test_a_run_that_failed_before_its_first_row_leaves_its_folder_to_another(tmp_path):
@@ -65,7 +65,7 @@ def test_a_key_that_differs_is_named_with_those_above_it(tmp_path):
         write_config(other, tmp_path / "config.yaml")
 
 
-def test_a_run_that_was_begun_before_there_was_a_key_goes_on_where_it_has_its_default(tmp_path):
+def test_a_run_from_before_a_key_existed_resumes_with_its_default(tmp_path):
     given = RftConfig.model_validate({"policy": "nano-sft", "corpus": "c"})
     write_config(given, tmp_path / "config.yaml")
     (tmp_path / "metrics.jsonl").write_text("{}\n")

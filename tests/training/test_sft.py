@@ -20,9 +20,10 @@ from pixelis.data.build.build_corpus import build
 from pixelis.data.corpus.corpus_config import CorpusConfig
 from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.training.common.distributed import DistributedContext
-from pixelis.training.common.run_state import SftState, list_state_folders
-from pixelis.training.dataset.training_index import ExampleRef, make_batches
+from pixelis.training.common.run_state import list_state_folders
+from pixelis.training.sft.sft_state import SftState
 from pixelis.training.sft.train import fit_budget, learning_rate_scale, plan_epoch, train_sft
+from pixelis.training.sft.training_index import ExampleRef, make_batches
 
 SCRIPT = Path(__file__).parent / "run_sft.py"
 
@@ -94,21 +95,21 @@ def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(finished, settings
 
 
 @pytest.mark.parametrize(
-    ("shard", "optimizer", "bound"),
+    ("fsdp", "optimizer", "bound"),
     [
         (False, "adamw", 1e-6),
         (True, "adamw", 1e-6),
         (False, "muon", 1e-4),  # it lifts the smallest directions of a gradient, where rounding lives, to full size
     ],
 )
-def test_two_processes_learn_what_one_does(settings, tmp_path, shard, optimizer, bound):
+def test_two_processes_learn_what_one_does(settings, tmp_path, fsdp, optimizer, bound):
     smooth = settings().nano.model_dump() | {"copies": False}  # heads that begin sharp lift rounding too
     # a gradient that is nothing but rounding would be a whole step to AdamW with the usual ε (1.3e-6 apart, not 1e-6)
     changes = {"epochs": 1, "seed": 3, "optimizer": optimizer, "nano": smooth, "eps": 1e-6}
     alone = tmp_path / "one"
     train_sft(settings(**changes), alone)
     pair = tmp_path / "two"
-    two = process(settings(**changes, shard=shard), pair, "-m", "torch.distributed.run", "--nproc_per_node", "2")
+    two = process(settings(**changes, fsdp=fsdp), pair, "-m", "torch.distributed.run", "--nproc_per_node", "2")
     _, said = two.communicate(timeout=200)
     assert two.returncode == 0, said.decode()[-3000:]
     for part, close in (("model", bound), ("heads", 1e-4)):  # g_φ and h_ψ learn from what the policy makes of steps
@@ -118,8 +119,8 @@ def test_two_processes_learn_what_one_does(settings, tmp_path, shard, optimizer,
 
 
 def test_muon_wants_whole_matrices(settings):
-    with pytest.raises(ValueError, match="leave shard off"):
-        settings(optimizer="muon", shard=True)
+    with pytest.raises(ValueError, match="turn fsdp off"):
+        settings(optimizer="muon", fsdp=True)
 
 
 def test_a_folder_with_another_run_is_refused(finished, settings):
@@ -154,12 +155,12 @@ def test_a_budget_of_minutes_cuts_the_epochs(settings, tmp_path, monkeypatch):
 
 
 def test_a_budget_is_fitted_again_after_the_first_epoch(settings):
-    """50 s for 100 examples after 10 s of drills: 240 s are left of 5 minutes, that is 480 more."""
+    """50 s for 100 examples after 10 s of warm-up tasks: 240 s are left of 5 minutes, that is 480 more."""
     state = SftState(np.random.default_rng(0), np.zeros(100), epochs=2.0)
-    state.visited, state.step, state.epoch, state.drilled_s = 100, 40, 1, 10.0
-    fit_budget(settings(epochs=8, minutes=5.0), state, SimpleNamespace(seconds=60.0), 100, DistributedContext())
+    state.visited, state.step, state.epoch, state.warmup_task_s = 100, 40, 1, 10.0
+    fit_budget(settings(epochs=8, minutes=5.0), state, SimpleNamespace(seconds=60.0), DistributedContext())
     assert state.epochs == pytest.approx(5.8)
-    fit_budget(settings(epochs=4, minutes=5.0), state, SimpleNamespace(seconds=60.0), 100, DistributedContext())
+    fit_budget(settings(epochs=4, minutes=5.0), state, SimpleNamespace(seconds=60.0), DistributedContext())
     assert state.epochs == 4.0
 
 
@@ -194,7 +195,7 @@ def test_a_corpus_without_train_is_one_line(settings, tmp_path):
         }
     )
     assert build(config, tmp_path / "corpus", workers=1).is_complete
-    with pytest.raises(ConfigError, match="nothing to learn from \\(0 of its 1 records are in train"):
+    with pytest.raises(ConfigError, match="nothing to train on \\(0 of its 1 records are in train"):
         train_sft(settings(corpus=str(tmp_path / "corpus")), tmp_path / "run")
 
 
@@ -235,7 +236,7 @@ def test_batches_hold_every_example_once_within_their_tokens():
     assert sorted(k for batch in batches for k in batch) == list(range(300))
     padded = [len(batch) * max(pool[k].tokens for k in batch) for batch in batches]
     assert max(padded) <= 4096
-    assert sum(lesson.tokens for lesson in pool) / sum(padded) > 0.9
+    assert sum(ref.tokens for ref in pool) / sum(padded) > 0.9
 
 
 def test_the_learning_rate_rises_and_then_falls_to_its_floor(settings):

@@ -2,7 +2,7 @@
 
 import struct
 
-from pixelis.training.common.tensorboard_events import EventWriter, crc32c, encode_event, masked_crc
+from pixelis.training.common.tensorboard_events import TensorBoardLogger, crc32c, encode_event, masked_crc
 
 
 def test_the_checksum_of_nine_digits():
@@ -10,7 +10,7 @@ def test_the_checksum_of_nine_digits():
 
 
 def test_a_record_is_framed_with_the_checksums_of_its_length_and_content(tmp_path):
-    events = EventWriter(tmp_path)
+    events = TensorBoardLogger(tmp_path)
     events.write(7, {"loss": 1.5})
     events.close()
     (path,) = tmp_path.iterdir()

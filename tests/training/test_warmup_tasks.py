@@ -26,7 +26,7 @@ from pixelis.policy.images import ImageProcessorConfig
 from pixelis.rollout.episode import parse_turn_tokens
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.tools.trk import direction
-from pixelis.training.dataset.training_index import build_sft_model
+from pixelis.training.sft.build_sft import build_sft_model
 from pixelis.training.sft.train import train_sft
 from pixelis.world import Reference
 
@@ -109,7 +109,7 @@ def test_a_batch_is_as_large_as_it_may_be(tokens):
 
 
 def test_a_run_that_drills_logs_it_and_goes_on_to_the_corpus(settings, tmp_path):
-    train_sft(settings(drill_steps=4, epochs=1), tmp_path / "run")
+    train_sft(settings(warmup_task_steps=4, epochs=1), tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     drills = [row["drill_loss"] for row in rows if "drill_loss" in row]
     assert len(drills) == 4
@@ -119,8 +119,8 @@ def test_a_run_that_drills_logs_it_and_goes_on_to_the_corpus(settings, tmp_path)
 
 def test_drills_among_the_corpus_are_taught_and_a_killed_run_would_draw_the_same(settings, tmp_path):
     plain, mixed, again = (
-        train_sft(settings(epochs=1, drill_every=every), tmp_path / name).policy
-        for name, every in (("plain", 0), ("mixed", 1), ("again", 1))
+        train_sft(settings(epochs=1, warmup_task_interval=interval), tmp_path / name).policy
+        for name, interval in (("plain", 0), ("mixed", 1), ("again", 1))
     )
     weights = [load_file(f"{folder}/model.safetensors") for folder in (plain, mixed, again)]
     name = next(iter(weights[0]))

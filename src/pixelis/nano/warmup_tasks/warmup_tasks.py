@@ -231,7 +231,8 @@ def copy_words(rng: Generator) -> WarmupTask:
 QUOTED_LINE = re.compile(r'"([^"]*)" at \[')
 WARMUP_TASKS = (
     read_target, pick_line, pick_line, pick_line, rank_targets, rank_targets, find_relative_side,
-    count_regions, count_regions, find_present_option, find_missing_option, find_relative_side, find_nearest, copy_words, copy_words,
+    count_regions, count_regions, find_present_option, find_missing_option, find_relative_side, find_nearest,
+    copy_words, copy_words,
     *warmup_clips.CLIP_TASKS, *warmup_pages.PAGE_TASKS, *warmup_photos.PHOTO_TASKS, *warmup_texts.TEXT_TASKS,
 )  # fmt: skip
 """Some come more often than one in all: those that spell what was read, since most answers are quoted and other words

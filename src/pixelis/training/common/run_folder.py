@@ -1,32 +1,41 @@
-"""The run folder: resolved configuration, metrics, TensorBoard events; and the clock of a run."""
+"""The run folder: its lock, the resolved configuration, and the log of metrics."""
 
 from __future__ import annotations
 
-import json
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 import yaml
 from filelock import FileLock, Timeout
 
-from pixelis.core.config import Config
+from pixelis.core.config import Config, with_current_names
 from pixelis.core.errors import ConfigError
-from pixelis.core.provenance import atomic_write, make_directory, write_atomic
+from pixelis.core.provenance import atomic_write, make_directory
 from pixelis.training.common.distributed import DistributedContext
-from pixelis.training.common.run_state import SftState
-from pixelis.training.common.tensorboard_events import EventWriter
+from pixelis.training.common.loggers import (
+    METRICS,
+    TRACKERS,
+    JsonlLogger,
+    LoggedRun,
+    Logger,
+    drop_rows_after,
+    require_trackers,
+)
+from pixelis.training.common.run_config import RunConfig
 
-METRICS, RESOLVED, LOCK = "metrics.jsonl", "config.yaml", ".lock"
+__all__ = ["METRICS", "drop_rows_after"]
+
+RESOLVED, LOCK = "config.yaml", ".lock"
 PREEXISTING_FILES = ("made_of.json", "calibration.json")
-"""What may lie in a run's folder before it begins: whose part of a comparison it is, and thresholds that it shares."""
-RESUME_MUTABLE_KEYS = ("threads", "workers", "examples", "log_every", "save_minutes", "device_facts", "architecture",
-              "checkpoint_activations")  # fmt: skip
-"""Keys that a run may be resumed with other values of: they do not change what is learnt."""
+"""Files that may lie in a run folder before the run starts: the fingerprint of a comparison, and shared thresholds."""
+RESUME_MUTABLE_KEYS = (
+    "threads", "workers", "examples_folder", "log_every", "save_minutes", "device_facts", "architecture",
+    "checkpoint_activations", "loggers",
+)  # fmt: skip
+"""Keys that may change on resume: they do not affect what is learned."""
 
 
 class Progress(NamedTuple):
@@ -43,15 +52,16 @@ Show = Callable[[Progress], None]
 
 
 @contextmanager
-def run_folder(config: Config, out: Path, dist: DistributedContext) -> Iterator[None]:
-    """The run's folder, made or found to be this run's own; one run at a time works in it."""
+def run_folder(config: RunConfig, out: Path, dist: DistributedContext) -> Iterator[None]:
+    """Create the run folder, or open it if it holds this run; only one run at a time works in it."""
+    require_trackers(config.loggers)
     lock = FileLock(out / LOCK, timeout=0)
     if dist.is_main:
         try:
             make_directory(out)
             lock.acquire()
         except Timeout as error:
-            raise ConfigError(f"{out}: another run is at work in it") from error
+            raise ConfigError(f"{out}: another run is working in this folder") from error
         except OSError as error:
             raise ConfigError(f"{out} cannot be written ({error.strerror})") from error
     try:
@@ -64,15 +74,15 @@ def run_folder(config: Config, out: Path, dist: DistributedContext) -> Iterator[
 
 
 def write_config(config: Config, path: Path) -> None:
-    """Every key with its value; ConfigError where the folder holds a run that learns something else.
+    """Write every key with its value; raise ConfigError if the folder holds a run that learns something else.
 
-    A run that failed before its first row has left nothing but its values: another takes its place. A key that the run
-    was begun without has its default.
+    A run that failed before its first row has left only its config, which another run may replace. A key that did not
+    exist when the run began has its default.
     """
     values, folder = config.model_dump(mode="json"), path.parent
-    # the lock, and what a process that was killed had begun to write, have names with a dot before them
+    # the lock, and the unfinished files of a killed process, have names that begin with a dot
     existing = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".")} - {*PREEXISTING_FILES}
-    saved_values = read_values(path)
+    saved_values = with_current_names(type(config), read_values(path))
     if (existing and RESOLVED not in existing) or (RESOLVED in existing and not set(saved_values) & set(values)):
         raise ConfigError(f"{folder} is not empty and holds no run of this kind: give another folder")
     if existing - {RESOLVED}:
@@ -91,7 +101,7 @@ def write_config(config: Config, path: Path) -> None:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """Of a resolved configuration; none where there is no file, or one of somebody else's."""
+    """The values of a resolved configuration; none if the file is missing or not a configuration."""
     try:
         values = yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError):
@@ -100,7 +110,7 @@ def read_values(path: Path) -> dict[str, Any]:
 
 
 def changed_keys(name: str, current: Any, saved: Any, defaults: Any) -> list[str]:
-    """The keys below `name` whose values differ, by their dotted names; what `other` lacks has its usual value."""
+    """Dotted names of the keys at or below `name` whose values differ; a key missing from `saved` has its default."""
     if not isinstance(current, dict) or not isinstance(saved, dict):
         return [name] if current != saved else []
     defaults = defaults if isinstance(defaults, dict) else {}
@@ -112,84 +122,25 @@ def changed_keys(name: str, current: Any, saved: Any, defaults: Any) -> list[str
     ]
 
 
-def drop_rows_after(path: Path, step: int) -> None:
-    """Take away the rows of steps that a killed run took after its last state: they are taken again."""
-    if not path.exists():
-        return
-    remaining = [row for row in path.read_text().splitlines() if row.endswith("}") and json.loads(row)["step"] <= step]
-    write_atomic(path, "".join(f"{row}\n" for row in remaining).encode())
-
-
 class MetricsLog:
-    """metrics.jsonl and TensorBoard: a row for each step that is reported."""
+    """The metrics of a run, a row for each reported step: metrics.jsonl and the trackers that the config names."""
 
-    def __init__(self, out: Path, step: int, dist: DistributedContext) -> None:
-        self._path = out / METRICS if dist.is_main else None
-        if self._path is None:
-            return
-        drop_rows_after(self._path, step)
-        self._file = self._path.open("a")
-        self._events = EventWriter(out, first_step=step)
+    def __init__(self, out: Path, step: int, dist: DistributedContext, config: RunConfig | None = None) -> None:
+        self._jsonl: JsonlLogger | None = None
+        self._trackers: list[Logger] = []
+        if dist.is_main:
+            run = LoggedRun(out, step, config.model_dump(mode="json") if config else {})
+            self._jsonl = JsonlLogger(run)
+            self._trackers = [TRACKERS[name](run) for name in (config.loggers if config else ())]
 
     def write(self, step: int, **values: float) -> None:
-        if self._path is None:
-            return
-        finite_values = {key: value if math.isfinite(value) else None for key, value in values.items()}
-        self._file.write(json.dumps({"step": step, **finite_values}) + "\n")
-        self._file.flush()
-        self._events.write(step, {key: value for key, value in values.items() if math.isfinite(value)})
+        if self._jsonl is not None:
+            self._jsonl.write(step, values)
+            finite = {key: value for key, value in values.items() if math.isfinite(value)}
+            for tracker in self._trackers:
+                tracker.write(step, finite)
 
     def close(self) -> None:
-        if self._path is not None:
-            self._file.close()
-            self._events.close()
-
-
-class RunClock:
-    """The clock of a run, which goes on over interruptions."""
-
-    def __init__(self, state: SftState) -> None:
-        self._state = state
-        self._previous_s = state.seconds
-        self._started_at = self._saved_at = self._step_started_at = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        return self._previous_s + time.monotonic() - self._started_at
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self._state.tokens / self._state.teaching_s if self._state.teaching_s else 0.0
-
-    def end_step(self, tokens: int) -> None:
-        """A step was taken."""
-        now = time.monotonic()
-        self._state.teaching_s += now - self._step_started_at
-        self._step_started_at = now  # a second step may follow before `again`
-        self._state.tokens += tokens
-
-    def start_step(self) -> None:
-        """The next step begins: what lay between (evaluation, saving) is not counted as teaching."""
-        self._step_started_at = time.monotonic()
-
-    def is_save_due(self, minutes: float, interval_steps: int, dist: DistributedContext) -> bool:
-        """Whether it is time to save; processes agree on it at the steps that are reported."""
-        if dist.world_size > 1 and self._state.step % interval_steps:
-            return False
-        is_due = time.monotonic() - self._saved_at >= 60 * minutes
-        if dist.world_size > 1:
-            is_due = bool(dist.all_reduce_sum(torch.tensor(float(is_due and dist.is_main))) > 0)
-        if is_due:
-            self._saved_at = time.monotonic()
-        return is_due
-
-    def update_state(self) -> SftState:
-        self._state.seconds = self.seconds
-        return self._state
-
-    def progress(self, loss: float, pool: int, what: str = "training") -> Progress:
-        total_visits = self._state.epochs * pool
-        visited = self._state.visited
-        pace_s = (self.seconds - self._state.drilled_s) / visited if visited else None  # of one example
-        seconds_left = None if pace_s is None else pace_s * (total_visits - visited)
-        return Progress(what, self._state.visited / total_visits, loss, self.tokens_per_s, seconds_left)
+        if self._jsonl is not None:
+            for logger in (self._jsonl, *self._trackers):
+                logger.close()

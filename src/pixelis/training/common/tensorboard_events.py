@@ -1,4 +1,4 @@
-"""TensorBoard's event files, written by hand: a few bytes of protobuf in framed records; no dependency of 50 MB."""
+"""TensorBoard event files, written by hand: a few bytes of protobuf in framed records save a dependency of 50 MB."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def crc32c(content: bytes) -> int:
 
 
 def masked_crc(content: bytes) -> bytes:
-    """The checksum as TFRecord stores it, turned so that a checksum of checksums is no constant."""
+    """The checksum as TFRecord stores it, rotated so that a checksum of checksums is not constant."""
     crc = crc32c(content)
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
@@ -42,7 +42,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_bytes_field(field: int, content: bytes) -> bytes:
-    """A field that says its length: text or a message inside."""
+    """A length-delimited field: text or a nested message."""
     return encode_varint(field << 3 | 2) + encode_varint(len(content)) + content
 
 
@@ -63,8 +63,8 @@ def encode_event(wall: float, step: int, values: Mapping[str, float]) -> bytes:
     )
 
 
-class EventWriter:
-    """One event file of a run. A run that goes on begins another one; TensorBoard shows them as one curve."""
+class TensorBoardLogger:
+    """One event file of a run. A resumed run begins another one; TensorBoard shows them as one curve."""
 
     def __init__(self, folder: Path, *, first_step: int = 0) -> None:
         now = time.time()

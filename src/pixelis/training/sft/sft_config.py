@@ -1,58 +1,37 @@
-"""What phase 1 can be told (subsec:sft)."""
+"""The configuration of phase 1 (subsec:sft)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from pixelis.core.config import Config
 from pixelis.nano.nano_model import NanoConfig
 from pixelis.policy.chat_format import PromptStyle
 from pixelis.policy.model_names import SERVER_PREFIX
+from pixelis.training.common.run_config import CorpusRunConfig
 
 
-class LoraSettings(Config):
-    """LoRA through PEFT, for a policy that is too large to train whole."""
-
-    rank: int = 64
-    alpha: int = 128
-    dropout: float = 0.0
-    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-
-class DeviceSettings(Config):
-    """What `--dry-run` reckons with."""
-
-    name: str = "CPU, 2 cores"
-    count: int = Field(default=1, ge=1)
-    memory_gb: float = 8.0
-    tflops: float = 0.13
-    """Peak, in the training precision."""
-    used: float = Field(default=0.4, gt=0.0, le=1.0)
-    """Share of the peak that training reaches."""
-    per_hour: float = 0.0
-    """Price of one device, in dollars."""
-
-
-class SftConfig(Config):
+class SftConfig(CorpusRunConfig):
     """Phase 1. Defaults are the paper's where it has a value (subsec:sft)."""
 
-    corpus: Path
-    """Folder of a finished corpus."""
+    old_names: ClassVar = {
+        **CorpusRunConfig.old_names, "temper": "fit_temperature", "drill_steps": "warmup_task_steps",
+        "drill_every": "warmup_task_interval", "least_spread": "min_cosine_std", "examples": "examples_folder",
+        "shard": "fsdp",
+    }  # fmt: skip
+
     name: str = "sft"
-    """What the exported policy is called."""
     init: str = "nano"
     """`nano` for random weights, else a checkpoint: folder, shipped name or hub id."""
     nano: NanoConfig = NanoConfig()
     style: PromptStyle | None = None
-    """How queries are put; the checkpoint's own where it is not given."""
-    lora: LoraSettings | None = None
+    """The prompt style; the checkpoint's own if left out."""
     answers_only: bool = False
-    """Learn to answer at once, from all records (nano-base)."""
+    """Train on the answers of all records, without tools (nano-base)."""
     format_traces: int = Field(default=0, ge=0)
-    """With `answers_only`: so many whole traces beside the answers, for the form."""
+    """With `answers_only`: number of whole traces to add, for the format."""
 
     w_act: float = 2.0
     """Weight of tokens of tool names and arguments."""
@@ -63,16 +42,14 @@ class SftConfig(Config):
     alpha_tool: float = Field(default=0.2, ge=0.0)
     """Weight of the argument heads' loss."""
     label_smoothing: float = Field(default=0.05, ge=0.0, lt=1.0)
-    temper: bool = True
-    """Whether the exported policy's logits are divided by a temperature that undoes label smoothing (`tempering`)."""
-    grad_norm: float = Field(default=1.0, gt=0.0)
-    """Cap on the norm of the gradient."""
-    drill_steps: int = Field(default=0, ge=0)
-    """Batches of conversations made by rule, without pictures, before the first epoch: for random weights (drills)."""
-    drill_every: int = Field(default=0, ge=0)
-    """A batch of drills after every so many steps: what the corpus seldom has is not forgotten. 0: none."""
+    fit_temperature: bool = True
+    """Divide the exported policy's logits by a temperature, fitted on dev, that undoes label smoothing."""
+    warmup_task_steps: int = Field(default=0, ge=0)
+    """Steps on synthetic warm-up tasks before the first epoch, for random weights."""
+    warmup_task_interval: int = Field(default=0, ge=0)
+    """One warm-up batch after every so many steps, so that what is rare in the corpus is not forgotten. 0: none."""
     warmup_epochs: float = 1.0
-    """Epochs on the full pool before the curriculum."""
+    """Epochs on all examples before the curriculum."""
     curriculum: bool = True
     """After the warm-up: medium to hard at 2:1 by tertiles of predicted error."""
     medium_to_hard: float = Field(default=2.0, gt=0.0)
@@ -83,11 +60,11 @@ class SftConfig(Config):
     minutes: float | None = Field(default=None, gt=0.0)
     """A budget: after the first steps the number of epochs is cut to what fits. A resumed run keeps that number."""
     batch_tokens: int = Field(default=8192, ge=1)
-    """Tokens of a batch over all processes, filling included."""
+    """Tokens of a batch over all processes, padding included."""
     lr: float = Field(default=1e-5, gt=0.0)
     """Ours; the paper gives none for SFT."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """`muon`: for the matrices of a policy that begins from random weights; it needs them whole, not sharded."""
+    """`muon`: for the matrices of a policy with random weights; it needs whole matrices, without `fsdp`."""
     lr_matrices: float = Field(default=0.02, gt=0.0)
     """Of Muon."""
     lr_heads: float = Field(default=1e-3, gt=0.0)
@@ -95,45 +72,28 @@ class SftConfig(Config):
     lr_warmup: float = 0.03
     """Share of the run over which the learning rate rises."""
     lr_floor: float = 0.1
-    """Share of it that is left at the end of the cosine."""
+    """Share of the peak learning rate at the end of the cosine."""
     weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = Field(default=1e-8, gt=0.0)
-    """Of AdamW. Larger, a weight whose gradient is nothing but rounding stays where it is."""
     dynamics_epochs: int = Field(default=30, ge=1)
     """Passes over the corpus steps that train g_φ and h_ψ at the end."""
-    least_spread: float = Field(default=0.02, ge=0.0)
-    """Adjacent cosines of E_t must spread by this much in every family: less is a collapse, and fails."""
+    min_cosine_std: float = Field(default=0.02, ge=0.0)
+    """Least standard deviation of adjacent cosines of E_t in every family; below it E_t has collapsed: the run fails."""
 
-    seed: int = 0
-    device: Literal["cpu", "cuda"] = "cpu"
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the arithmetic, and of the exported policy; what is trained is held in float32."""
-    threads: int | None = None
-    """Of each process; torch's own choice where it is not given. One thread gives the same bits every time."""
-    checkpoint_activations: bool = False
-    """Keep only what enters each layer and run it again in the backward pass: slower, far less memory."""
-    shard: bool = False
-    """Under torchrun: spread the weights over the processes (FSDP2) instead of copying them (DDP)."""
-    workers: int = Field(default=2, ge=1)
-    """Processes that prepare the examples."""
-    examples: Path | None = None
-    """Where prepared examples lie; a folder of the cache, named by their content, where it is not given."""
+    fsdp: bool = False
+    """Under torchrun: shard the weights over the processes (FSDP2) instead of copying them (DDP)."""
+    examples_folder: Path | None = None
+    """Folder of prepared examples; a folder of the cache, named by their content, if left out."""
     log_every: int = Field(default=10, ge=1)
-    save_minutes: float = 2.0
-    device_facts: DeviceSettings = DeviceSettings()
-    architecture: dict[str, Any] | None = None
-    """Text and vision configuration for `--dry-run`, where the model itself cannot be reached."""
 
     @model_validator(mode="after")
     def _require_whole_matrices(self) -> Self:
-        if self.shard and self.optimizer == "muon":
-            raise ValueError("optimizer muon needs whole matrices: leave shard off, or take adamw")
+        if self.fsdp and self.optimizer == "muon":
+            raise ValueError("optimizer muon needs whole matrices: turn fsdp off, or use adamw")
         return self
 
     @field_validator("init")
     @classmethod
     def _require_local_weights(cls, init: str) -> str:
         if init.startswith(SERVER_PREFIX):
-            raise ValueError("a model behind a server has no weights that could be trained; it can teach a corpus")
+            raise ValueError("a model behind a server has no weights to train; it can be the teacher of a corpus")
         return init

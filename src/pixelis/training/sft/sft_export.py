@@ -1,9 +1,8 @@
-"""What phase 1 leaves behind: π_SFT with its heads, token normalisers, per-tool scalers and coherence statistics."""
+"""The export of phase 1: π_SFT with its heads, token normalisers, per-tool scalers and coherence statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,84 +16,46 @@ from pixelis.rewards.dynamics import Trajectory, coherence_statistics, corpus_st
 from pixelis.rewards.features import StateFeatures
 from pixelis.training.common.distributed import DistributedContext, unshard
 from pixelis.training.common.precision import cast_parameters, compute_dtype
-from pixelis.training.common.run_folder import RunClock
-from pixelis.training.common.run_state import SftState
 from pixelis.training.dataset.prepared_examples import PreparedExamples
-from pixelis.training.dataset.training_index import ExampleRef
 from pixelis.training.sft.sft_config import SftConfig
-from pixelis.training.sft.sft_model import SftModel
-from pixelis.training.sft.teacher_forced_eval import teacher_forced_outputs
+from pixelis.training.sft.sft_model import unwrap
+from pixelis.training.sft.sft_state import SftRun
+from pixelis.training.sft.teacher_forced_eval import fit_policy_temperature, teacher_forced_outputs
+from pixelis.training.sft.training_index import ExampleRef
 
 MAX_DYNAMICS_EXAMPLES = 2000
-"""Trajectories whose steps train g_φ and h_ψ: some thousand steps, at d = 4096 a few gigabytes."""
+"""Trajectories whose steps train g_φ and h_ψ: some thousand steps, a few gigabytes at d = 4096."""
 
 
 def export_sft(
-    config: SftConfig,
-    model: Any,
+    run: SftRun,
     card: ModelCard,
     corpus: Corpus,
-    state: SftState,
     train: PreparedExamples,
-    pool: Sequence[ExampleRef],
-    out: Path,
-    dist: DistributedContext,
-    clock: RunClock,
-    temperature: float,
+    train_index: Sequence[ExampleRef],
+    dev: PreparedExamples,
+    dev_index: Sequence[ExampleRef],
 ) -> dict[str, Any]:
-    """Train the last heads, gather the statistics, and write the checkpoint that later verbs open.
+    """Fit the temperature and the dynamics heads, gather the statistics, and write the checkpoint; returns its scores.
 
-    `temperature` has been put into the weights (`tempering`) and is told in the card.
-
-    A corpus without calls (answers alone) has no steps: the checkpoint has no g_φ, no h_ψ and no statistics of theirs.
+    A corpus without calls (answers alone) has no steps: the checkpoint then has no g_φ, no h_ψ, and no statistics of
+    them.
     """
-    sft_model: SftModel = getattr(model, "module", model)
-    traces = ([ref for ref in pool if ref.with_tools] or list(pool))[:MAX_DYNAMICS_EXAMPLES]
-    single_process = (
-        DistributedContext()
-    )  # every process reads everything: sharded weights are gathered, and nobody waits for sums
-    trajectories, states, nats, entropies = list[Trajectory](), list[StateFeatures](), list[Tensor](), list[Tensor]()
-    for examples, _, output in teacher_forced_outputs(
-        model, train, traces, config.batch_tokens, single_process, states=True
-    ):
-        trajectories += [
-            Trajectory.from_example(example) for example in examples
-        ]  # the examples hold every picture: let them go
-        states += [output.states] if output.states else []
-        nats.append(output.nats.cpu())
-        entropies.append(output.entropy.cpu())
-    exported_heads: dict[str, nn.Module] = {"arguments": sft_model.heads}
-    losses, statistics = dict[str, float](), dict[str, Any]()
-    if any(len(trajectory.tool) for trajectory in trajectories):
-        steps = corpus_steps(trajectories, states)
-        heads, losses = fit_dynamics_heads(
-            steps, sft_model.policy.width, epochs=config.dynamics_epochs, seed=config.seed
-        )
-        families = coherence_statistics(heads, steps, floor=config.least_spread)
-        statistics = {
-            "tools": tool_scalers(heads, steps),
-            "coherence": {name: family_statistics._asdict() for name, family_statistics in families.items()},
-        }
-        exported_heads |= {
-            "visual": heads.visual,
-            "projector": heads.projector,
-            "g_phi": heads.g_phi,
-            "h_psi": heads.h_psi,
-        }
-    tokens = {"logprob": -torch.cat(nats), "entropy": torch.cat(entropies)}
-    spreads = {name: mean_and_std(values.numpy())._asdict() for name, values in tokens.items()}
-    statistics = {"tokens": spreads, **statistics}
+    config, state, dist, sft_model = run.config, run.state, run.dist, unwrap(run.model)
+    smoothed = config.fit_temperature and config.label_smoothing > 0.0
+    temperature = fit_policy_temperature(run.model, dev, dev_index if smoothed else [], config.batch_tokens, dist)
+    heads, losses, statistics = fit_dynamics(config, run.model, train, train_index)
     parameters = sum(value.numel() for value in sft_model.policy.parameters())
     facts = provenance(
         config=config.model_dump(mode="json"),
         seed=config.seed,
-        seconds=round(clock.seconds, 1),
-        tokens_per_s=round(clock.tokens_per_s, 1),
+        seconds=round(run.clock.seconds, 1),
+        tokens_per_s=round(run.clock.tokens_per_s, 1),
         processes=dist.world_size,
         threads=torch.get_num_threads(),
         steps=state.step,
         epochs=round(state.epochs, 3),
-        examples=len(pool),
+        examples=len(train_index),
         parameters=parameters,
         temperature=round(temperature, 4),
         init=card.name if config.init != "nano" else "random",
@@ -113,13 +74,42 @@ def export_sft(
     unshard(sft_model, dist)
     if dist.is_main:
         policy = sft_model.policy
-        policy.model.tie_weights()  # gathered one by one, tied matrices have come apart
+        policy.model.tie_weights()  # tied matrices were gathered one by one
         if config.lora is not None:
             policy.model = policy.model.merge_and_unload()
         cast_parameters(policy.model, compute_dtype(config))
-        save_checkpoint(out / "policy", policy, new_card, exported_heads)
+        save_checkpoint(run.out / "policy", policy, new_card, heads)
     dist.barrier()
     return {"parameters": parameters, **scores}
+
+
+def fit_dynamics(
+    config: SftConfig, model: Any, train: PreparedExamples, index: Sequence[ExampleRef]
+) -> tuple[dict[str, nn.Module], dict[str, float], dict[str, Any]]:
+    """The heads to export, with g_φ and h_ψ trained on the steps of the corpus; their losses; all statistics."""
+    sft_model = unwrap(model)
+    traces = ([ref for ref in index if ref.with_tools] or list(index))[:MAX_DYNAMICS_EXAMPLES]
+    dist = DistributedContext()  # every process reads everything: sharded weights are gathered, and no sums are awaited
+    trajectories, states, nats, entropies = list[Trajectory](), list[StateFeatures](), list[Tensor](), list[Tensor]()
+    for examples, _, output in teacher_forced_outputs(model, train, traces, config.batch_tokens, dist, states=True):
+        trajectories += map(Trajectory.from_example, examples)  # without the pictures that the examples hold
+        states += [output.states] if output.states else []
+        nats.append(output.nats.cpu())
+        entropies.append(output.entropy.cpu())
+    tokens = {"logprob": -torch.cat(nats), "entropy": torch.cat(entropies)}
+    statistics: dict[str, Any] = {
+        "tokens": {name: mean_and_std(values.numpy())._asdict() for name, values in tokens.items()}
+    }
+    exported: dict[str, nn.Module] = {"arguments": sft_model.heads}
+    if not any(len(trajectory.tool) for trajectory in trajectories):
+        return exported, {}, statistics
+    steps = corpus_steps(trajectories, states)
+    heads, losses = fit_dynamics_heads(steps, sft_model.policy.width, epochs=config.dynamics_epochs, seed=config.seed)
+    families = coherence_statistics(heads, steps, floor=config.min_cosine_std)
+    statistics["tools"] = tool_scalers(heads, steps)
+    statistics["coherence"] = {name: family._asdict() for name, family in families.items()}
+    exported |= {name: getattr(heads, name) for name in ("visual", "projector", "g_phi", "h_psi")}
+    return exported, losses, statistics
 
 
 def tool_versions(corpus: Corpus) -> dict[str, str]:

@@ -1,13 +1,13 @@
-"""Examples side by side as tensors, and the network that is taught with them: the losses of subsec:sft.
+"""Examples collated into tensors, and the network trained on them: the losses of subsec:sft.
 
-Logits are computed at the tokens that carry loss and nowhere else: three tokens in four are prompt, pictures and tool
-outputs, and nano's output matrix is dearer than two of its layers.
+Logits are computed only at the tokens that carry loss: three tokens in four are prompt, pictures and tool outputs, and
+nano's output matrix costs more than two of its layers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,115 +24,91 @@ from pixelis.rewards.features import StateFeatures, state_features
 from pixelis.rewards.heads import ArgumentPredictions, ToolHeads
 from pixelis.training.common.precision import autocast_context
 from pixelis.training.dataset.examples import ACTION, Example
+from pixelis.training.sft.sft_config import SftConfig
 
 
 class SftBatch(NamedTuple):
-    """A batch. Places are flat: row · L + column."""
+    """A batch of examples. Positions are flat: row · L + column."""
 
     inputs: TokenBatch
-    at: Tensor
-    """(n,) the places that predict."""
-    targets: Tensor
-    """(n,) token ids, of thought, action and answer."""
-    actions: Tensor
-    """(n,) which of them weigh w_act."""
-    row: Tensor
-    """(n,) the example that they belong to."""
     visual_positions: Tensor
-    """(m,) places of visual tokens."""
+    """(m,) positions of visual tokens."""
     visual_pictures: Tensor
-    """(m,) the picture that they belong to."""
-    opens: Tensor
-    """(D,) where the decisive calls open."""
+    """(m,) the picture that each belongs to."""
     picture_shares: Tensor
-    """(D, pictures) equal shares of the pictures that were shown before a call, each pooled whole."""
+    """(D, pictures) equal shares of the pictures shown before a call, each pooled whole."""
+    target_positions: Tensor
+    """(n,) positions whose states predict the targets."""
+    targets: Tensor
+    """(n,) token ids of thought, action and answer."""
+    actions: Tensor
+    """(n,) whether a target has weight w_act."""
+    row: Tensor
+    """(n,) the example that a target belongs to."""
+    call_positions: Tensor
+    """(D,) positions that open the decisive calls."""
     confidences: Tensor
-    """(D, 6) the last confidence of each tool before a call; 0 where it has not answered yet."""
+    """(D, 6) the last confidence of each tool before a call; 0 before its first answer."""
     box: Tensor
     words: Tensor
     mask: Tensor
     moments: Tensor
-    tokens: int
-    """Without the filling."""
 
 
-def sample_hidden_tokens(
-    example: Example, rng: np.random.Generator, *, feedback: float, early_action: float
-) -> NDArray[np.bool_]:
-    """(n,) what the policy may not see of this example this time (subsec:sft).
+STEP_TARGETS = ("box", "words", "mask", "moments")
 
-    Hidden tokens are given as the padding token, and a hidden view is not shown at all; as targets they stay.
+
+def sample_hidden_tokens(config: SftConfig, example: Example, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """(n,) tokens of an example that the policy does not see this time (subsec:sft).
+
+    Hidden tokens become padding, and a hidden view is not shown; as targets they remain.
     """
-    visible = feedback_dropout(example.output_of, rng=rng, p=feedback)
-    return ~(visible & early_action_dropout(example.action_step, rng=rng, p=early_action))
+    visible = feedback_dropout(example.output_of, rng=rng, p=config.feedback_dropout)
+    return ~(visible & early_action_dropout(example.action_step, rng=rng, p=config.early_action_dropout))
 
 
 def collate(examples: Sequence[Example], hidden: Sequence[NDArray[np.bool_]] | None, policy: Policy) -> SftBatch:
-    """Examples as one batch; `hidden` says what is dropped from their input."""
-    device, pad = policy.device, policy.tokenizer.pad_id
-    longest = max(len(example) for example in examples)
+    """Examples as one batch, without the tokens in `hidden` among its inputs."""
+    pad, lengths = policy.tokenizer.pad_id, tuple(len(example) for example in examples)
+    longest = max(lengths)
     ids = np.full((len(examples), longest), pad, dtype=np.int64)
     position_ids = np.zeros((3, len(examples), longest), dtype=np.int64)
-    pictures, visual_positions, visual_pictures = (
-        list[ProcessedImage](),
-        list[NDArray[np.int64]](),
-        list[NDArray[np.int64]](),
-    )
-    fields: dict[str, list[NDArray[np.generic]]] = {name: [] for name in (*TARGET_COLUMNS, *DECISIVE_COLUMNS)}
-    picture_masks: list[tuple[int, int, NDArray[np.bool_]]] = []
+    pictures, picture_masks = list[ProcessedImage](), list[tuple[int, NDArray[np.bool_]]]()
+    columns: dict[str, list[NDArray[Any]]] = {
+        name: [] for name in SftBatch._fields if name not in ("inputs", "picture_shares")
+    }
     for row, example in enumerate(examples):
         hidden_mask = hidden[row] if hidden is not None else np.zeros(len(example), dtype=bool)
-        base, length = row * longest, len(example)
+        base, length, steps = row * longest, len(example), example.steps
         ids[row, :length] = np.where(hidden_mask, pad, example.ids)
         position_ids[:, row, :length] = compute_positions(example.ids, example.image_spans)  # type: ignore[arg-type]
-        visible_spans = [image_span for image_span in example.image_spans if not hidden_mask[image_span.start]]
-        first_picture = len(pictures)
-        for image_span in visible_spans:
-            visual_pictures.append(np.full(image_span.image.token_count, len(pictures)))
-            visual_positions.append(base + image_span.start + np.arange(image_span.image.token_count))
-            pictures.append(image_span.image)
-        target_positions = np.flatnonzero(example.is_sampled)
-        fields["at"].append(base + target_positions - 1)
-        fields["targets"].append(example.ids[target_positions].astype(np.int64))
-        fields["actions"].append(example.kinds[target_positions] == ACTION)
-        fields["row"].append(np.full(len(target_positions), row))
-        steps = example.steps
-        decisive_steps = np.flatnonzero(steps.decisive)
-        fields["opens"].append(base + steps.opens[decisive_steps].astype(np.int64))
-        fields["confidences"].append(confidences_before(example)[decisive_steps])
-        for name in ("box", "words", "mask", "moments"):
-            fields[name].append(getattr(steps, name)[decisive_steps])
-        starts = np.array([image_span.start for image_span in visible_spans])
-        picture_masks += [(first_picture, len(visible_spans), starts < steps.opens[k]) for k in decisive_steps]
-    tensors = {name: torch.from_numpy(np.concatenate(columns)).to(device) for name, columns in fields.items()}
+        visible_spans = [span for span in example.image_spans if not hidden_mask[span.start]]
+        starts, decisive = np.array([span.start for span in visible_spans]), np.flatnonzero(steps.decisive)
+        picture_masks += [(len(pictures), starts < steps.opens[k]) for k in decisive]
+        for span in visible_spans:
+            columns["visual_pictures"].append(np.full(span.image.token_count, len(pictures)))
+            columns["visual_positions"].append(base + span.start + np.arange(span.image.token_count))
+            pictures.append(span.image)
+        sampled = np.flatnonzero(example.is_sampled)
+        columns["target_positions"].append(base + sampled - 1)
+        columns["targets"].append(example.ids[sampled].astype(np.int64))
+        columns["actions"].append(example.kinds[sampled] == ACTION)
+        columns["row"].append(np.full(len(sampled), row))
+        columns["call_positions"].append(base + steps.opens[decisive].astype(np.int64))
+        columns["confidences"].append(confidences_before(example)[decisive])
+        for name in STEP_TARGETS:
+            columns[name].append(getattr(steps, name)[decisive])
     shares = np.zeros((len(picture_masks), len(pictures)), dtype=np.float32)
-    for k, (first_picture, count, visible_before) in enumerate(picture_masks):
-        shares[k, first_picture : first_picture + count] = visible_before / max(1, visible_before.sum())
-    lengths = tuple(len(example) for example in examples)
-    inputs = TokenBatch(
-        torch.from_numpy(ids).to(device),
-        torch.from_numpy(position_ids).to(device),
-        tuple(pictures),
-        tuple(range(len(pictures))),
-        lengths,
-    )
-    no_positions = np.zeros(0, dtype=np.int64)
-    return SftBatch(
-        inputs=inputs,
-        visual_positions=torch.from_numpy(np.concatenate(visual_positions) if visual_positions else no_positions).to(
-            device
-        ),
-        visual_pictures=torch.from_numpy(np.concatenate(visual_pictures) if visual_pictures else no_positions).to(
-            device
-        ),
-        picture_shares=torch.from_numpy(shares).to(device),
-        tokens=sum(lengths),
-        **tensors,
-    )
+    for k, (first, before_call) in enumerate(picture_masks):
+        shares[k, first : first + len(before_call)] = before_call / max(1, before_call.sum())
 
+    def tensor(array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(policy.device)
 
-TARGET_COLUMNS = ("at", "targets", "actions", "row")
-DECISIVE_COLUMNS = ("opens", "confidences", "box", "words", "mask", "moments")
+    inputs = TokenBatch(tensor(ids), tensor(position_ids), tuple(pictures), tuple(range(len(pictures))), lengths)
+    none = np.zeros(0, dtype=np.int64)  # a batch may hold no picture
+    tensors = {name: tensor(np.concatenate(parts or [none])) for name, parts in columns.items()}
+    return SftBatch(inputs=inputs, picture_shares=tensor(shares), **tensors)
 
 
 def confidences_before(example: Example) -> NDArray[np.float32]:
@@ -147,22 +123,22 @@ def confidences_before(example: Example) -> NDArray[np.float32]:
 
 
 class SftOutput(NamedTuple):
-    """The losses of one batch, and what is worth knowing about it."""
+    """The losses of a batch, and what evaluation reads."""
 
     sft: Tensor
     tool: ToolLoss
     nats: Tensor
     """(n,) −log p of each target, without smoothing or weight."""
     top_tokens: Tensor
-    """(n,) the most likely token; empty while training."""
+    """(n,) the most likely tokens; empty in training."""
     entropy: Tensor
     """(n,) nats."""
     logits: Tensor
-    """(n, V'); empty while training."""
+    """(n, V'); empty in training."""
     box: Tensor
-    """(D, 4) what the box head says."""
+    """(D, 4) of the box head."""
     states: StateFeatures | None = None
-    """v_t and the text of x_t, where they were asked for."""
+    """v_t and the text of x_t, if requested."""
 
 
 class SftModel(nn.Module):
@@ -175,10 +151,10 @@ class SftModel(nn.Module):
         self.w_act = w_act
         self.smoothing = smoothing
         self.dtype = torch.float32
-        """What it computes in; its losses are float32 in any case."""
+        """Of the forward pass; the losses are always float32."""
 
     def forward(self, batch: SftBatch, examples: Sequence[Example] | None = None) -> SftOutput:
-        """The losses of a batch; with its `examples` also the states that g_φ and h_ψ read."""
+        """The losses of a batch; with its `examples`, also the states that g_φ and h_ψ read."""
         with autocast_context(self.policy.device, self.dtype):
             return self._compute_output(batch, examples)
 
@@ -186,11 +162,11 @@ class SftModel(nn.Module):
         policy = self.policy
         output = policy(batch.inputs)
         states = output.hidden.flatten(0, 1)  # (B·L, d)
-        logits = policy.allowed_logits(states[batch.at]).float()  # (n, V')
+        logits = policy.allowed_logits(states[batch.target_positions]).float()  # (n, V')
         targets = policy.open_places[batch.targets]
         all_targets = torch.ones_like(batch.actions)
         loss = sft_loss(logits, targets, batch.actions, all_targets, w_act=self.w_act, smoothing=self.smoothing)
-        predictions = self.heads(states[batch.opens], self._pool_pictures(output, batch), batch.confidences)
+        predictions = self.heads(states[batch.call_positions], self._pool_pictures(output, batch), batch.confidences)
         with torch.no_grad():
             log_probs = logits.log_softmax(-1)
             nats = -log_probs.gather(1, targets[:, None])[:, 0]
@@ -211,14 +187,16 @@ class SftModel(nn.Module):
 
     def _pool_pictures(self, output: ForwardOutput, batch: SftBatch) -> Tensor:
         """(D, d) the pictures before each call, pooled whole, each with an equal share."""
-        features = output.features.flatten(0, 1)[batch.visual_positions].float()  # (m, d): hundreds are added up
+        features = output.features.flatten(0, 1)[
+            batch.visual_positions
+        ].float()  # (m, d); float32, since hundreds are summed
         count = torch.bincount(batch.visual_pictures, minlength=batch.picture_shares.shape[1]).clamp(min=1)
         sums = torch.zeros(batch.picture_shares.shape[1], features.shape[1], device=features.device)
         pooled = sums.index_add(0, batch.visual_pictures, features) / count[:, None].float()
         return batch.picture_shares @ pooled
 
     def _argument_loss(self, predictions: ArgumentPredictions, batch: SftBatch) -> ToolLoss:
-        """ℒ_tool; words are spelt out only for the calls that name a phrase, and count by their share of 𝒟."""
+        """ℒ_tool. The text loss is computed only for calls that name a phrase, and weighted by their share of 𝒟."""
         has_phrase = batch.words[:, 0] != IGNORE_INDEX
         phrase_ids = batch.words[has_phrase].long()
         words = torch.where(phrase_ids == IGNORE_INDEX, IGNORE_INDEX, self.policy.open_places[phrase_ids.clamp(min=0)])
@@ -235,3 +213,9 @@ class SftModel(nn.Module):
             temp=Head(predictions.moments.float(), batch.moments, has_moments),
         )
         return other_losses._replace(total=other_losses.total + text, text=text)
+
+
+def unwrap(model: Any) -> SftModel:
+    """The model inside a distributed wrapper."""
+    inner: SftModel = getattr(model, "module", model)
+    return inner
