@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pixelis.equations.behaviour import name_similarity
 from pixelis.equations.embedding import ACTIONS, row_cosines
 from pixelis.equations.zscore import zscore_with
 
@@ -143,7 +142,7 @@ def process_summary(rapr_values: ArrayLike, racpr_values: Racpr) -> ProcessSumma
 
 
 def run_to_run_stability(
-    queries: Sequence[Sequence[Any]], *, similarity: Callable[[Any, Any], float] = name_similarity
+    queries: Sequence[Sequence[Any]], *, similarity: Callable[[Any, Any], float] | None = None
 ) -> float:
     """RCS: how alike the chains of several runs on one query are, averaged over pairs, then over queries (subsec:rq1).
 
@@ -151,6 +150,8 @@ def run_to_run_stability(
     or any `similarity` in [0, 1], such as Sim_behav. Queries with fewer than two runs say nothing and are left out;
     ValueError where none is left.
     """
+    if similarity is None:
+        from pixelis.equations.behaviour import name_similarity as similarity
     means = [float(np.mean([similarity(a, b) for a, b in combinations(runs, 2)])) for runs in queries if len(runs) > 1]
     if not means:
         raise ValueError("run-to-run stability needs a query with at least two runs")

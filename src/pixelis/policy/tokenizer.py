@@ -15,7 +15,6 @@ from typing import Any
 
 from pixelis.core.errors import ConfigError
 from pixelis.nano.quoting import QUOTES
-from pixelis.policy.chat_template import CHAT_TEMPLATE
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 TAG_TOKENS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<answer>", "</answer>")
@@ -128,6 +127,8 @@ def train_tokenizer(
     pieces = [AddedToken(text, normalized=False) for text in json_pieces(schemas)]
     separators = [AddedToken(text, normalized=False) for text in OCR_SEPARATORS]
     tokenizer.add_tokens([*coordinates, *coordinate_pieces, *pieces, *separators])
+    from pixelis.policy.chat_template import CHAT_TEMPLATE
+
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -30,13 +30,15 @@ from pixelis.policy.images import ProcessedImage
 from pixelis.policy.kv_cache import RowCache
 from pixelis.policy.model import ImageFeatures, Policy, gather_image_features
 from pixelis.policy.sequence import ImageSpan, TokenSequence, check_sequence, compute_positions
-from pixelis.rollout.constrained import TokenConstraint
 from pixelis.rollout.episode import EndReason, Episode, Limits, Query, Rollout
 from pixelis.rollout.rows import RolloutRow, RolloutRows, RowMember
 from pixelis.rollout.sampling import AllowedMask, sample_tokens
 from pixelis.tools.results import Execution, ToolCall
-from pixelis.trace.plan import ToolProvider
 from pixelis.trace.recorder import TraceRecorder
+
+if TYPE_CHECKING:
+    from pixelis.rollout.constrained import TokenConstraint
+    from pixelis.trace.plan import ToolProvider
 
 ROWS_AT_ONCE = 64
 CACHE_BYTES = 3 * 2**29

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -23,7 +23,6 @@ from pixelis.policy.chat_format import Kind, Piece, PromptStyle, TextPiece, rend
 from pixelis.policy.sequence import TokenSequence
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.tools.results import Execution, ToolCall, ToolResult
-from pixelis.trace.plan import ToolRunner
 from pixelis.trace.recorder import TraceRecorder
 from pixelis.trace.schema import StepDraft, Trace, canonical_json, require_shallow
 from pixelis.trace.tool_call_parser import (
@@ -34,6 +33,9 @@ from pixelis.trace.tool_call_parser import (
     parse_call_at,
     parse_turn,
 )
+
+if TYPE_CHECKING:
+    from pixelis.trace.plan import ToolRunner
 
 EndReason = Literal["answered", "steps", "tokens", "seconds", "no_call", "stuck", "refused"]
 """`stuck`: one invalid or repeated call after another. `refused`: a server would not go on with the conversation."""

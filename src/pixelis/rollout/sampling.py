@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pixelis.rollout.constrained import TokenConstraint
+if TYPE_CHECKING:
+    from pixelis.rollout.constrained import TokenConstraint
+
 
 BLOCK_SIZE = 64
 """Tokens whose chances are added up before they are looked at one by one."""

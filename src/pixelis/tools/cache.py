@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pixelis.core.errors import ConfigError
-from pixelis.weights import cache_dir
 
 DEFAULT_LIMIT_BYTES = 4 * 2**30
 TOUCH_INTERVAL_S = 600.0  # a hit is a read: its time of use is written at most this often
@@ -34,6 +33,8 @@ class CacheInfo(NamedTuple):
 
 
 def default_cache_path() -> Path:
+    from pixelis.weights import cache_dir
+
     return cache_dir() / "results.sqlite"
 
 

@@ -18,7 +18,6 @@ from pixelis.equations.acceptance import operator_passes
 from pixelis.metrics.overlap import box_iou
 from pixelis.metrics.temporal import temporal_iou
 from pixelis.metrics.text import normalised_anls
-from pixelis.metrics.tracking import score_tracks
 from pixelis.tools.results import ToolResult
 
 SAME_IOU = 0.5
@@ -162,6 +161,8 @@ def _verify_trk(result: ToolResult, references: Sequence[VerifierReference]) -> 
     if not gold_tracks:
         return None
     numbered = [f.model_copy(update={"track_id": k}) for k, f in enumerate(predicted)]
+    from pixelis.metrics.tracking import score_tracks
+
     return _verdict("TRK", score_tracks(gold_tracks, numbered).hota, "HOTA")
 
 

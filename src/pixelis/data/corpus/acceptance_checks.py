@@ -30,7 +30,6 @@ from pixelis.trace.decisive import decisive_steps, extract_arguments, used_by_an
 from pixelis.trace.schema import Trace, canonical_json
 from pixelis.trace.tool_call_parser import ParsedCall, format_call, parse_call
 from pixelis.verification.operators import Verdict, verify_step
-from pixelis.verification.rights import rights_reasons
 
 TAU_0 = 0.65
 MAX_UNPENALISED_STEPS = 16
@@ -85,6 +84,8 @@ def check_step(result: ToolResult, item: Item) -> tuple[Verdict | None, str]:
 
 def judge_trace(item: Item, trace: Trace, *, cited: Sequence[int] | None = None, tau_0: float = TAU_0) -> Judgement:
     """Check, score and decide. `cited` are the steps, from 0, that the teacher computed its answer from, if it says."""
+    from pixelis.verification.rights import rights_reasons
+
     checks = [check_step(step.result, item) for step in trace.steps]
     verdicts = [verdict for verdict, _ in checks]
     decisive = decisive_positions(trace, cited)

@@ -30,7 +30,6 @@ from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.training.common.run_state import Sources
 from pixelis.training.dataset.examples import ANSWER, COLUMNS, PROMPT, Example, Steps, example_from_record, make_picture
-from pixelis.weights import cache_dir
 
 FORMAT_VERSION = 4
 """Rises when what is written here changes its meaning."""
@@ -101,6 +100,8 @@ def prepare(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> PreparedExamples:
     """The examples of a split, made where they are not there yet."""
+    from pixelis.weights import cache_dir
+
     root = (folder or cache_dir() / "examples") / content_key(corpus, tokens, style, image_config)
     root.mkdir(parents=True, exist_ok=True)
     if not (root / TOKENIZER).exists():

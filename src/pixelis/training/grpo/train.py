@@ -46,7 +46,6 @@ from pixelis.rollout.episode import Query
 from pixelis.tools.toolbox import Toolbox
 from pixelis.training.common.distributed import DistributedContext, init_distributed, trainable_parameters
 from pixelis.training.common.kl_controller import step_controller
-from pixelis.training.common.lora import wrap_lora
 from pixelis.training.common.policy_update import (
     MicroBatch,
     TokenOutputs,
@@ -178,6 +177,8 @@ def build_policy_and_reference(config: RftConfig, checkpoint: LoadedCheckpoint) 
     if config.checkpoint_activations:
         policy.model.gradient_checkpointing_enable()
     if config.lora is not None:
+        from pixelis.training.common.lora import wrap_lora
+
         wrap_lora(policy, config.lora, config.seed)
         return policy, None
     return policy, copy.deepcopy(policy).eval().requires_grad_(False)
