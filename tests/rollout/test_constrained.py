@@ -6,28 +6,49 @@ from collections import Counter
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from llguidance import LLTokenizer, TokenizerWrapper
 
 from pixelis.core.errors import ConfigError
-from pixelis.rollout.constrained import CLOSED, OUTSIDE, CallGrammar, token_bytes
-from pixelis.rollout.json_acceptor import ValueFrame, advance_acceptor, initial_acceptor_state, shortest_completion
-from pixelis.rollout.schema_nodes import compile_schema
+from pixelis.rollout.constrained import (
+    CLOSED,
+    OUTSIDE,
+    CallGrammar,
+    find_byte_tokens,
+    open_matcher,
+    shortest_completion,
+    to_llguidance,
+)
+from pixelis.rollout.schema_grammar import value_grammar
 from pixelis.trace.tool_call_parser import ParsedCall, parse_call
 
 
+class ByteTokenizer:
+    """One token for each byte, and one for the end."""
+
+    eos_token_id, bos_token_id, special_token_ids = 256, None, (256,)
+    tokens = (*(bytes([byte]) for byte in range(256)), b"<end>")
+
+    def __call__(self, text):
+        return list(text if isinstance(text, bytes) else text.encode())
+
+
+BYTES = LLTokenizer(TokenizerWrapper(ByteTokenizer()))
+
+
 def state_after(schema, text):
-    state = initial_acceptor_state((ValueFrame(compile_schema(schema)),))
-    for byte in text.encode() if isinstance(text, str) else text:
-        state = advance_acceptor(state, byte)
-    return state
+    """The matcher after a text; None where it is refused."""
+    matcher, content = open_matcher(BYTES, value_grammar(schema)), text.encode() if isinstance(text, str) else text
+    return matcher if matcher.try_consume_tokens(list(content)) == len(content) else None
 
 
 def takes(schema, text):
     """Whether the whole text is accepted."""
-    return () in state_after(schema, text)
+    state = state_after(schema, text)
+    return state is not None and state.is_accepting()
 
 
 def begins(schema, text):
-    return bool(state_after(schema, text))
+    return state_after(schema, text) is not None
 
 
 def sampled_call(grammar, tokens, rng, left):
@@ -144,7 +165,7 @@ def test_a_point_and_a_box_part_where_they_must():
     assert takes(both, "[0.1, 0.2]")
     assert takes(both, "[0.1, 0.2, 0.3, 0.4]")
     assert not takes(both, "[0.1, 0.2, 0.3]")
-    assert shortest_completion(state_after(both, "[0.1, 0.2, 0.3")) == b",0]"
+    assert shortest_completion(state_after(both, "[0.1, 0.2, 0.3"), range(256)) == b",0]"
 
 
 def test_objects_want_their_required_keys_once_and_no_others():
@@ -160,7 +181,7 @@ def test_objects_want_their_required_keys_once_and_no_others():
     assert not takes(schema, '{"b": 7}')
     assert not begins(schema, '{"a": 1, "a"')
     assert not begins(schema, '{"c"')
-    assert shortest_completion(state_after(schema, '{"b": ')) == b'7,"a":0}'
+    assert shortest_completion(state_after(schema, '{"b": '), range(256)) == b'7,"a":0}'
 
 
 def test_half_a_character_never_ends_a_string():
@@ -173,14 +194,18 @@ def test_half_a_character_never_ends_a_string():
 
 
 def test_every_token_writes_the_bytes_that_it_decodes_to(tokens):
-    content = token_bytes(tokens)
+    content = to_llguidance(tokens)
     text = 'A "sign" – 字 [0.25, 0.5]}}\n'
-    assert b"".join(content[token] for token in tokens.encode(text)).decode() == text
-    assert not set(tokens.control_ids.values()) & content.keys()
+    assert b"".join(content.decode_bytes([token]) for token in tokens.encode(text)).decode() == text
+    assert all(content.is_special_token(token) for token in tokens.control_ids.values())
+    singles = {
+        content.decode_bytes([token]): token for token in range(len(tokens)) if not content.is_special_token(token)
+    }
+    assert find_byte_tokens(content) == [singles[bytes([byte])] for byte in range(0xF8)]
 
 
 def test_a_schema_beyond_the_subset_is_refused_in_a_sentence():
-    with pytest.raises(ConfigError, match="no grammar here"):
-        compile_schema({"type": "object", "properties": {"a": {"pattern": "x+"}}})
+    with pytest.raises(ConfigError, match="no grammar here can express"):
+        value_grammar({"type": "object", "properties": {"a": {"pattern": "x+"}}})
     with pytest.raises(ConfigError, match="refers to itself"):
-        compile_schema({"$ref": "#/$defs/A", "$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"}]}}})
+        value_grammar({"$ref": "#/$defs/A", "$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"}]}}})

@@ -106,8 +106,11 @@ def test_special_tokens_in_a_question_are_only_text(roll):
 
 
 def test_a_flood_of_calls_is_cut_and_the_conversation_goes_on(roll):
-    (rolled,) = roll("flood")
-    assert (len(rolled.trace.steps), rolled.parse_error_count) == (7 + 1, 1)  # eight of twenty, one of them unreadable; then PROP
+    (rolled,) = roll("flood")  # eight of twenty calls, one of them unreadable; then PROP
+    assert (len(rolled.trace.steps), rolled.parse_error_count) == (
+        7 + 1,
+        1,
+    )
     assert rolled.end_reason == "answered"
 
 
