@@ -27,9 +27,10 @@ from pixelis.data.teachers.oracle import (
     oracle_texts,
     oracle_user_questions,
 )
+from pixelis.data.teachers.oracle.clip_actions import ClipActions
 from pixelis.data.teachers.oracle.detours import Detours
 from pixelis.data.teachers.oracle.oracle_session import OracleSession
-from pixelis.data.teachers.oracle.picture_actions import PictureActions, nearest_option
+from pixelis.data.teachers.oracle.picture_actions import nearest_option
 from pixelis.data.teachers.oracle.question_goals import get_goal, prefix_goal
 from pixelis.data.teachers.oracle.rationales import write_rationale
 from pixelis.data.teachers.oracle.thought_templates import ThoughtWriter
@@ -45,7 +46,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """When traces of a corpus say they were made: the same item gives the same bytes whenever it is solved."""
 ORIGIN = "teacher:oracle"
 
-Solver = Callable[[PictureActions], "str | None"]
+Solver = Callable[[ClipActions], "str | None"]
 """Looks, and notes what it saw; it returns an answer only where the program cannot find it from the notes."""
 FAMILY_MODULES = (oracle_search, oracle_choice, oracle_motion, oracle_document, oracle_lecture, oracle_space)
 IMPORTED_MODULES = (oracle_photos, oracle_texts, oracle_user_questions)
@@ -105,7 +106,7 @@ def solve_item(
     )
     with_detours = detour_rate == 1.0 or (detour_rate > 0.0 and session.chance(detour_rate))
     returned_answer = solver(
-        PictureActions(session, Detours(session, enabled=with_detours, visual_guess_rate=visual_guess_rate))
+        ClipActions(session, Detours(session, enabled=with_detours, visual_guess_rate=visual_guess_rate))
     )
     answer = returned_answer or compute_answer(session)
     cited_steps = session.cited_steps if answer else ()

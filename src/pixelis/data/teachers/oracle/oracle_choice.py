@@ -80,7 +80,7 @@ def match_by_shape(actions: PictureActions, phrases: list[str]) -> dict[str, Ora
 def solve_comparison(actions: PictureActions) -> None:
     """All options, to be compared by place or size."""
     if "target" in actions.session.item.parameters:
-        actions.note_largest(str(actions.session.item.parameters["target"]))
+        actions.note_largest(actions.parameter("target"))
     for option in options_to_search(actions):
         actions.note_largest(option)
 
@@ -89,7 +89,7 @@ def solve_count(actions: PictureActions) -> None:
     """How many there are of one kind, on every picture."""
     session = actions.session
     for media in [f"Image_{k}" for k in range(len(session.media.sources))]:
-        note_all_of_kind(actions, str(session.item.parameters["target"]), media)
+        note_all_of_kind(actions, actions.parameter("target"), media)
 
 
 def note_all_of_kind(actions: PictureActions, phrase: str, media: str | None = None) -> None:
@@ -112,7 +112,7 @@ def note_all_of_kind(actions: PictureActions, phrase: str, media: str | None = N
 def solve_colour(actions: PictureActions) -> None:
     """The colour in which a figure is there."""
     session = actions.session
-    figure = str(session.item.parameters["figure"])
+    figure = actions.parameter("figure")
     candidates: list[OracleRegion] = []
     for option in options_to_search(actions):
         regions = actions.find(f"{option} {figure}", required=False)
@@ -129,7 +129,7 @@ def solve_colour(actions: PictureActions) -> None:
 def solve_pattern(actions: PictureActions) -> str | None:
     """The option with a pattern: the first whose texture fits."""
     session = actions.session
-    target_pattern = str(session.item.parameters["pattern"])
+    target_pattern = actions.parameter("pattern")
     readings: dict[str, PropertyReading] = {}
     for option in options_to_search(actions):
         regions = actions.find(option)

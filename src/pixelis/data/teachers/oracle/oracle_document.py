@@ -60,7 +60,7 @@ def page_solver(
         session = actions.session
         regions = find_target_regions(actions)
         lines = read_page(actions)
-        names = [str(session.item.parameters[key]) for key in NAME_PARAMETERS if key in session.item.parameters]
+        names = [actions.parameter(key) for key in NAME_PARAMETERS if key in session.item.parameters]
         lines = pages.snap_to_names(lines, names)
         if missing_names := [name for name in names if all(line.text != name for line in lines)]:
             lines = pages.snap_to_names(
@@ -91,7 +91,7 @@ def read_row_or_column(actions: PictureActions, roles: LinesByRole, regions: lis
     Where lines stand to each other is hard to tell from their boxes for a small policy, and easy to see in the picture.
     """
     session = actions.session
-    names_by_key = {key: str(session.item.parameters[key]) for key in NAME_PARAMETERS if key in session.item.parameters}
+    names_by_key = {key: actions.parameter(key) for key in NAME_PARAMETERS if key in session.item.parameters}
     lines_by_key = {
         key: line for key, name in names_by_key.items() if (line := find_named_line(roles, name)) is not None
     }
@@ -183,7 +183,7 @@ def find_target_regions(actions: PictureActions) -> list[OracleRegion] | None:
     session = actions.session
     if "target" not in session.item.parameters:
         return None
-    return actions.find(str(session.item.parameters["target"]))
+    return actions.find(actions.parameter("target"))
 
 
 def note_target_region(actions: PictureActions, regions: list[OracleRegion], roles: LinesByRole) -> None:
@@ -214,7 +214,7 @@ def named_lines(*keys: str) -> Callable[[PictureActions, LinesByRole], list[tupl
 
     def choose(actions: PictureActions, roles: LinesByRole) -> list[tuple[str, OracleLine]]:
         session = actions.session
-        names = {str(session.item.parameters[key]) for key in keys if key in session.item.parameters}
+        names = {actions.parameter(key) for key in keys if key in session.item.parameters}
         matches = [(role, line) for role, members in roles.items() for line in members if line.text in names]
         values = [(role, line) for role in ("cell", "value") for line in roles.get(role, [])]
         for _, line in list(matches):
@@ -242,7 +242,7 @@ def extreme_lines(actions: PictureActions, roles: LinesByRole) -> list[tuple[str
 def solve_entry(actions: PictureActions) -> None:
     """What follows a key on a notice."""
     session = actions.session
-    media = str(session.item.parameters["media"]) if "media" in session.item.parameters else None
+    media = actions.parameter("media") if "media" in session.item.parameters else None
     note_notice(actions, media)
 
 
@@ -264,7 +264,7 @@ def solve_two_notices(actions: PictureActions) -> None:
 
 def note_notice(actions: PictureActions, media: str | None) -> str | None:
     """Read a notice; its asked entry again, enlarged. What stands after the key there."""
-    session, key = actions.session, str(actions.session.item.parameters["key"])
+    session, key = actions.session, actions.parameter("key")
     roles = pages.arrange_notice(read_page(actions, media))
     key_line = pages.find_entry(roles["line"], key)
     if key_line is not None:

@@ -10,7 +10,6 @@ from pixelis.core.geometry import UnitBox
 from pixelis.data.teachers.oracle import page_layout as pages
 from pixelis.data.teachers.oracle.clip_actions import ClipActions
 from pixelis.data.teachers.oracle.oracle_session import OracleLine, box_centre, snap_box
-from pixelis.data.teachers.oracle.picture_actions import PictureActions
 from pixelis.tools.base import coordinates
 from pixelis.world.programs import format_number
 
@@ -124,7 +123,7 @@ def read_value(clip: ClipActions, slide: SlideReading, key: str) -> float | None
 
 def find_mark_time(clip: ClipActions) -> float | None:
     """When the mark appears: a moment in which it is on screen."""
-    target = str(clip.session.item.parameters["target"])
+    target = clip.parameter("target")
     clip.sample_overview()
     spans = clip.find_appearances(target)
     if not spans:
@@ -150,9 +149,8 @@ def track_mark(clip: ClipActions, target: str, seconds: float) -> UnitBox | None
     return track.boxes[0] if track else track_start.box
 
 
-def solve_title_when(actions: PictureActions) -> str | None:
+def solve_title_when(clip: ClipActions) -> str | None:
     """The title when a mark appears."""
-    clip = ClipActions(actions.session, actions.detours)
     seconds = find_mark_time(clip)
     if seconds is None:
         return None
@@ -166,19 +164,17 @@ def solve_title_when(actions: PictureActions) -> str | None:
     return slide.title or None
 
 
-def solve_value_when(actions: PictureActions) -> str | None:
+def solve_value_when(clip: ClipActions) -> str | None:
     """A value when a mark appears."""
-    clip = ClipActions(actions.session, actions.detours)
     seconds = find_mark_time(clip)
     if seconds is None:
         return None
-    result = read_value(clip, read_slide(clip, seconds), str(clip.session.item.parameters["key"]))
+    result = read_value(clip, read_slide(clip, seconds), clip.parameter("key"))
     return None if result is None else format_number(result)
 
 
-def solve_task(actions: PictureActions) -> str | None:
+def solve_task(clip: ClipActions) -> str | None:
     """The result of what is to be computed when a mark appears."""
-    clip = ClipActions(actions.session, actions.detours)
     seconds = find_mark_time(clip)
     if seconds is None:
         return None
@@ -197,10 +193,9 @@ def solve_task(actions: PictureActions) -> str | None:
     return None
 
 
-def solve_pointed(actions: PictureActions) -> str | None:
+def solve_pointed(clip: ClipActions) -> str | None:
     """The line beside a mark."""
-    clip = ClipActions(actions.session, actions.detours)
-    target = str(clip.session.item.parameters["target"])
+    target = clip.parameter("target")
     clip.sample_overview()
     spans = clip.find_appearances(target)
     if not spans:
@@ -237,36 +232,33 @@ def read_beside(clip: ClipActions, box: UnitBox, target: str, seconds: float) ->
 # --- by a title
 
 
-def solve_value_on_slide(actions: PictureActions) -> str | None:
+def solve_value_on_slide(clip: ClipActions) -> str | None:
     """One value, or the sum of two, on a slide of a title."""
-    clip = ClipActions(actions.session, actions.detours)
     parameters = clip.session.item.parameters
     clip.sample_overview()
-    seconds = find_slide(clip, str(parameters["title"]))
+    seconds = find_slide(clip, clip.parameter("title"))
     if seconds is None:
         return None
     slide = read_slide(clip, seconds)
-    keys = [str(parameters["key"])] if "key" in parameters else [str(parameters["a"]), str(parameters["b"])]
+    keys = [clip.parameter("key")] if "key" in parameters else [clip.parameter("a"), clip.parameter("b")]
     values = [read_value(clip, slide, key) for key in keys]
     return None if None in values else format_number(sum(v for v in values if v is not None))
 
 
-def solve_change(actions: PictureActions) -> str | None:
+def solve_change(clip: ClipActions) -> str | None:
     """How far a value differs between two slides."""
-    clip = ClipActions(actions.session, actions.detours)
     parameters = clip.session.item.parameters
     values = []
     for name in ("a", "b"):
         seconds = find_slide(clip, str(parameters[name]))
-        values.append(None if seconds is None else read_value(clip, read_slide(clip, seconds), str(parameters["key"])))
+        values.append(None if seconds is None else read_value(clip, read_slide(clip, seconds), clip.parameter("key")))
     first, second = values
     return None if first is None or second is None else format_number(abs(first - second))
 
 
-def solve_next_title(actions: PictureActions) -> str | None:
+def solve_next_title(clip: ClipActions) -> str | None:
     """The title after another."""
-    clip = ClipActions(actions.session, actions.detours)
-    title = str(clip.session.item.parameters["title"])
+    title = clip.parameter("title")
     clip.sample_overview()
     seconds = find_slide(clip, title)
     while seconds is not None and seconds + 1.2 < clip.medium(None).duration_s and clip.session.has_steps_left:
@@ -278,9 +270,8 @@ def solve_next_title(actions: PictureActions) -> str | None:
     return None
 
 
-def solve_slide_count(actions: PictureActions) -> str | None:
+def solve_slide_count(clip: ClipActions) -> str | None:
     """How many slides there are: cuts, and the titles between them."""
-    clip = ClipActions(actions.session, actions.detours)
     clip.sample_overview()
     spans, outcome = clip.find_spans(str(clip.session.choose(("new scene", "scene changes", "a new scene"))), top_k=20)
     clip.session.cited_steps.add(outcome.step)

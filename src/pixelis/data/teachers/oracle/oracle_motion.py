@@ -6,7 +6,7 @@ from pixelis.core.geometry import Track
 from pixelis.data.teachers.oracle.clip_actions import ClipActions, TrackStart
 from pixelis.data.teachers.oracle.oracle_search import join_lines
 from pixelis.data.teachers.oracle.oracle_session import OracleRegion, colour_from_phrase, noun_from_phrase, snap_box
-from pixelis.data.teachers.oracle.picture_actions import MIN_READING_CONFIDENCE, PictureActions
+from pixelis.data.teachers.oracle.picture_actions import MIN_READING_CONFIDENCE
 from pixelis.tools.vision.colours import ACHROMATIC
 from pixelis.world.programs import locate_field
 
@@ -16,18 +16,16 @@ def thing_phrases(clip: ClipActions) -> list[str]:
     return [str(p) for p in parameter] if isinstance(parameter, tuple) else [str(parameter)]
 
 
-def solve_direction(actions: PictureActions) -> None:
+def solve_direction(clip: ClipActions) -> None:
     """Where one thing goes."""
-    clip = ClipActions(actions.session, actions.detours)
     clip.sample_overview()
-    track_start = clip.start_track(str(clip.session.item.parameters["target"]))
+    track_start = clip.start_track(clip.parameter("target"))
     if track_start is not None:
         clip.follow(track_start, pieces=clip.sample_piece_count(1, 4))
 
 
-def solve_each_thing(actions: PictureActions) -> None:
+def solve_each_thing(clip: ClipActions) -> None:
     """Several things, one after another."""
-    clip = ClipActions(actions.session, actions.detours)
     clip.sample_overview()
     find_all_first = clip.session.prefers(0.5)
     phrases = thing_phrases(clip)
@@ -38,18 +36,16 @@ def solve_each_thing(actions: PictureActions) -> None:
             clip.follow(track_start, pieces=clip.sample_piece_count(1, 3))
 
 
-def solve_pair(actions: PictureActions) -> None:
+def solve_pair(clip: ClipActions) -> None:
     """The same thing in two clips."""
-    clip = ClipActions(actions.session, actions.detours)
     for media in ("Video_0", "Video_1"):
-        track_start = clip.start_track(str(clip.session.item.parameters["target"]), media=media)
+        track_start = clip.start_track(clip.parameter("target"), media=media)
         if track_start is not None:
             clip.follow(track_start, media=media, pieces=clip.sample_piece_count(1, 3))
 
 
-def solve_order(actions: PictureActions) -> str | None:
+def solve_order(clip: ClipActions) -> str | None:
     """What appears first, or last."""
-    clip = ClipActions(actions.session, actions.detours)
     clip.sample_overview()
     starts: dict[str, float] = {}
     for phrase in thing_phrases(clip):
@@ -59,7 +55,7 @@ def solve_order(actions: PictureActions) -> str | None:
         starts[phrase] = spans[0].start_s
         if clip.detours.should_take("refollow", 2):
             follow_from(clip, phrase, spans[0].end_s)
-    first = str(clip.session.item.parameters["which"]) == "first"
+    first = clip.parameter("which") == "first"
     return (min if first else max)(starts, key=lambda p: starts[p])
 
 
@@ -79,11 +75,10 @@ def follow_from(clip: ClipActions, phrase: str, seconds: float) -> Track | None:
     )
 
 
-def solve_times(actions: PictureActions) -> str | None:
+def solve_times(clip: ClipActions) -> str | None:
     """How often something appears."""
-    clip = ClipActions(actions.session, actions.detours)
     clip.sample_overview()
-    target = str(clip.session.item.parameters["target"])
+    target = clip.parameter("target")
     spans = clip.find_appearances(target, max_spans=10)
     last_start = max((span.start_s for span in spans), default=0.0)
     if clip.medium(None).duration_s - last_start > 1.5:  # the end once more: a late appearance is easily missed
@@ -105,9 +100,8 @@ def solve_times(actions: PictureActions) -> str | None:
     return str(len(event_starts)) if event_starts else None
 
 
-def solve_leaver(actions: PictureActions) -> str | None:
+def solve_leaver(clip: ClipActions) -> str | None:
     """Which thing is gone at the end: look for each on the last frame, or follow each."""
-    clip = ClipActions(actions.session, actions.detours)
     clip.sample_overview()
     phrases, last_frame = thing_phrases(clip), clip.last_frame()
     if clip.session.prefers(0.75):
@@ -126,11 +120,10 @@ def solve_leaver(actions: PictureActions) -> str | None:
     return missing[0] if len(missing) == 1 else None
 
 
-def solve_where_when(actions: PictureActions) -> str | None:
+def solve_where_when(clip: ClipActions) -> str | None:
     """Where one thing is when another appears."""
-    clip = ClipActions(actions.session, actions.detours)
-    session, target = clip.session, str(clip.session.item.parameters["target"])
-    spans = clip.find_appearances(str(session.item.parameters["b"]))
+    session, target = clip.session, clip.parameter("target")
+    spans = clip.find_appearances(clip.parameter("b"))
     if not spans:
         return None
     seconds = clip.time_within(spans[0]) if session.canonical_wording else (spans[0].start_s + spans[0].end_s) / 2
@@ -155,10 +148,9 @@ def solve_where_when(actions: PictureActions) -> str | None:
     return str(outcome.result.output["properties"]["position"]["value"]) if outcome.ok else locate_field(box)
 
 
-def solve_last_colour(actions: PictureActions) -> None:
+def solve_last_colour(clip: ClipActions) -> None:
     """The colour of a thing at the end."""
-    clip = ClipActions(actions.session, actions.detours)
-    session, target, last_frame = clip.session, str(clip.session.item.parameters["target"]), clip.last_frame()
+    session, target, last_frame = clip.session, clip.parameter("target"), clip.last_frame()
     clip.sample_overview()
     region = clip.find_on_frame(target, frame=0)
     if region is None:
@@ -188,10 +180,9 @@ def dominant_colour(shares: dict[str, float]) -> str:
     return max(hues or shares, key=lambda name: shares[name])
 
 
-def solve_passing_text(actions: PictureActions) -> str | None:
+def solve_passing_text(clip: ClipActions) -> str | None:
     """The text on something that comes and goes."""
-    clip = ClipActions(actions.session, actions.detours)
-    session, target = clip.session, str(clip.session.item.parameters["target"])
+    session, target = clip.session, clip.parameter("target")
     clip.sample_overview()
     colour = colour_from_phrase(target)
     wording = str(session.choose((f"something {colour}", f"the {colour} rectangle", f"{colour} rectangle")))

@@ -16,10 +16,6 @@ RECOUNT_SCALE = 0.3
 """How often a count is checked by PROP, of the rate at which the family counts again."""
 
 
-def get_parameter(actions: PictureActions, key: str) -> str:
-    return str(actions.session.item.parameters[key])
-
-
 def find_labelled(
     actions: PictureActions, phrase: str, label: str, *, media: str | None = None, plan: str = "find"
 ) -> list[OracleRegion]:
@@ -54,9 +50,9 @@ def find_largest(actions: PictureActions, phrase: str, label: str, *, media: str
 def solve_count(actions: PictureActions) -> None:
     """Every region of the noun; perhaps PROP counts too."""
     session = actions.session
-    phrase, media = get_parameter(actions, "things"), session.item.parameters.get("media")
+    phrase, media = actions.parameter("things"), session.item.parameters.get("media")
     regions = find_labelled(
-        actions, phrase, get_parameter(actions, "target"), media=None if media is None else str(media), plan="count"
+        actions, phrase, actions.parameter("target"), media=None if media is None else str(media), plan="count"
     )
     for region in regions:
         note_labelled_region(actions, region)
@@ -66,9 +62,7 @@ def solve_count(actions: PictureActions) -> None:
 
 def solve_count_class(actions: PictureActions) -> None:
     """The same where the question names a class of the annotations."""
-    for region in find_labelled(
-        actions, get_parameter(actions, "target"), get_parameter(actions, "target"), plan="count"
-    ):
+    for region in find_labelled(actions, actions.parameter("target"), actions.parameter("target"), plan="count"):
         note_labelled_region(actions, region)
 
 
@@ -77,7 +71,7 @@ def solve_count_class(actions: PictureActions) -> None:
 
 def solve_where(actions: PictureActions) -> None:
     """Find it, then ask in which part of the picture it is."""
-    region = find_largest(actions, get_parameter(actions, "thing"), get_parameter(actions, "target"))
+    region = find_largest(actions, actions.parameter("thing"), actions.parameter("target"))
     if region is None:
         return
     note_labelled_region(actions, region)
@@ -86,7 +80,7 @@ def solve_where(actions: PictureActions) -> None:
 
 def solve_colour(actions: PictureActions) -> None:
     """Find it, then ask for its colour."""
-    region = find_largest(actions, get_parameter(actions, "thing"), get_parameter(actions, "target"))
+    region = find_largest(actions, actions.parameter("thing"), actions.parameter("target"))
     if region is None:
         return
     reading = actions.describe(region, "colour")
@@ -95,7 +89,7 @@ def solve_colour(actions: PictureActions) -> None:
 
 
 def solve_presence(actions: PictureActions) -> None:
-    regions = find_labelled(actions, get_parameter(actions, "thing"), get_parameter(actions, "target"))
+    regions = find_labelled(actions, actions.parameter("thing"), actions.parameter("target"))
     for region in regions[:1]:
         note_labelled_region(actions, region)
     if regions and actions.detours.should_take("check", scale=0.5):
@@ -104,7 +98,7 @@ def solve_presence(actions: PictureActions) -> None:
 
 def solve_absence(actions: PictureActions) -> None:
     """It is looked for as if it were there."""
-    for region in find_labelled(actions, get_parameter(actions, "thing"), get_parameter(actions, "target"))[:1]:
+    for region in find_labelled(actions, actions.parameter("thing"), actions.parameter("target"))[:1]:
         note_labelled_region(actions, region)
 
 
@@ -120,13 +114,13 @@ def note_pair(actions: PictureActions, phrases: tuple[str, str], labels: tuple[s
 def solve_two_things(actions: PictureActions) -> None:
     note_pair(
         actions,
-        (get_parameter(actions, "thing_a"), get_parameter(actions, "thing_b")),
-        (get_parameter(actions, "a"), get_parameter(actions, "b")),
+        (actions.parameter("thing_a"), actions.parameter("thing_b")),
+        (actions.parameter("a"), actions.parameter("b")),
     )
 
 
 def solve_side(actions: PictureActions) -> None:
-    labels = get_parameter(actions, "a"), get_parameter(actions, "b")
+    labels = actions.parameter("a"), actions.parameter("b")
     note_pair(actions, labels, labels)
 
 
@@ -139,9 +133,7 @@ def solve_largest(actions: PictureActions) -> None:
 
 def solve_which_picture(actions: PictureActions) -> None:
     for media in ("Image_0", "Image_1"):
-        for region in find_labelled(
-            actions, get_parameter(actions, "thing"), get_parameter(actions, "target"), media=media
-        )[:1]:
+        for region in find_labelled(actions, actions.parameter("thing"), actions.parameter("target"), media=media)[:1]:
             note_labelled_region(actions, region)
 
 

@@ -20,8 +20,8 @@ from pixelis.tools.vision.colours import ACHROMATIC
 def solve_panel_text(actions: PictureActions) -> None:
     """The text on a panel of a colour."""
     session = actions.session
-    media = str(session.item.parameters["media"]) if "media" in session.item.parameters else None
-    panel = actions.note_largest(str(session.item.parameters["target"]), media=media)
+    media = actions.parameter("media") if "media" in session.item.parameters else None
+    panel = actions.note_largest(actions.parameter("target"), media=media)
     if panel is None:
         return
     subject = noun_from_phrase(panel.phrase)
@@ -47,7 +47,7 @@ def join_lines(lines: list[OracleLine]) -> OracleLine:
 def solve_tag_text(actions: PictureActions) -> None:
     """The tag just below a thing."""
     session = actions.session
-    region = actions.note_largest(str(session.item.parameters["target"]))
+    region = actions.note_largest(actions.parameter("target"))
     if region is None:
         return
     view = actions.zoom_in(region.box, "tag", media=region.media, scale=session.choose((0.3, 0.35, 0.4)))
@@ -73,7 +73,7 @@ def lines_below(lines: list[OracleLine], region: OracleRegion) -> list[OracleLin
 def solve_ink_colour(actions: PictureActions) -> None:
     """The colour of a word: find the word, then ask for its colour."""
     session = actions.session
-    word = str(session.item.parameters["word"])
+    word = actions.parameter("word")
     if actions.detours.should_take("skim"):
         session.read("", "skim")
     box = locate_word(actions, word)
@@ -116,8 +116,8 @@ def spelling_distance(text: str, word: str) -> float:
 def solve_appearance(actions: PictureActions) -> None:
     """Shape, texture or orientation of the only thing of a colour."""
     session = actions.session
-    attribute = str(session.item.parameters["attribute"])
-    regions = actions.find(str(session.item.parameters["target"]))
+    attribute = actions.parameter("attribute")
+    regions = actions.find(actions.parameter("target"))
     if regions:
         best = max(regions, key=lambda f: f.mask.area)
         session.note_region(best, **{attribute: read_appearance(actions, best, attribute)})
@@ -154,12 +154,12 @@ def read_appearance(actions: PictureActions, region: OracleRegion, attribute: st
 def solve_relation(actions: PictureActions) -> None:
     """Two things, one seen from the other."""
     for key in ("a", "b"):
-        actions.note_largest(str(actions.session.item.parameters[key]))
+        actions.note_largest(actions.parameter(key))
 
 
 def solve_frame_part(actions: PictureActions) -> None:
     """In which of nine parts a thing is."""
-    region = actions.note_largest(str(actions.session.item.parameters["target"]))
+    region = actions.note_largest(actions.parameter("target"))
     if region is not None:
         actions.session.cited_steps |= actions.describe(region, "position").steps
 
@@ -167,7 +167,7 @@ def solve_frame_part(actions: PictureActions) -> None:
 def solve_pair_presence(actions: PictureActions) -> None:
     """In which of two pictures a thing is."""
     session = actions.session
-    target = str(session.item.parameters["target"])
+    target = actions.parameter("target")
     for name in ("Image_0", "Image_1"):
         for region in actions.find(target, media=name, required=False):
             session.note_region(region)

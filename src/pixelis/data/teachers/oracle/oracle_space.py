@@ -13,18 +13,18 @@ SCALE_BAR_ZOOM = 0.3
 def solve_together(actions: PictureActions) -> None:
     """Two kinds, counted together."""
     for key in ("a", "b"):
-        note_all_of_kind(actions, str(actions.session.item.parameters[key]))
+        note_all_of_kind(actions, actions.parameter(key))
 
 
 def solve_two_things(actions: PictureActions) -> None:
     """Two things, to be compared."""
     for key in ("a", "b"):
-        actions.note_largest(str(actions.session.item.parameters[key]))
+        actions.note_largest(actions.parameter(key))
 
 
 def solve_share(actions: PictureActions) -> None:
     """How much of the picture a thing covers."""
-    region = actions.note_largest(str(actions.session.item.parameters["target"]))
+    region = actions.note_largest(actions.parameter("target"))
     if region is not None and actions.session.prefers(0.5):
         actions.session.cited_steps |= actions.describe(region, "size").steps
 
@@ -34,8 +34,8 @@ def solve_with_scale_bar(actions: PictureActions) -> None:
     session = actions.session
     for key in ("a", "b", "target"):
         if key in session.item.parameters:
-            actions.note_largest(str(session.item.parameters[key]))
-    bar = actions.note_largest(str(session.item.parameters["bar"]))
+            actions.note_largest(actions.parameter(key))
+    bar = actions.note_largest(actions.parameter("bar"))
     if bar is None:
         return
     x0, _, x1, y1 = bar.mask.box_unit or bar.box

@@ -47,6 +47,10 @@ class PictureActions:
         self.session = session
         self.detours = detours
 
+    def parameter(self, key: str) -> str:
+        """A parameter of the question."""
+        return str(self.session.item.parameters[key])
+
     # --- finding
 
     def find(
