@@ -166,7 +166,7 @@ def _rows(nano: NanoConfig, queries: int, samples: int, steps: int, python: Path
             )
         )
     without_reference = float(np.median([step.without_reference for step in all_updates]))
-    entropy = entropy_seconds(all_updates[0].sampled_tokens, len(policy.open_ids))
+    entropy = entropy_seconds(all_updates[0].sampled_tokens, len(policy.allowed_ids))
     log_seconds = float(np.median([step.seconds["log"] for step in all_updates])) + entropy
     log_row = BenchRow(
         "of it controller, measurements and log, entropy included",

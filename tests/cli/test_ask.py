@@ -97,9 +97,9 @@ def test_a_page_that_could_not_be_written_is_refused_before_anything_is_asked(pi
 def test_strict_calls_are_valid_whatever_the_policy_wants_to_write(model: str, picture: str):
     """A random policy writes no call of its own accord: it is made to open one, and the grammar does the rest."""
     loaded = load_checkpoint(model).policy
-    loaded.bars[:] = -torch.inf
-    loaded.bars[loaded.open_ids] = 0.0
-    loaded.bars[loaded.tokenizer.control_ids["<tool_call>"]] = 50.0
+    loaded.ban_bias[:] = -torch.inf
+    loaded.ban_bias[loaded.allowed_ids] = 0.0
+    loaded.ban_bias[loaded.tokenizer.control_ids["<tool_call>"]] = 50.0
     query = Query("q", "What is there?", MediaSet((open_media(Path(picture)),)), 0)
     with Toolbox(ToolboxConfig(seg="classical", isolate=False, cache=False)) as toolbox:
         (group,) = LocalModel(loaded, strict_calls=True).rollout(toolbox, [query], n=4, seed=0)

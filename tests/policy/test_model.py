@@ -56,9 +56,9 @@ def test_logits_are_those_of_the_model_itself(policy: Policy, ledgers: list[Toke
     ).logits  # fmt: skip
     ours = policy.logits(policy(batch).hidden)
     for row, length in enumerate(batch.lengths):
-        kept = ~policy.banned
+        kept = ~policy.banned_mask
         assert torch.equal(ours[row, :length][:, kept], theirs[row, :length][:, kept])
-    assert torch.isinf(ours[..., policy.banned]).all()
+    assert torch.isinf(ours[..., policy.banned_mask]).all()
 
 
 def test_positions_are_those_of_the_model_itself(policy: Policy, ledgers: list[TokenSequence]):

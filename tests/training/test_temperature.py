@@ -52,7 +52,7 @@ def test_the_fit_is_the_one_of_the_calibrators(sft_model, train, pool):
     logits, targets = [], []
     for _, batch, output in teacher_forced_outputs(sft_model, train, pool, 4096, DistributedContext()):
         logits.append(output.logits)
-        targets.append(sft_model.policy.open_places[batch.targets])
+        targets.append(sft_model.policy.allowed_index[batch.targets])
     exact = fit_temperature(torch.cat(logits).numpy(), torch.cat(targets).numpy()).temperature
     fitted = fit_policy_temperature(sft_model, train, pool, 4096, DistributedContext())
     nearest = min(GRID, key=lambda t: abs(np.log(t / exact)))

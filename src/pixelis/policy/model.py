@@ -64,14 +64,14 @@ class ForwardOutput(NamedTuple):
 class Policy(nn.Module):
     """A Qwen3-VL with its tokens, its eyes and its manner of speaking."""
 
-    banned: Tensor
+    banned_mask: Tensor
     """(V,) what is never sampled."""
-    bars: Tensor
+    ban_bias: Tensor
     """(V,) the same to be added to logits: minus infinity, 0 everywhere else."""
-    open_ids: Tensor
+    allowed_ids: Tensor
     """(V',) everything else."""
-    open_places: Tensor
-    """(V,) the place of a token in `open_ids`; −1 where it has none."""
+    allowed_index: Tensor
+    """(V,) the place of a token in `allowed_ids`; −1 where it has none."""
 
     def __init__(
         self,
@@ -94,12 +94,12 @@ class Policy(nn.Module):
         banned = torch.zeros(self._core.config.text_config.vocab_size, dtype=torch.bool)
         banned[list(tokenizer.banned_ids)] = True
         banned[len(tokenizer) :] = True  # rows of the embedding that no token has
-        self.register_buffer("banned", banned, persistent=False)
-        self.register_buffer("bars", torch.zeros(len(banned)).masked_fill(banned, -torch.inf), persistent=False)
-        self.register_buffer("open_ids", torch.nonzero(~banned)[:, 0], persistent=False)
+        self.register_buffer("banned_mask", banned, persistent=False)
+        self.register_buffer("ban_bias", torch.zeros(len(banned)).masked_fill(banned, -torch.inf), persistent=False)
+        self.register_buffer("allowed_ids", torch.nonzero(~banned)[:, 0], persistent=False)
         allowed_index = torch.full_like(banned, -1, dtype=torch.long)
-        allowed_index[self.open_ids] = torch.arange(len(self.open_ids))
-        self.register_buffer("open_places", allowed_index, persistent=False)
+        allowed_index[self.allowed_ids] = torch.arange(len(self.allowed_ids))
+        self.register_buffer("allowed_index", allowed_index, persistent=False)
 
     # --- the parts of the network
 
@@ -156,7 +156,7 @@ class Policy(nn.Module):
         prefix_tree: PrefixTree | None = None,
     ) -> ForwardOutput:
         """Run the layers over ids (B, L) at positions (3, B, L); `seen` fills the image tokens, in their order."""
-        language, extra = self.language, {} if prefix_tree is None else {"branches": prefix_tree}
+        language, extra = self.language, {} if prefix_tree is None else {"prefix_tree": prefix_tree}
         hidden = language.embed_tokens(ids)
         image_mask = (
             ids == self.tokenizer.image_id if image_features is not None and len(image_features.embeddings) else None
@@ -190,22 +190,22 @@ class Policy(nn.Module):
         """(…, V) with what is never sampled at minus infinity, in sampling and in every recomputation alike."""
         head = self._core.lm_head
         if type(head) is nn.Linear and head.bias is None and not torch.is_grad_enabled():
-            ban_bias = self.bars.to(head.weight.dtype)
-            return nn.functional.linear(hidden, head.weight, ban_bias)  # one pass over V, not two
+            bias = self.ban_bias.to(head.weight.dtype)
+            return nn.functional.linear(hidden, head.weight, bias)  # one pass over V, not two
         logits: Tensor = head(hidden)
-        return logits + self.bars.to(logits.dtype)
+        return logits + self.ban_bias.to(logits.dtype)
 
     def allowed_logits(self, hidden: Tensor) -> Tensor:
-        """(…, V') of the tokens that may be sampled, in the order of `open_ids`: the same softmax without infinities,
+        """(…, V') of the tokens that may be sampled, in the order of `allowed_ids`: the same softmax without infinities,
         which label smoothing would add up."""
-        return nn.functional.linear(hidden, self._core.lm_head.weight[self.open_ids])
+        return nn.functional.linear(hidden, self._core.lm_head.weight[self.allowed_ids])
 
     def logprobs(self, batch: TokenBatch) -> tuple[Tensor, ForwardOutput]:
         """(B, L) log-probability of each token given those before it (the first has 0), and what was read."""
         output = self(batch)
         logits = self.logits(output.hidden[:, :-1]).float()
         targets = batch.ids[:, 1:].clone()
-        is_banned = self.banned[targets]
+        is_banned = self.banned_mask[targets]
         targets[is_banned] = (
             self.tokenizer.end_id
         )  # given tokens that are never sampled have no probability; nobody asks for it

@@ -158,25 +158,25 @@ def tree_attention(
     attention_mask: Tensor | None,
     *,
     scaling: float | None = None,
-    branches: PrefixTree | None = None,
+    prefix_tree: PrefixTree | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention as transformers calls it: branch by branch where branches are given, else its own.
+    """Attention as transformers calls it: branch by branch where a tree is given, else its own.
 
     query (1, heads, N, d), key and value (1, kv heads, N, d); gives (1, N, heads, d).
     """
-    if branches is None:
+    if prefix_tree is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         sdpa_output: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
         return sdpa_output
-    queries = query.split(branches.sizes, dim=2)
-    keys, values = (part.index_select(2, branches.visible).split(branches.reaches, dim=2) for part in (key, value))
+    queries = query.split(prefix_tree.sizes, dim=2)
+    keys, values = (part.index_select(2, prefix_tree.visible).split(prefix_tree.reaches, dim=2) for part in (key, value))
     repeats = query.shape[1] // key.shape[1]
     outputs = []
-    for q, k, v, mask in zip(queries, keys, values, branches.masks, strict=True):
+    for q, k, v, mask in zip(queries, keys, values, prefix_tree.masks, strict=True):
         if mask is None:
             output = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=repeats > 1)
         else:  # grouped heads and a mask together would keep a GPU from its quick kernels

@@ -140,7 +140,7 @@ class Engine:
         self.rows_at_once, self.cache_bytes = rows_at_once, cache_bytes
         self.schemas = toolbox.schemas() if policy.style.tool_schemas else []
         self.decoder = Decoder(policy)
-        self.allowed_mask = AllowedMask(grammar, len(policy.bars), policy.device) if grammar else None
+        self.allowed_mask = AllowedMask(grammar, len(policy.ban_bias), policy.device) if grammar else None
         self.pending = deque((q, k) for q in range(len(queries)) for k in range(self.n))
         self.prompts: dict[int, CachedPrompt] = {}
         self.ready: list[RolloutRow] = []

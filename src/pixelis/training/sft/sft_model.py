@@ -163,7 +163,7 @@ class SftModel(nn.Module):
         output = policy(batch.inputs)
         states = output.hidden.flatten(0, 1)  # (B·L, d)
         logits = policy.allowed_logits(states[batch.target_positions]).float()  # (n, V')
-        targets = policy.open_places[batch.targets]
+        targets = policy.allowed_index[batch.targets]
         all_targets = torch.ones_like(batch.actions)
         loss = sft_loss(logits, targets, batch.actions, all_targets, w_act=self.w_act, smoothing=self.smoothing)
         predictions = self.heads(states[batch.call_positions], self._pool_pictures(output, batch), batch.confidences)
@@ -171,7 +171,7 @@ class SftModel(nn.Module):
             log_probs = logits.log_softmax(-1)
             nats = -log_probs.gather(1, targets[:, None])[:, 0]
             entropy = -(log_probs.exp() * log_probs).sum(-1) if not self.training else torch.zeros_like(nats)
-            top_tokens = targets[:0] if self.training else policy.open_ids[log_probs.argmax(-1)]
+            top_tokens = targets[:0] if self.training else policy.allowed_ids[log_probs.argmax(-1)]
         states = state_features(policy, output, batch.inputs.ids, examples) if examples is not None else None
         kept_logits = logits.detach()[:0] if self.training else logits.detach()
         return SftOutput(
@@ -199,7 +199,7 @@ class SftModel(nn.Module):
         """ℒ_tool. The text loss is computed only for calls that name a phrase, and weighted by their share of 𝒟."""
         has_phrase = batch.words[:, 0] != IGNORE_INDEX
         phrase_ids = batch.words[has_phrase].long()
-        words = torch.where(phrase_ids == IGNORE_INDEX, IGNORE_INDEX, self.policy.open_places[phrase_ids.clamp(min=0)])
+        words = torch.where(phrase_ids == IGNORE_INDEX, IGNORE_INDEX, self.policy.allowed_index[phrase_ids.clamp(min=0)])
         phrase_head = Head(
             self.policy.allowed_logits(predictions.words[has_phrase]).float(), words, has_phrase[has_phrase]
         )

@@ -54,7 +54,7 @@ def fit_policy_temperature(
     sums = torch.zeros(len(GRID), dtype=torch.float64, device=policy.device)
     index = index[:MAX_TEMPERATURE_EXAMPLES]
     for _, batch, output in teacher_forced_outputs(model, dev, index, batch_tokens, dist):
-        sums += grid_losses(output.logits, policy.open_places[batch.targets])
+        sums += grid_losses(output.logits, policy.allowed_index[batch.targets])
     temperature = GRID[int(dist.all_reduce_sum(sums).argmin())]
     reshard(unwrap(model))
     divide_logits_by(policy, temperature)
