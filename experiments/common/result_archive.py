@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from pixelis.core.atomic import write_atomic
 from pixelis.core.config import Config
 from pixelis.core.errors import ConfigError
-from pixelis.core.provenance import write_atomic
 from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member
 
 FINGERPRINT = "made_of.json"

@@ -38,8 +38,9 @@ from experiments.common.result_archive import (
 )
 from experiments.rft.rescore_rft import SavedChains, rescore_layers_and_gates
 from experiments.rft.rft_figures import Curve, draw_dynamics, draw_process
+from pixelis.core.atomic import make_directory
 from pixelis.core.config import Config, load_config
-from pixelis.core.provenance import make_directory, provenance, write_json
+from pixelis.core.provenance import provenance, write_json
 from pixelis.data.corpus.corpus import MANIFEST, Corpus
 from pixelis.equations.embedding import CosineStatistics
 from pixelis.equations.process import share_entropy

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pixelis.core.provenance import atomic_write
+from pixelis.core.atomic import atomic_write
 from pixelis.equations.pid import corridor
 from pixelis.training.grpo.rft_export import running_mean
 

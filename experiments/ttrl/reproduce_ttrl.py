@@ -33,9 +33,10 @@ from experiments.ttrl.ttrl_runs import (
     thresholds_path,
 )
 from experiments.ttrl.ttrl_table import StreamResult, build_pairs, build_table, prequential_runs, rows_by_seed
+from pixelis.core.atomic import make_directory
 from pixelis.core.config import load_config
 from pixelis.core.errors import ConfigError
-from pixelis.core.provenance import make_directory, provenance, write_json
+from pixelis.core.provenance import provenance, write_json
 from pixelis.memory.keys import KeyMaker
 from pixelis.training.ttrl.ttrl_config import StressSettings, TtrlConfig
 from pixelis.voting.fit_calibration import CALIBRATION_FILE as CALIBRATION

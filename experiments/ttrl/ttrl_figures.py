@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.ttrl.ttrl_risk import StreamRows, majority_share, vote_margin, vote_mass
-from pixelis.core.provenance import atomic_write
+from pixelis.core.atomic import atomic_write
 from pixelis.equations.pid import corridor
 from pixelis.metrics.selective import risk_coverage
 

@@ -35,8 +35,9 @@ from experiments.ttrl.ttrl_archives import (
 )
 from experiments.ttrl.ttrl_risk import StreamRows
 from experiments.ttrl.ttrl_table import VOTED
+from pixelis.core.atomic import write_atomic
 from pixelis.core.config import Config
-from pixelis.core.provenance import write_atomic, write_json
+from pixelis.core.provenance import write_json
 from pixelis.data.corpus.record import Split
 from pixelis.equations.embedding import CosineStatistics
 from pixelis.evaluation.process_report import task_statistics

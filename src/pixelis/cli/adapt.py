@@ -309,7 +309,7 @@ def show(
         raise TraceError(f"{out} has {len(rows)} rows")
     row = rows[query - 1]
     if page is not None:
-        from pixelis.core.provenance import write_atomic
+        from pixelis.core.atomic import write_atomic
         from pixelis.view.vote_page import vote_page
 
         write_atomic(page, vote_page(row).encode())

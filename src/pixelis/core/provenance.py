@@ -1,4 +1,4 @@
-"""Where a number comes from, which is written beside every result, and how a file is written that is to last."""
+"""Where a number comes from: what is written beside every result."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import os
 import platform
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from pixelis import __version__
+from pixelis.core.atomic import write_atomic
 from pixelis.core.errors import ConfigError
 
 TRACKED_PACKAGES = ("numpy", "onnxruntime", "opencv-python-headless", "rapidocr", "torch", "transformers")
@@ -23,7 +21,7 @@ TRACKED_PACKAGES = ("numpy", "onnxruntime", "opencv-python-headless", "rapidocr"
 
 
 def provenance(**settings: Any) -> dict[str, Any]:
-    """What a reader needs to get the same number again."""
+    """What a reader needs to reproduce a number."""
     return {
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "commit": git_commit(),
@@ -61,55 +59,10 @@ def installed_version(package: str) -> str | None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """A result file, whole or not at all; ConfigError where it cannot be."""
+    """Write a result file atomically; ConfigError where it cannot be written."""
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path} is not a file: nothing was written")  # a device would be replaced
     try:
         write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
     except OSError as error:
         raise ConfigError(f"{path} cannot be written ({error.strerror})") from error
-
-
-# --- files that last through a power cut
-
-
-def write_atomic(file: Path, content: bytes) -> None:
-    """The file appears with all of its content, or not at all."""
-    make_directory(file.parent)
-    with atomic_write(file) as stream:
-        stream.write(content)
-
-
-@contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content takes the file's place when the body ends well, and vanishes when it does not."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-    try:
-        with temporary.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    fsync_path(path.parent)
-
-
-def make_directory(folder: Path) -> None:
-    """A folder and those above it, where they are missing; their names last too."""
-    if folder.is_dir():
-        return
-    make_directory(folder.parent)
-    folder.mkdir(exist_ok=True)
-    fsync_path(folder.parent)
-
-
-def fsync_path(path: Path) -> None:
-    """Make the content of a file last, or what was named, renamed or removed in a folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import Field, ValidationError
 
+from pixelis.core.atomic import atomic_write
 from pixelis.core.config import Config
 from pixelis.core.errors import ConfigError, LeakageError, MediaError
-from pixelis.core.provenance import atomic_write
 from pixelis.dedup.calibrate import get_threshold
 from pixelis.dedup.candidates import SearchTables, find_candidates
 from pixelis.dedup.media_collection import MediaCollection, MediaItem, ProgressCallback, collect, no_progress

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from pixelis.core.provenance import provenance, write_atomic, write_json
+from pixelis.core.atomic import write_atomic
+from pixelis.core.provenance import provenance, write_json
 from pixelis.evaluation.harness import Evaluation, evaluate, summarise_scores, to_json, to_row
 from pixelis.evaluation.tasks import Task
 from pixelis.rollout.episode import Rollout

@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pixelis.core.atomic import atomic_write, fsync_path, write_atomic
 from pixelis.core.errors import MemoryFileError
-from pixelis.core.provenance import atomic_write, fsync_path, write_atomic
 from pixelis.memory.memory_item import MemoryDraft, MemoryItem, StoredFile
 
 ROWS, ITEMS, KEYS, DELETED, FILES = "rows.bin", "items.jsonl", "keys.f16", "deleted.bin", "files"

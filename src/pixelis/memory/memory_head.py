@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
+from pixelis.core.atomic import atomic_write, make_directory
 from pixelis.core.errors import MemoryFileError
 from pixelis.core.geometry import Value
-from pixelis.core.provenance import atomic_write, make_directory
 from pixelis.trace.schema import Sha256, canonical_json
 
 MEMORY_HEAD_FILE = "memory.json"

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import faiss
 from pydantic import Field, ValidationError
 
+from pixelis.core.atomic import atomic_write, fsync_path
 from pixelis.core.errors import MemoryFileError
 from pixelis.core.geometry import Value
-from pixelis.core.provenance import atomic_write, fsync_path
 from pixelis.memory.vector_index import ApproximateIndex, IndexConfig
 from pixelis.trace.schema import Sha256, canonical_json
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pixelis.core.atomic import write_atomic
 from pixelis.core.errors import TraceError
-from pixelis.core.provenance import write_atomic
 from pixelis.tools.results import Artifact
 from pixelis.trace.schema import Trace
 

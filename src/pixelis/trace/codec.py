@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
+from pixelis.core.atomic import atomic_write
 from pixelis.core.errors import TraceError
-from pixelis.core.provenance import atomic_write
 from pixelis.tools.results import Artifact
 from pixelis.trace.artifacts import artifact_path, describe_artifact_problem, write_artifacts
 from pixelis.trace.schema import VERSION, Trace, canonical_json, verify, verify_record

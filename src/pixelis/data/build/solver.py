@@ -20,8 +20,8 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from pixelis.core.atomic import atomic_write
 from pixelis.core.errors import PixelisError, RetryLaterError
-from pixelis.core.provenance import atomic_write
 from pixelis.data.corpus.acceptance_checks import judge_trace
 from pixelis.data.corpus.corpus_config import CorpusConfig
 from pixelis.data.corpus.item_files import ItemReader

@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from pixelis.core.atomic import atomic_write
 from pixelis.core.errors import MediaError, TraceError, validation_problem
 from pixelis.core.geometry import Value
-from pixelis.core.provenance import atomic_write
 from pixelis.data.corpus.record import CorpusRow, Record, Split
 from pixelis.data.corpus.shard import Shard, ShardFacts, read_json
 from pixelis.items import Item, MediumFacts

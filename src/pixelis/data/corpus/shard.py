@@ -18,9 +18,9 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from pixelis.core.atomic import atomic_write
 from pixelis.core.errors import TraceError, validation_problem
 from pixelis.core.geometry import Value
-from pixelis.core.provenance import atomic_write
 from pixelis.data.corpus.record import CorpusRow, Record, Split, decode
 from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member
 from pixelis.trace.schema import Sha256, canonical_json

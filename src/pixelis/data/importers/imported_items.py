@@ -9,8 +9,8 @@ from typing import BinaryIO, Literal, TypeVar
 
 from pydantic import ValidationError
 
+from pixelis.core.atomic import atomic_write
 from pixelis.core.errors import ConfigError, MediaError, validation_problem
-from pixelis.core.provenance import atomic_write
 from pixelis.data.importers import dataset_questions, photo_questions, text_questions
 from pixelis.data.importers.coco import coco_items
 from pixelis.data.importers.import_result import ImportOptions, ImportOutcome, ImportResult

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image as Pil
 
+from pixelis.core.atomic import atomic_write
 from pixelis.core.errors import ConfigError
-from pixelis.core.provenance import atomic_write
 from pixelis.data.importers.nouns import to_coco_class
 from pixelis.tools.backends.nanodet import COCO_NAMES
 

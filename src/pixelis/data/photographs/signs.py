@@ -13,8 +13,8 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 
+from pixelis.core.atomic import atomic_write
 from pixelis.core.geometry import Size, TextSpan, round_unit
-from pixelis.core.provenance import atomic_write
 from pixelis.data.importers.dataset_questions import TEMPLATES as ANNOTATION_TEMPLATES
 from pixelis.data.importers.dataset_questions import make_question_item
 from pixelis.data.importers.import_result import ImportOptions, origin_parameters, stable_seed

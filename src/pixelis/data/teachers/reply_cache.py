@@ -13,8 +13,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from pixelis.core.atomic import write_atomic
 from pixelis.core.errors import ConfigError, RetryLaterError
-from pixelis.core.provenance import write_atomic
 from pixelis.rollout.remote.chat_client import ChatClient, ChatReply, ServerConfig, request_key
 from pixelis.trace.schema import canonical_json
 

@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from pixelis.core.atomic import write_atomic
 from pixelis.core.errors import ConfigError
-from pixelis.core.provenance import write_atomic
 from pixelis.training.common.tensorboard_events import TensorBoardLogger
 
 METRICS = "metrics.jsonl"

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import yaml
 from filelock import FileLock, Timeout
 
+from pixelis.core.atomic import atomic_write, make_directory
 from pixelis.core.config import Config, with_current_names
 from pixelis.core.errors import ConfigError
-from pixelis.core.provenance import atomic_write, make_directory
 from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.loggers import (
     METRICS,

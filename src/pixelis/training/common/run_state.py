@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pixelis.core.atomic import fsync_path
 from pixelis.core.errors import ConfigError
-from pixelis.core.provenance import fsync_path
 from pixelis.training.common.distributed import DistributedContext, copy_into_shard, full_tensor, trainable_parameters
 
 TENSORS, FACTS = "training.safetensors", "state.json"

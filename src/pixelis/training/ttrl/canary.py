@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from pixelis.core.atomic import atomic_write
 from pixelis.core.errors import ConfigError
-from pixelis.core.provenance import atomic_write
 from pixelis.metrics.statistics import paired_permutation_test
 from pixelis.training.ttrl.journal import append_lines, compute_seal, repair_rows
 from pixelis.training.ttrl.ttrl_config import CanarySettings

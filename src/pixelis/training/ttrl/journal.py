@@ -25,8 +25,8 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
+from pixelis.core.atomic import atomic_write, fsync_path, make_directory
 from pixelis.core.errors import TraceError
-from pixelis.core.provenance import atomic_write, fsync_path, make_directory
 from pixelis.equations.pid import Pid
 from pixelis.training.ttrl.ttrl_config import TtrlConfig
 from pixelis.training.ttrl.ttrl_update import (

@@ -8,8 +8,8 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from pixelis.core.atomic import atomic_write, fsync_path
 from pixelis.core.errors import ConfigError, LeakageError, MemoryFileError
-from pixelis.core.provenance import atomic_write, fsync_path
 from pixelis.dedup.evaluation_mask import EvaluationMask
 from pixelis.equations.ttrl import SummaryStatistics, neighbourhood_value, summary_statistics, trace_value
 from pixelis.media import MediaSet

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pixelis.core.provenance import atomic_write
+from pixelis.core.atomic import atomic_write
 from pixelis.equations.ema import ema_parameters
 from pixelis.equations.kl import drift_allowed, per_token_kl
 from pixelis.equations.pid import Pid
