@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
 import numpy as np
@@ -99,3 +100,32 @@ def hostile(photograph) -> Exhibit:
         step(HOSTILE, {"media": HOSTILE}, status="invalid", error=HOSTILE),
     ]
     return make_exhibit([photograph], steps, query=HOSTILE, answer=HOSTILE, origin=f"imported:{HOSTILE}", file=HOSTILE)
+
+
+def ballot(answer, weight, **changes):
+    return {
+        "answer": answer.casefold() if answer else None, "spelt": answer, "tools": ["SEG", "OCR"], "entropy": 0.0,
+        "raw": 0.9, "calibrated": 0.8, "fidelity": 0.5, "reliability": 1.0, "group": 0, "weight": weight, **changes,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def row():
+    """Weights 0.4 and 0.2 for Red, 0.3 for Blue, 0 for a near-duplicate: shares 2/3 and 1/3, margin 1/3."""
+    vote = {
+        "answer": "Red", "share": 2 / 3, "total": 0.9, "margin": 1 / 3, "reason": "", "majority": "red",
+        "scores": {"red": 2 / 3, "blue": 1 / 3}, "conformal_set": ["red"], "exemplar": 0, "reliability_by": "agreement",
+        "ballots": [
+            ballot("Red", 0.4), ballot("Red", 0.2, entropy=math.log(2), group=1), ballot("Blue", 0.3, group=2),
+            ballot("Red", 0.0),
+        ],
+        # Red has 0.6 and Blue 0.3: the first falling under 0.1, or the third rising over 0.6, turns it
+        "flips": [
+            {"rollout": 0, "weight": 0.4, "flips_at": 0.1, "answer": "blue"},
+            {"rollout": 2, "weight": 0.3, "flips_at": 0.6, "answer": "blue"},
+        ],
+    }  # fmt: skip
+    return {
+        "query": 3, "item": "search-1", "question": "Which colour?", "answer": "Red", "answered": True, "learnt": True,
+        "why": "", "weights": "ab" * 32, "vote": vote,
+    }  # fmt: skip

@@ -47,7 +47,7 @@ def test_a_masks_outline_encloses_the_masks_area_and_keeps_its_hole():
 
 
 def test_text_runs_along_its_own_direction():
-    upward = ((0.5, 0.9), (0.5, 0.1), (0.6, 0.1), (0.6, 0.9))
+    upward = ((0.5, 0.9), (0.5, 0.1), (0.55, 0.1), (0.55, 0.9))
     text = parsed([TextSpan(text="UP", quad=upward)]).find(".//text")
     assert "rotate(-90.00)" in text.get("transform")
     assert numbers(text.get("transform"))[:2] == [100, 90]

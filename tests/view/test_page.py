@@ -9,13 +9,15 @@ import pytest
 from pixelis.core.geometry import Span, Track
 from pixelis.media import Image, ViewRecipe
 from pixelis.tools.results import Artifact
+from pixelis.tools.toolbox import builtin_thresholds
 from pixelis.trace import MediaRecord
 from pixelis.trace.codec import ArtifactProblem
-from pixelis.tools.toolbox import builtin_thresholds
 from pixelis.view import make_exhibit, report
-from pixelis.view.page import origin_sentence
+from pixelis.view.page import LEGEND, origin_sentence
 from pixelis.view.panels import frames_to_show, sample_evenly, span_frames
 from pixelis.view.templating import seconds
+from tests.view.conftest import make_exhibit as make_chain
+from tests.view.conftest import step
 
 
 def test_the_page_says_who_chose_the_calls(chain):
@@ -66,8 +68,8 @@ def test_every_step_shows_its_call_its_result_and_where_it_comes_from(chain):
     assert [int(n) for n in re.findall(r'<li id="t1-s(\d)"', page)] == [1, 2, 3, 4]
     for said in ("I call SEG.", "white sign", "View_0", "EXIT", "TRK needs a clip", "250 ms", "ab" * 32, "0.90"):
         assert said in page
-    for step in chain.trace.steps:
-        assert step.chain in page
+    for sealed in chain.trace.steps:
+        assert sealed.chain in page
 
 
 def test_a_failed_step_is_visibly_failed_and_decisive_steps_are_marked(chain):
@@ -211,3 +213,22 @@ def test_a_view_that_nobody_could_have_made_is_refused(change):
     assert ViewRecipe.model_validate(made).width == 50
     with pytest.raises(ValueError, match=next(iter(change)) if "box" not in change else "shows nothing"):
         ViewRecipe.model_validate(made | change)
+
+
+def test_the_time_of_a_kept_result_is_that_of_its_first_run_and_said_as_such(photograph):
+    looked = step("OCR", {})
+    page = report([make_chain([photograph], [looked, looked.model_copy(update={"first_seconds": 2.84})])])
+    assert page.count('<span class="measure">250 ms</span>') == 1
+    assert page.count('<span class="measure">kept result, first run took 2.8 s</span>') == 1
+    assert "2 calls, 500 ms (1 of them kept result)" in page
+    assert "<dt>kept result</dt>" in page
+    assert "kept result" not in report([make_chain([photograph], [looked])])
+
+
+def test_every_term_of_the_page_has_one_line_in_its_legend(chain, photograph):
+    page = report([chain])
+    terms = re.findall(r"<dt>([\w ]+)</dt><dd>[^<]+</dd>", page[page.index('class="legend"') :])
+    assert terms == ["decisive", "confidence", "marks", "dashed", "failed", "hash chain", "View"]
+    assert set(terms) <= set(LEGEND)
+    asked = step("OCR", {"query": "asked"}, text='class="asked"')  # words of a tool are no drawing
+    assert "<dt>dashed</dt>" not in report([make_chain([photograph], [asked])])

@@ -10,13 +10,20 @@ import numpy as np
 from markupsafe import Markup
 
 from pixelis.core.geometry import Footprint, Mask, Size, Span, TextSpan, Track, UnitBox
+from pixelis.trace.decisive import CallArguments
 
 FULL_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
 COLOURS = 8
 MAX_LABELLED = 14
 """With more footprints than this on a picture the labels would cover it; the list beside it has them all."""
-LARGE_LETTERS = 2.5
-"""Text over this many times the height of a label is outlined, not written over."""
+LARGE_LETTERS = 0.06
+"""Text over this share of the picture's longer side is outlined, not written over: it can be read there."""
+PHONE_WIDTHS, SCREEN_WIDTHS = (332.0, 160.0), (600.0, 220.0)
+"""CSS pixels that a picture gets, and one of a film strip, on a phone of 390 and on a large screen (page.css)."""
+MAX_HEIGHT_PX = 640.0
+PHONE_LABEL_PX, SCREEN_LABEL_PX = 11.5, 12.0
+LETTER_ASPECT = 0.64
+"""Width of a letter by its height, on the mean."""
 MAX_CONTOURS = 160
 
 
@@ -26,6 +33,8 @@ class SvgCanvas(NamedTuple):
     size: Size
     window: UnitBox = FULL_FRAME
     frame: int = 0
+    strip: bool = False
+    """One of a film strip, which is shown smaller."""
 
     def to_canvas(self, x: float, y: float) -> tuple[float, float]:
         """A point in unit coordinates of the source, in pixels of the canvas."""
@@ -34,8 +43,18 @@ class SvgCanvas(NamedTuple):
 
     @property
     def letter_height(self) -> float:
-        """Height of a label's letters: readable when the picture fills its column, and when it is one of a strip."""
-        return max(self.size.width, self.size.height) * (0.019 if max(self.size) > 600 else 0.042)
+        """Font size of labels in pixels of the canvas, so that they have `PHONE_LABEL_PX` on a phone."""
+        return PHONE_LABEL_PX / self._scale_at(PHONE_WIDTHS)
+
+    @property
+    def letter_share(self) -> int:
+        """Tenths of `letter_height` that give `SCREEN_LABEL_PX` on a large screen, where the picture is larger."""
+        share = SCREEN_LABEL_PX / self._scale_at(SCREEN_WIDTHS) / self.letter_height
+        return min(max(math.ceil(10 * share), 3), 10)
+
+    def _scale_at(self, widths: tuple[float, float]) -> float:
+        """CSS pixels for a pixel of the canvas in a column of the page."""
+        return min(widths[self.strip] / self.size.width, MAX_HEIGHT_PX / self.size.height)
 
 
 class Mark(NamedTuple):
@@ -83,12 +102,20 @@ def draw_one(footprint: Footprint, canvas: SvgCanvas, *, labelled: bool) -> Mark
     )
 
 
-def rectangle(box: UnitBox, canvas: SvgCanvas) -> Markup:
+def rectangle(box: UnitBox, canvas: SvgCanvas, kind: str = "shape") -> Markup:
     left, top = canvas.to_canvas(box[0], box[1])
     right, bottom = canvas.to_canvas(box[2], box[3])
-    return Markup('<rect class="shape" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="2"/>').format(
-        left, top, max(right - left, 1.0), max(bottom - top, 1.0)
+    return Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="2"/>').format(
+        kind, left, top, max(right - left, 1.0), max(bottom - top, 1.0)
     )
+
+
+def draw_asked(arguments: CallArguments, canvas: SvgCanvas) -> Markup:
+    """The boxes and points that a call was given, where it returned nothing to draw."""
+    boxes = [rectangle(box, canvas, kind) for box in arguments.boxes for kind in ("asked ground", "asked")]
+    spots = [canvas.to_canvas(x, y) for x, y in arguments.points]
+    dot = Markup('<circle class="asked" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"/>')
+    return Markup("").join([*boxes, *(dot.format(x, y, 0.5 * canvas.letter_height) for x, y in spots)])
 
 
 def label_at(box: UnitBox | None, label: str, canvas: SvgCanvas) -> Markup:
@@ -99,13 +126,17 @@ def label_at(box: UnitBox | None, label: str, canvas: SvgCanvas) -> Markup:
 
 
 def label_text(left: float, top: float, label: str, canvas: SvgCanvas) -> Markup:
-    baseline = (
-        top - 0.4 * canvas.letter_height if top > 1.6 * canvas.letter_height else top + 1.2 * canvas.letter_height
-    )
-    room = canvas.size.width - canvas.letter_height * (0.66 * min(len(label), 40) + 0.6)
-    return Markup('<text class="label" x="{:.1f}" y="{:.1f}" font-size="{:.1f}">{}</text>').format(
-        max(min(left, room), 0.0) + 0.2 * canvas.letter_height, baseline, canvas.letter_height, clean(label[:40])
-    )
+    """A label over a point, or under it at the upper edge; it ends at the right edge where it would go beyond."""
+    height = canvas.letter_height
+    most = max(int(canvas.size.width / (LETTER_ASPECT * height)) - 1, 3)
+    text = label if len(label) <= min(most, 40) else f"{label[: min(most, 40) - 1]}…"
+    overflows = left + LETTER_ASPECT * height * (len(text) + 1) > canvas.size.width
+    return Markup(
+        '<g font-size="{:.1f}"><text class="label r{}{}" x="{:.1f}" y="{:.1f}" dx="{}" dy="{}">{}</text></g>'
+    ).format(
+        height, canvas.letter_share, " end" if overflows else "", canvas.size.width if overflows else max(left, 0.0),
+        top, "-.2em" if overflows else ".2em", "-.4em" if top > 1.6 * height else "1.2em", clean(text),
+    )  # fmt: skip
 
 
 def draw_mask(mask: Mask, canvas: SvgCanvas, label: str) -> Markup | None:
@@ -140,7 +171,7 @@ def draw_text(span: TextSpan, canvas: SvgCanvas) -> Markup:
     shape = Markup('<polygon class="shape" points="{}"/>').format(points)
     if width < 2.0 or height < 2.0 or not span.text.strip():
         return shape
-    if height > LARGE_LETTERS * canvas.letter_height:  # large enough to be read in the picture: do not hide it
+    if height > LARGE_LETTERS * max(canvas.size):  # large enough to be read in the picture: do not hide it
         outline = Markup('<polygon class="shape outline" points="{}"/>').format(points)
         return outline + label_text(*min(quad, key=lambda corner: corner[1]), span.text, canvas)
     angle = math.degrees(math.atan2(by - ay, bx - ax))

@@ -66,6 +66,38 @@ class TraceView(NamedTuple):
     media: list[tuple[Any, Panel | None, str]]
     steps: list[StepView]
     vote: VoteView | None
+    cached: int
+    """Steps whose result came from the cache."""
+    legend: list[tuple[str, str]]
+
+
+LEGEND = {
+    "decisive": "a step of which something reached a later call or the answer, with at least its tool's confidence",
+    "confidence": "of a step: its tool's own; of an answer: probability of its words times that of its decisive steps",
+    "kept result": "the same call had run before, and its result came from the cache",
+    "marks": "what a call returned, in the colours of the list under the picture; a number in the list is its score",
+    "dashed": "the region that a call was given, where it returned nothing",
+    "failed": "the call ran and gave no result; invalid: it could not be read; the policy sees the reason and goes on",
+    "hash chain": "every step is hashed with the one before it, and the seal closes the trace: a change would be found",
+    "View": "a new picture that a call cut from a medium, and that later calls may look at",
+}
+"""One line for each term of the page."""
+
+
+def legend(exhibit: Exhibit, steps: Sequence[StepView]) -> list[tuple[str, str]]:
+    """The lines for the terms that occur."""
+    results = [step.step.result for step in steps]
+    used = {
+        "decisive": any(step.decisive for step in steps),
+        "confidence": exhibit.confidence is not None or any(r.confidence is not None for r in results),
+        "kept result": any(step.step.first_seconds is not None for step in steps),
+        "marks": any(step.entries for step in steps),
+        "dashed": any('class="asked"' in panel.marks for step in steps for panel in step.panels),
+        "failed": not all(r.ok for r in results),
+        "hash chain": True,
+        "View": any(step.view for step in steps),
+    }
+    return [(term, text) for term, text in LEGEND.items() if used[term]]
 
 
 def report(exhibits: Sequence[Exhibit]) -> str:
@@ -114,6 +146,7 @@ def trace_view(exhibit: Exhibit, key: str, pictures: PictureRegistry) -> TraceVi
             picture = pictures.add((record.sha256, 0), medium.frame(0), strip=record.kind == "clip")
             panel = Panel(picture, picture.size, Markup(""), record.name)
         media.append((record, panel, exhibit.missing.get(record.name, "")))
+    steps = [step_view(exhibit, number, key, pictures) for number in range(len(trace.steps))]
     return TraceView(
         key=key,
         exhibit=exhibit,
@@ -123,7 +156,9 @@ def trace_view(exhibit: Exhibit, key: str, pictures: PictureRegistry) -> TraceVi
         if is_plan
         else "No answer was given.",
         media=media,
-        steps=[step_view(exhibit, number, key, pictures) for number in range(len(trace.steps))],
+        steps=steps,
+        cached=sum(step.first_seconds is not None for step in trace.steps),
+        legend=legend(exhibit, steps),
         vote=vote_view({"answer": exhibit.vote["answer"], "answered": not exhibit.withheld, "vote": exhibit.vote})
         if exhibit.vote is not None
         else None,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pixelis.core.atomic import write_atomic
 from pixelis.core.errors import ConfigError, TraceError
-from pixelis.core.provenance import write_atomic
 from pixelis.trace import codec
 
 

@@ -13,7 +13,8 @@ from pixelis.core.geometry import Box, Mask, Size, Span, TextSpan, Track
 from pixelis.media import ViewRecipe
 from pixelis.media.query import cut_view
 from pixelis.trace import MediaRecord, Step
-from pixelis.view.draw import Mark, SvgCanvas, draw
+from pixelis.trace.decisive import CallArguments, extract_arguments
+from pixelis.view.draw import Mark, SvgCanvas, draw, draw_asked
 from pixelis.view.exhibit import Exhibit
 from pixelis.view.pictures import EmbeddedPicture, PictureRegistry, decode_artifact
 
@@ -73,30 +74,41 @@ class PanelContext(NamedTuple):
     pictures: PictureRegistry
 
 
+class Drawing(NamedTuple):
+    """What is drawn over the pictures of a step."""
+
+    marks: Sequence[Mark] = ()
+    asked: CallArguments | None = None
+    """What the call was given, where it returned nothing to draw."""
+
+    def on(self, canvas: SvgCanvas) -> Markup:
+        return draw_asked(self.asked, canvas) if self.asked else draw(self.marks, canvas)
+
+
 def panels(context: PanelContext, number: int, marks: list[Mark]) -> list[Panel]:
     """The pictures of step `number` (from 0), with the marks of its footprints."""
     step = context.exhibit.trace.steps[number]
     target = call_target(context.exhibit, number)
     if target is None:
         return []
-    medium_marks = [mark for mark in marks if mark.footprint.media == target.record.name]
+    drawing = Drawing([mark for mark in marks if mark.footprint.media == target.record.name])
+    if not step.result.footprints:
+        views = dict(
+            zip(context.exhibit.trace.views, (s.result.view for s in context.exhibit.trace.steps), strict=True)
+        )
+        drawing = drawing._replace(asked=extract_arguments(step, context.exhibit.trace.media, views))
     if target.recipe is not None:
-        step_panels = [
-            view_panel(context, target.recipe, target.view or "", medium_marks),
-            locator_panel(context, target),
-        ]
+        step_panels = [view_panel(context, target.recipe, target.view or "", drawing), locator_panel(context, target)]
     else:
         frames = frames_to_show(step, target.record)
-        step_panels = [
-            frame_panel(context, target.record, frame, medium_marks, strip=len(frames) > 1) for frame in frames
-        ]
+        step_panels = [frame_panel(context, target.record, frame, drawing, strip=len(frames) > 1) for frame in frames]
     view_name = context.exhibit.trace.views[number]
     if step.result.view is not None and view_name is not None:
-        step_panels.append(view_panel(context, step.result.view, view_name, [], maker=step))
+        step_panels.append(view_panel(context, step.result.view, view_name, Drawing(), maker=step))
     return step_panels
 
 
-def frame_panel(context: PanelContext, record: MediaRecord, frame: int, marks: list[Mark], *, strip: bool) -> Panel:
+def frame_panel(context: PanelContext, record: MediaRecord, frame: int, drawing: Drawing, *, strip: bool) -> Panel:
     medium = context.exhibit.media.get(record.name)
     picture, note, caption = None, "", record.name
     during: tuple[Mark, ...] = ()
@@ -105,7 +117,7 @@ def frame_panel(context: PanelContext, record: MediaRecord, frame: int, marks: l
         if medium is not None and frame < medium.frame_count:
             seconds = medium.time_of(frame)
         caption = f"{seconds:.2f} s · frame {frame}"
-        spans = ((mark, mark.footprint) for mark in marks)
+        spans = ((mark, mark.footprint) for mark in drawing.marks)
         during = tuple(m for m, f in spans if isinstance(f, Span) and f.start_s <= seconds <= f.end_s)
     if medium is None:
         note = "the file is not at hand"
@@ -115,12 +127,12 @@ def frame_panel(context: PanelContext, record: MediaRecord, frame: int, marks: l
         except MediaError as error:
             note = str(error)
     size = picture.size if picture else fit_size(record.size, context.pictures, strip=strip)
-    drawing = draw(marks, SvgCanvas(size, frame=frame))
-    return Panel(picture, size, drawing, caption, note, "strip" if strip else "picture", during)
+    shapes = drawing.on(SvgCanvas(size, frame=frame, strip=strip))
+    return Panel(picture, size, shapes, caption, note, "strip" if strip else "picture", during)
 
 
 def view_panel(
-    context: PanelContext, recipe: ViewRecipe, name: str, marks: list[Mark], *, maker: Step | None = None
+    context: PanelContext, recipe: ViewRecipe, name: str, drawing: Drawing, *, maker: Step | None = None
 ) -> Panel:
     """A view: the artifact as it was recorded where there is one, else cut again from its source."""
     exhibit, pictures = context
@@ -138,9 +150,9 @@ def view_panel(
         except MediaError as error:
             note = str(error)
     size = picture.size if picture else fit_size(Size(recipe.width, recipe.height), pictures, strip=False)
-    drawing = draw(marks, SvgCanvas(size, recipe.box, recipe.frame))
+    shapes = drawing.on(SvgCanvas(size, recipe.box, recipe.frame))
     caption = f"{name}, {recipe.width}x{recipe.height}, cut from {recipe.media}"
-    return Panel(picture, size, drawing, caption, "" if picture else note, "made" if maker else "picture")
+    return Panel(picture, size, shapes, caption, "" if picture else note, "made" if maker else "picture")
 
 
 def locator_panel(context: PanelContext, target: CallTarget) -> Panel:
@@ -149,7 +161,7 @@ def locator_panel(context: PanelContext, target: CallTarget) -> Panel:
     x0, y0, x1, y1 = target.recipe.box
     view_box = Box(media=target.record.name, frame=target.recipe.frame, x0=x0, y0=y0, x1=x1, y1=y1)
     clip = target.record.kind == "clip"
-    panel = frame_panel(context, target.record, target.recipe.frame, [Mark(view_box, "", 0)], strip=clip)
+    panel = frame_panel(context, target.record, target.recipe.frame, Drawing([Mark(view_box, "", 0)]), strip=clip)
     return panel._replace(kind="locator", caption=f"where {target.view} lies in {target.record.name}")
 
 

@@ -152,9 +152,8 @@ def row_facts(row: Mapping[str, Any]) -> list[str]:
         lines.append(f"Scored afterwards: {row['score']:.2f} of 1.")
     if row.get("neighbours"):
         similarities = [similarity for _, similarity in row["neighbours"]]
-        lines.append(
-            f"{len(similarities)} neighbours in the memory, the nearest at {max(similarities):.2f}; v̄ = {row['value']:.2f}."
-        )
+        nearest = f"the nearest at {max(similarities):.2f}; v̄ = {row['value']:.2f}"
+        lines.append(f"{len(similarities)} neighbours in the memory, {nearest}.")
     return lines
 
 
