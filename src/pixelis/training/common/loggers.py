@@ -75,7 +75,8 @@ class WandbLogger:
             )
         except wandb.errors.Error as error:
             reason = str(error).partition("\n")[0]
-            raise ConfigError(f"wandb cannot start: {reason} Run `wandb login`, or set WANDB_MODE=offline") from error
+            hint = "log in with `wandb login`, or set WANDB_MODE=offline"
+            raise ConfigError(f"wandb cannot start ({reason}); {hint}") from error
         self._run.define_metric("*", step_metric="step")  # its own counter refuses warm-up steps, which are negative
 
     def write(self, step: int, values: Mapping[str, float]) -> None:

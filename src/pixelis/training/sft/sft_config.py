@@ -77,7 +77,7 @@ class SftConfig(CorpusRunConfig):
     dynamics_epochs: int = Field(default=30, ge=1)
     """Passes over the corpus steps that train g_φ and h_ψ at the end."""
     min_cosine_std: float = Field(default=0.02, ge=0.0)
-    """Least standard deviation of adjacent cosines of E_t in every family; below it E_t has collapsed: the run fails."""
+    """Least standard deviation of adjacent cosines of E_t in every family; below it E_t has collapsed."""
 
     fsdp: bool = False
     """Under torchrun: shard the weights over the processes (FSDP2) instead of copying them (DDP)."""
