@@ -108,7 +108,7 @@ def test_a_missing_picture_is_reported_and_its_pixels_stay_pixels(tmp_path: Path
     assert (problem.where, problem.kind) == (f"{path}:1", "changed")
     assert calls(one) == [("ZOOM", {"box_px": [100.0, 50.0, 300.0, 100.0]})]
     assert one.trace.steps[0].result.status == "invalid"
-    assert "size of the picture is not known" in one.trace.steps[0].result.error
+    assert "size of the picture is unknown" in one.trace.steps[0].result.error
 
 
 def test_a_box_beyond_the_picture_is_clipped_and_said(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_bad_entries_are_reported_with_their_line_and_the_others_stay(tmp_path: 
         2: "skipped", 3: "skipped", 5: "skipped", 6: "skipped", 7: "skipped", 8: "skipped", 9: "changed",
     }  # fmt: skip
     assert "pickle, which is never opened" in told[6][1]
-    assert "whose trace it is cannot be told" in told[8][1]
+    assert "the project cannot be detected" in told[8][1]
     assert traces[1].trace.steps[0].result.status == "invalid"  # a box of two numbers is kept, with the reason
     assert "four numbers" in traces[1].trace.steps[0].result.error
 

@@ -171,7 +171,7 @@ def test_lines_that_are_no_items_stop_the_build_by_their_number(tmp_path):
     items.write_text("\n".join([good[0], "{", "", json.dumps({"id": "x"}), good[1], good[1]]) + "\n")
     with pytest.raises(ConfigError) as error:
         build(config(items), tmp_path / "corpus")
-    for place in (":2: not an item", ":4: no item", ":6: item own/2 is also on line 5"):
+    for place in (":2: not an item", ":4: not an item", ":6: item own/2 is also on line 5"):
         assert place in str(error.value)
     items.write_text("")
     with pytest.raises(ConfigError, match="holds no items"):

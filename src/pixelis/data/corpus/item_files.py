@@ -232,7 +232,7 @@ class ItemReader:
         if name not in self._offsets:
             path = self._paths[name]
             if self._hashes and file_hash(path) != self._hashes.get(name):
-                raise ConfigError(f"{path} has changed since the build began; what is done is kept")
+                raise ConfigError(f"{path} has changed since the build began; finished items are kept")
             offsets = [0]
             with path.open("rb") as file:
                 while raw := file.readline(MAX_LINE_BYTES + 1):

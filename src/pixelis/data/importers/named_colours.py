@@ -1,7 +1,7 @@
 """The colour of a thing in a photograph as an annotator would name it: the median of its pixels in CIELAB.
 
-This is a measure of its own, apart from the table that SEG and PROP look colours up in, so that a reference does not
-repeat a tool. It says nothing where people would argue.
+It is independent of the colour table of SEG and PROP, so that a reference does not repeat a tool. A colour on which
+people would disagree has no name.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ MAX_DISTANCE_RATIO = 0.7
 MAX_DISTANCE = 26.0
 """Further from every anchor than this (CIELAB units) a colour has no name."""
 MIN_SHARE = 0.45
-"""Of the pixels must have the name by themselves."""
+"""Minimum share of pixels that have this name individually."""
 GREY_LIGHTNESS = {"white": (80.0, 100.0), "grey": (38.0, 60.0), "black": (0.0, 20.0)}
-"""Lightness within which people agree; a white thing in shade is grey to a camera only."""
+"""Lightness range in which people agree: a white thing in shade is grey only to a camera."""
 MIN_PIXELS = 150
 
 
@@ -48,7 +48,7 @@ ANCHOR_LAB = _to_lab(np.array([rgb for anchors in ANCHORS.values() for rgb in an
 
 
 def name_colour(pixels: NDArray[np.uint8]) -> str | None:
-    """The everyday name of (N, 3) pixels of one thing; None where it is not clear."""
+    """The everyday colour name of the (N, 3) pixels of one thing; None if it is unclear."""
     if len(pixels) < MIN_PIXELS:
         return None
     lab = _to_lab(pixels[:: max(len(pixels) // 4000, 1)])

@@ -1,4 +1,4 @@
-"""What people call the 80 classes of COCO: one, several, and by other names that mean no other class."""
+"""Everyday nouns for the 80 classes of COCO: singular, plural and unambiguous synonyms."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "teddy bear": ("teddy",),
     "tv": ("television", "TV"),
 }
-"""Only names under which everybody would count the same things: a van is a truck to SEG, and not to everybody."""
+"""Only names that mean the same things to everybody: a van is a truck to SEG, but not to everybody."""
 PLURALS = {
     "person": "people", "sheep": "sheep", "skis": "skis", "scissors": "scissors", "aircraft": "aircraft",
     "broccoli": "broccoli", "knife": "knives", "mouse": "mouses", "toothbrush": "toothbrushes",
 }  # fmt: skip
 """`mouses`, of computers: SEG knows no mice."""
 EXCLUDED_CLASSES = {"broccoli", "skis", "scissors", "hair drier", "donut"}
-"""Nobody says `a broccoli`, and to SEG a donut is a ring that is drawn: no question is put about one of them."""
+"""Classes without questions: nobody says `a broccoli`, and to SEG a donut is a drawn ring."""
 
 
 class Noun(NamedTuple):
-    """A class as one question says it."""
+    """The noun for a class in one question."""
 
     singular: str
     plural: str
@@ -50,19 +50,19 @@ def pluralise(singular: str) -> str:
 
 
 def noun_variants(name: str) -> tuple[Noun, ...]:
-    """Every way to say a class; the class's own name first. Any other class name is said as it is."""
+    """All nouns for a class, its own name first."""
     class_noun = Noun(name, pluralise(name))
     return (class_noun, *(Noun(word, pluralise(word)) for word in SYNONYMS.get(name, ())))
 
 
 def draw_noun(name: str, rng: Generator) -> Noun:
-    """One of them: its own name two times in three."""
+    """One noun for a class: its own name two times in three."""
     variants = noun_variants(name)
     return variants[0] if len(variants) == 1 or rng.random() < 0.67 else variants[int(rng.integers(1, len(variants)))]
 
 
 def draw_absent_class(present: set[str], rng: Generator) -> str | None:
-    """A class that is certainly not there: none of those present, nor what a detector or a person takes them for."""
+    """A class that is certainly absent: not present, and not confused with a present one by a detector or a person."""
     excluded = {kin for name in present for kin in (name, *RELATED_CLASSES.get(name, ()))}
     excluded |= {name for name in COCO_NAMES if any(set(name.split()) & set(other.split()) for other in present)}
     available = [name for name in COCO_NAMES if name not in excluded and name not in EXCLUDED_CLASSES]
@@ -70,11 +70,11 @@ def draw_absent_class(present: set[str], rng: Generator) -> str | None:
 
 
 def to_coco_class(label: str) -> str | None:
-    """The COCO class that another dataset's label is: `sofa` is couch, `aeroplane` is airplane; None for no class."""
+    """The COCO class of another dataset's label: `sofa` is couch, `aeroplane` is airplane; None if there is none."""
     name = coco_class(label)
     return name if name in COCO_NAMES else None
 
 
 def is_understood(phrase: str, name: str) -> bool:
-    """Whether SEG takes the phrase for this class and nothing else."""
+    """Whether SEG understands the phrase as this class alone."""
     return parse_phrase(phrase).classes == (name,)

@@ -1,9 +1,9 @@
-"""Foreign traces in: Pixel-Reasoner, DeepEyes, TACO's CoTA and OpenThinkIMG become traces of ours.
+"""Importer of traces of Pixel-Reasoner, DeepEyes, TACO's CoTA and OpenThinkIMG.
 
-Nobody executed the calls here. A step says so in a way that no executed step can: its result has the key `imported` in
-`output` (the call as it was written, and what the log says came back), no identity, no confidence and no footprints.
-The status is `failed` where the call only waits to be executed, and `invalid` where it cannot be: it has no counterpart
-among our tools, or its pixels belong to a picture of unknown size. See docs/how-to/own_datasets.md.
+The calls were not executed here. The result of such a step has the key `imported` in `output` (the original call, and
+the observation in the log), but no identity, confidence or footprints. Its status is `failed` if the call can still be
+executed, and `invalid` if not: it has no counterpart among our tools, or is in pixels of a picture of unknown size. See
+docs/how-to/own_datasets.md.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ IMPORTED_KEY = "imported"
 
 
 class ImportedTrace(NamedTuple):
-    """A foreign trace under our schema."""
+    """A foreign trace in our schema."""
 
     trace: Trace
     location: str
     unknown: tuple[str, ...]
-    """Names of the calls that have no counterpart or cannot be read."""
+    """Names of calls without a counterpart or that cannot be parsed."""
     waiting: int
-    """Calls that could be executed as they stand."""
+    """Calls that can be executed."""
 
 
 def read_foreign(
@@ -58,10 +58,10 @@ def read_foreign(
     beside: Path | None = None,
     created_at: datetime | None = None,
 ) -> Iterator[ImportedTrace | Problem]:
-    """The traces of a foreign file, one after another, and a problem for whatever was not taken over as it stands.
+    """The traces of a foreign file in order, and a problem for whatever was not imported as it stands.
 
-    `media` is the folder in which the files that the traces name are looked for; `beside` is where the traces will be
-    written, for the hints where those files lie.
+    `media` is the folder of the media that the traces name; media paths are relative to `beside`, where the traces will
+    be written.
     """
     earlier_by_identity: dict[str, list[str]] = {}
     for entry in read_entries(path):
@@ -71,7 +71,7 @@ def read_foreign(
         identity = hashlib.sha256(canonical_json(entry.value)).hexdigest()[:16]
         earlier = earlier_by_identity.setdefault(identity, [])
         if earlier:
-            yield Problem(entry.location, f"the same record as {earlier[0]}, taken over once more", "changed")
+            yield Problem(entry.location, f"the same record as {earlier[0]}, imported again", "changed")
             identity += f"-{len(earlier) + 1}"
         earlier.append(entry.location)
         if entry.encoding != "utf-8":
@@ -99,7 +99,7 @@ def _import_entry(
     for reason in foreign_steps.remarks:
         yield Problem(entry.location, reason, "changed")
     if not foreign_steps.recorder.steps and foreign_steps.answer is None:
-        yield Problem(entry.location, "it holds neither a call nor an answer")
+        yield Problem(entry.location, "it has neither a call nor an answer")
         return
     try:
         trace = foreign_steps.recorder.seal(
@@ -119,7 +119,7 @@ def _import_entry(
 def _open_query_media(
     conversation: ForeignConversation, folder: Path | None
 ) -> tuple[tuple[Medium | None, ...], list[str]]:
-    """The media of the question, where they are at hand, and what is missing of them."""
+    """The media of the question as far as they are available, and problems with the others."""
     if folder is None:
         return (None,) * conversation.media_count, []
     media: list[Medium | None] = []
@@ -178,7 +178,7 @@ def _convert_turns(conversation: ForeignConversation, query_media: tuple[Medium 
 
 
 def _following_observation(later: list[ForeignTurn]) -> str:
-    """What the log says came back: the turn after the call, unless nobody spoke in between."""
+    """The observation in the log: the user turn after the call, if there is one."""
     if not later or later[0].role != "user":
         return ""
     return later[0].text.strip().removeprefix("OBSERVATION:").strip()
@@ -204,12 +204,12 @@ def _unexecuted_result(
 
 
 def is_executed(step: Step) -> bool:
-    """Whether a step's call ran in a toolbox of ours, or was only read in a log."""
+    """Whether the call of a step was executed, or only read from a log."""
     return IMPORTED_KEY not in step.result.output
 
 
 def to_plan(trace: Trace) -> CallPlan | None:
-    """The calls of an imported trace that can be executed, for `run_plan`; None where there is none."""
+    """The executable calls of an imported trace, for `run_plan`; None if there are none."""
     steps = tuple(
         PlannedStep(thought=step.thought, tool=step.call.tool, args=step.call.args)
         for step in trace.steps

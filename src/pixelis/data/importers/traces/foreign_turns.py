@@ -1,6 +1,6 @@
-"""What was said in a foreign trace, whatever shape its record has: turns, pictures, the question and the answer.
+"""Reads foreign traces of any known format: turns, pictures, the question and the answer.
 
-Shapes met in the projects' own files: ChatML text and bare calls (Pixel-Reasoner, DeepEyes), `message_list` and
+Formats of the projects' files: ChatML text and bare calls (Pixel-Reasoner, DeepEyes), `message_list` and
 `messages` (Pixel-Reasoner), `pred_output` (DeepEyes' evaluation), `conversations` of `from` and `value` and lists of
 `steps` (TACO's CoTA, OpenThinkIMG's training set), `model_response` with `tool_response` and `response_list`
 (OpenThinkIMG's logs).
@@ -33,7 +33,7 @@ SOURCE_PATTERNS: tuple[tuple[Source, re.Pattern[str]], ...] = (
     ("openthinkimg", re.compile(r"\bimg_\d|API_name|ZoomInSubfigure|SegmentRegionAroundPoint|Draw\w+LineBy[XY]")),
     ("taco", re.compile(r"\bimage-\d|\"Terminate\"|LocalizeObjects|GetObjects|\"thought\"\s*:")),
 )
-"""What gives a project away, looked for in this order."""
+"""Patterns that identify a project, tried in this order."""
 
 
 class ForeignTurn(NamedTuple):
@@ -42,39 +42,39 @@ class ForeignTurn(NamedTuple):
     role: Role
     text: str
     media: tuple[str, ...] = ()
-    """Names of the pictures and clips shown in it; empty where a picture is shown without its name."""
+    """Names of its pictures and clips; empty for one without a name."""
     videos: int = 0
-    """How many of them are clips."""
+    """The number of clips among them."""
 
 
 @dataclass
 class ForeignConversation:
-    """A foreign record, its shape taken off."""
+    """A foreign record in one common form."""
 
     turns: list[ForeignTurn]
     source: Source
     question: str = ""
     answer: str | None = None
-    """As the record itself states it; what the last turn says comes first."""
+    """As the record states it; the last turn takes precedence."""
     media: list[str] = field(default_factory=list)
-    """Names of what was given with the question."""
+    """Names of the media of the question."""
     media_count: int = 1
-    """How many pictures and clips that was."""
+    """The number of these media."""
     clip: bool = False
 
 
 class UnreadableError(ValueError):
-    """The record is none of the shapes."""
+    """The record has none of the known formats."""
 
 
 def parse_conversation(value: Any, source: Source | None = None) -> ForeignConversation:
-    """A record as turns; UnreadableError, with the reason, for what is no trace."""
+    """A record as turns; UnreadableError, with the reason, if it is not a trace."""
     turns, facts = parse_record(value)
     if not any(turn.role == "assistant" and turn.text.strip() for turn in turns):
-        raise UnreadableError("nobody answers in it: want at least one turn of the assistant")
+        raise UnreadableError("it has no turn of the assistant")
     source = source or detect_source(turns)
     if source is None:
-        raise UnreadableError(f"whose trace it is cannot be told; name one of {', '.join(SOURCES)}")
+        raise UnreadableError(f"the project cannot be detected; name one of {', '.join(SOURCES)}")
     question_turn = next((turn for turn in turns if turn.role == "user"), ForeignTurn("user", ""))
     prompt_turns = turns[: next(i for i, turn in enumerate(turns) if turn.role == "assistant")]
     shown_media = [name for turn in prompt_turns for name in turn.media]
@@ -94,7 +94,7 @@ def parse_conversation(value: Any, source: Source | None = None) -> ForeignConve
 
 
 def detect_source(turns: Sequence[ForeignTurn]) -> Source | None:
-    """The project whose calls these are: by what the assistant wrote, or else by the prompt."""
+    """The project of a trace, from the assistant's turns or else from the prompt."""
     for roles in (("assistant",), ("system", "user", "assistant")):
         text = "\n".join(turn.text for turn in turns if turn.role in roles)
         for source, pattern in SOURCE_PATTERNS:
@@ -129,7 +129,7 @@ def record_turns(record: Mapping[str, Any]) -> list[ForeignTurn]:
     if isinstance(all_messages, dict):
         return from_messages(max((m for m in all_messages.values() if isinstance(m, list)), key=len, default=[]))
     if isinstance(all_messages, str):
-        raise UnreadableError("its messages lie in a pickle, which is never opened; save them as JSON")
+        raise UnreadableError("its messages are a pickle, which is never opened; save them as JSON")
     if text := next((record[k] for k in ("text", "response", "output") if isinstance(record.get(k), str)), None):
         return from_text(text)
     raise UnreadableError(f"no messages: want one of {', '.join(MESSAGE_KEYS)}, steps, model_response")
@@ -143,7 +143,7 @@ def record_fields(inner: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_text(text: str) -> list[ForeignTurn]:
-    """ChatML, a bare call as JSON, or what an assistant wrote."""
+    """ChatML, a bare call as JSON, or the text of an assistant."""
     matches = CHATML.findall(text)
     if matches:
         return [ForeignTurn(ROLES.get(role, "user"), turn_text) for role, turn_text in matches]
@@ -184,16 +184,16 @@ def make_turn(role: Role, content: Any) -> ForeignTurn:
 
 
 def media_name(value: Any) -> str:
-    """The file that a message shows; empty for embedded pixels."""
+    """The file of a picture in a message; empty for embedded pixels."""
     if isinstance(value, dict):
         value = value.get("url", value.get("path"))
-    if isinstance(value, list):  # a clip as its frames: known by their folder
+    if isinstance(value, list):  # a clip as frames: named by their folder
         return str(value[0]).rpartition("/")[0] if value and isinstance(value[0], str) else ""
     return value if isinstance(value, str) and not value.startswith(("data:", "http")) else ""
 
 
 def media_names(facts: Mapping[str, Any]) -> list[str]:
-    """Files that a record names beside its messages."""
+    """Files that a record names outside its messages."""
     for key in ("images", "image", "image_path", "video", "video_path"):
         value = facts.get(key)
         names = [media_name(v) for v in value] if isinstance(value, list) else [media_name(value)]
@@ -203,7 +203,7 @@ def media_names(facts: Mapping[str, Any]) -> list[str]:
 
 
 def from_log(responses: Sequence[Any], observations: Any) -> list[ForeignTurn]:
-    """OpenThinkIMG's rounds: what the model said, and what its tool gave back."""
+    """OpenThinkIMG's rounds: replies of the model and results of its tools."""
     turns: list[ForeignTurn] = []
     for index, response in enumerate(responses):
         if isinstance(response, str):
@@ -228,7 +228,7 @@ def from_steps(steps: Sequence[Any]) -> list[ForeignTurn]:
 
 
 def strip_markers(text: str) -> str:
-    """A question without the places of its pictures, and without the prompt before it."""
+    """A question without picture markers and without the prompt before it."""
     text = text.rsplit("# USER REQUEST #:", 1)[-1]
     text = text.rsplit("\n\nQuestion: ", 1)[-1]
     return MARKERS.sub("", text).strip().removeprefix("Question: ")
