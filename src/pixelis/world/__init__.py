@@ -1,4 +1,4 @@
-"""The procedural gym: pictures and clips from a seed, with exact references, six task families, and shifts."""
+"""The procedural world: pictures and clips from a seed, with exact references, in six task families, and shifts."""
 
 from pixelis.items import FAMILIES, TOOLS, Family, Item, Necessity, Reference, rotations, score
 from pixelis.world.generate import RenderedItem, generate, template, templates

@@ -1,6 +1,6 @@
-"""Outlines of things: twelve figures that SEG and PROP know by name, and icons that only a colour tells apart.
+"""Outlines of things: twelve figures that SEG and PROP know by name, and icons that only their colour identifies.
 
-An outline is a list of closed polygons in the square from -1 to 1; where two of them overlap there is a hole.
+An outline is a list of closed polygons in the square from -1 to 1; overlapping polygons leave a hole.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FIGURE_OUTLINES: dict[str, Outline] = {
     "bar": [_rect(-1, -0.15, 1, 0.15)],
 }
 NAMED_FIGURES = tuple(FIGURE_OUTLINES)
-"""Figures by the names that SEG and PROP know."""
+"""The names that SEG and PROP know."""
 
 
 def _heart() -> Outline:
@@ -174,7 +174,7 @@ def place_outline(name: str, radius: float, turn_degrees: float = 0.0) -> list[N
 
 
 def distinct_figures(names: Sequence[str], other: str) -> list[str]:
-    """The figures among these that nobody takes for `other`, small and half hidden."""
+    """The figures that cannot be mistaken for `other`, even small and half hidden."""
     look_alikes = [
         {"circle", "ellipse", "hexagon", "pentagon"},
         {"square", "rectangle", "diamond"},

@@ -1,4 +1,4 @@
-"""Clips: things that move, come and go, before a camera that may pan and shake; tracks and times are exact."""
+"""Clips: things that move, appear and disappear before a camera that may pan and shake; tracks and times are exact."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from pixelis.world.vocabulary import choose, sample
 
 FRAME_SIZE = Size(416, 312)
 FPS = 4.0
-"""Slow enough for long clips of few frames, quick enough that a thing moves less than its size between two."""
+"""Low enough for long clips of few frames, high enough that a thing moves less than its size between two frames."""
 EVENT_S = 0.75
-"""How long an appearance or a disappearance is said to last."""
+"""Length of the reference span of an appearance or a disappearance."""
 MIN_VISIBLE_SHARE = 0.4
 """A thing is on a frame if at least this share of its box is inside."""
 
 MotionPath = NDArray[np.float64]
-"""(frames, 2) centres in pixels of the frame without the camera's motion; NaN where the thing is not there."""
+"""(frames, 2) centres in pixels of the frame without camera motion; NaN while the thing is absent."""
 
 
 @dataclass
 class Actor:
-    """A thing on its way through the clip."""
+    """A thing that moves through the clip."""
 
     name: str
     phrase: str
@@ -54,7 +54,7 @@ class Actor:
     text: str = ""
 
     def box(self, index: int, camera: tuple[int, int]) -> tuple[int, int, int, int] | None:
-        """Its box on a frame, in pixels, not cut; None where it is not there."""
+        """Its box on a frame in pixels, not clipped; None while it is absent."""
         x, y = self.path[index]
         if np.isnan(x):
             return None
@@ -66,20 +66,20 @@ class Actor:
 
 
 def visible_share(box: tuple[int, int, int, int], size: Size) -> float:
-    """Share of a box that lies in the frame."""
+    """The share of a box inside the frame."""
     wide = min(box[2], size.width) - max(box[0], 0)
     high = min(box[3], size.height) - max(box[1], 0)
     return max(wide, 0) * max(high, 0) / ((box[2] - box[0]) * (box[3] - box[1]))
 
 
 def shadow_alpha(alpha: Alpha) -> Alpha:
-    """The coverage of a hard shadow: a quarter of the light goes."""
+    """The coverage of a hard shadow, which takes a quarter of the light."""
     return np.right_shift(alpha, 2, dtype=np.uint8)
 
 
 @dataclass
 class Film:
-    """One clip in the making."""
+    """A clip under construction."""
 
     brief: Brief
     size: Size = FRAME_SIZE
@@ -89,7 +89,7 @@ class Film:
     actors: list[Actor] = field(default_factory=list)
     extra_references: list[Reference] = field(default_factory=list)
     scenes: list[tuple[int, Pixels]] = field(default_factory=list)
-    """Backdrops from a frame on, where there is more than one: slides."""
+    """First frame and pixels of each backdrop, if there are several: slides."""
     traits: set[str] = field(default_factory=lambda: {"texture"})
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class Film:
         self.standalone_colours = [c for c in self.colours if c != "orange"]
 
     def _add_scenery(self, extent: Size) -> None:
-        """Things in quiet colours that belong to the ground, as many as the level."""
+        """Paint things in muted colours onto the ground, one per difficulty level."""
         rng = self.brief.rng
         hues = [c for c in ("grey", "brown", "beige", "white", "black") if c != dominant_name(self.backdrop)]
         for _ in range(self.brief.difficulty.level):
@@ -128,7 +128,7 @@ class Film:
             blend(self.backdrop, mark.rgb, mark.alpha, x, y)
 
     def _sample_camera_path(self) -> NDArray[np.int64]:
-        """Where the camera looks on each frame: (frames, 2) pixels."""
+        """The camera's offset on each frame: (frames, 2) pixels."""
         rng, shake = self.brief.rng, self.brief.difficulty.shake_px
         positions = (
             rng.integers(-shake, shake + 1, (self.frames, 2)) if shake else np.zeros((self.frames, 2), dtype=np.int64)
@@ -143,7 +143,7 @@ class Film:
         return np.asarray(positions, dtype=np.int64)
 
     def _maybe_make_post(self) -> tuple[int, Sprite] | None:
-        """From the third level on, now and then, a thin post before everything: what passes behind it is cut in two."""
+        """From level 3 on, sometimes a thin post in front of everything that occludes what passes behind it."""
         if self.brief.difficulty.level < 3 or not self.brief.bernoulli(0.35):
             return None
         self.traits.add("occlusion")
@@ -166,7 +166,7 @@ class Film:
         return int(self.brief.rng.integers(low, high + 1))
 
     def add(self, colour: str, figure: str, path: MotionPath, *, radius: int | None = None) -> Actor:
-        """A thing along a path."""
+        """Add a figure that follows a path."""
         rng = self.brief.rng
         style = choose(rng, ("lit", "rim", "flat"))
         sprite = figure_sprite(
@@ -179,7 +179,7 @@ class Film:
         return self._add_actor(f"{colour} {figure}", colour, sprite, path, {"colour": colour, "shape": figure})
 
     def add_panel(self, colour: str, text: str, path: MotionPath, px: int) -> Actor:
-        """A panel with a line of text along a path."""
+        """Add a panel with a line of text that follows a path."""
         rgb = choose_paint(self.brief.rng, colour)
         text_ink = render_text(text, choose_font(self.brief.rng), px)
         pad = max(round(px * 0.7), 6)
@@ -202,7 +202,7 @@ class Film:
         return "" if self.media.endswith("_0") else f"_in_{self.media}"
 
     def still_path(self, x: float, y: float, first: int = 0, last: int | None = None) -> MotionPath:
-        """A place, from one frame to another."""
+        """A path that stays at one place from frame `first` up to `last`."""
         path = np.full((self.frames, 2), np.nan)
         path[first : self.frames if last is None else last] = (x, y)
         return path
@@ -210,7 +210,7 @@ class Film:
     def straight_path(
         self, start: tuple[float, float], end: tuple[float, float], first: int = 0, last: int | None = None
     ) -> MotionPath:
-        """An even way from one place to another."""
+        """A straight path at constant speed."""
         last = self.frames if last is None else last
         path = np.full((self.frames, 2), np.nan)
         steps = np.linspace(0.0, 1.0, max(last - first, 2))[: last - first, None]
@@ -218,7 +218,7 @@ class Film:
         return path
 
     def bouncing_path(self, start: tuple[float, float], step: tuple[float, float], radius: int) -> MotionPath:
-        """A way that turns back at the rim of the frame."""
+        """A path that is reflected at the edges of the frame."""
         path = np.empty((self.frames, 2))
         for axis, length in enumerate(self.size):
             room = length - 2.0 * radius
@@ -227,7 +227,7 @@ class Film:
         return path
 
     def add_event(self, phrase: str, first: int, last: int | None = None) -> str:
-        """A stretch of time from the moment that frame `first` is shown; the name of its reference."""
+        """Add a span that starts with frame `first`; returns the name of its reference."""
         start = self.time_of(first)
         end = min(start + EVENT_S, self.duration_s) if last is None else self.time_of(last)
         name = f"span_{sum(r.footprint.kind == 'span' for r in self.extra_references)}{self.name_suffix}"
@@ -236,7 +236,7 @@ class Film:
         return name
 
     def finish(self) -> tuple[Clip, list[Reference]]:
-        """The clip and everything that is true about it."""
+        """The clip and all of its references."""
         visible_boxes: dict[str, list[tuple[int, UnitBox]]] = {actor.name: [] for actor in self.actors}
         rendered_frames: list[Frame] = []
         for index in range(self.frames):
@@ -251,7 +251,7 @@ class Film:
                 if box is None or blend(pixels, actor.sprite.rgb, actor.sprite.alpha, box[0], box[1]) is None:
                     continue
                 if visible_share(box, self.size) >= MIN_VISIBLE_SHARE:
-                    trimmed = (box[0] + 1, box[1] + 1, box[2] - 1, box[3] - 1)  # a sprite has a pixel of air around it
+                    trimmed = (box[0] + 1, box[1] + 1, box[2] - 1, box[3] - 1)  # a sprite has a margin of one pixel
                     visible_boxes[actor.name].append((index, to_unit_box(trimmed, self.size)))
             if self.post is not None and not self.scenes:
                 blend(pixels, self.post[1].rgb, self.post[1].alpha, self.post[0] - camera[0], -20)
@@ -272,7 +272,7 @@ class Film:
         return Clip.from_frames(rendered_frames, fps=FPS), references + self.extra_references
 
     def _panel_text_reference(self, actor: Actor, frames: list[tuple[int, UnitBox]]) -> Reference:
-        """The line on a panel, where it stands in the middle of the panel's time."""
+        """The line on a panel, located at the middle of the panel's time."""
         index, (x0, y0, x1, y1) = frames[len(frames) // 2]
         width, height = self.size
         pad = 0.22 * (y1 - y0) * height

@@ -16,7 +16,7 @@ from pixelis.world.tool_necessity import NecessityCase, compute_necessities
 from pixelis.world.vocabulary import fix_articles
 
 DIFFICULTY_LEVELS = (1, 2, 3, 4, 5)
-"""Without a difficulty all five come up alike."""
+"""Drawn evenly if no difficulty is given."""
 
 
 class RenderedItem(NamedTuple):
@@ -37,7 +37,7 @@ def templates(family: Family | None = None) -> tuple[Template, ...]:
 
 
 def template(name: str) -> Template:
-    """A template by its id; ConfigError where the world has none of that name."""
+    """A template by its id. Raises ConfigError if the world has none of that name."""
     match = next((t for t in templates() if t.id == name), None)
     if match is None:
         raise ConfigError(f"there is no question template {name!r}")
@@ -52,10 +52,10 @@ def generate(
     template_id: str | None = None,
     photographs: Path | None = None,
 ) -> RenderedItem:
-    """The item of a seed: the same bytes on every machine and under any number of threads.
+    """Generate the item of a seed: the same bytes on every machine and with any number of threads.
 
-    Without `difficulty` the seed chooses one of five; `template_id` asks for one template; `photographs` is a folder of
-    pictures that serve as grounds.
+    Without `difficulty` the seed chooses one of five, without `template_id` the template. `photographs` is a folder of
+    pictures to use as grounds.
     """
     if family not in FAMILIES:
         raise ConfigError(f"there is no family {family!r}: the families are {', '.join(FAMILIES)}")
@@ -80,7 +80,7 @@ def generate(
 def build_item(
     question_template: Template, draft: ItemDraft, wording: str, *, seed: int, settings: DifficultySettings
 ) -> Item:
-    """The draft as an item: answered by its program, with necessity labels."""
+    """Build the item: its program answers it, and the necessity tests label it."""
     answer = question_template.solve(draft.references, draft.parameters)
     accepted_answers = draft.accepted_answers(answer)
     options = draft.options
@@ -131,9 +131,9 @@ def format_question(wording: str, draft: ItemDraft) -> str:
 
 
 def necessity_case(item: Item, question_template: Template | None = None) -> NecessityCase:
-    """The item's reference program again, so that its labels can be computed anew from the item alone.
+    """The item's reference program and its inputs, to compute its labels again from the item alone.
 
-    `chosen` is its template where that is none of the world's.
+    `question_template` is its template if that is not one of the world's.
     """
     question_template = question_template or template(item.template)
     accepted_answers = (item.answer_text,) if item.options else item.answers
@@ -161,7 +161,7 @@ def medium_facts(name: str, medium: Medium) -> MediumFacts:
 
 
 def list_photographs(folder: Path) -> tuple[Path, ...]:
-    """The photographs of a folder, by name; ConfigError where there are none."""
+    """The photographs of a folder, sorted by name. Raises ConfigError if there are none."""
     suffixes = {".jpg", ".jpeg", ".png", ".webp"}
     try:
         paths = tuple(sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes))

@@ -1,4 +1,4 @@
-"""Text as pixels: five fonts that ship with the package, drawn by FreeType without hinting of the machine's own."""
+"""Text as pixels: five fonts of the package, drawn by FreeType independently of the machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FONTS = {
 
 
 class Ink(NamedTuple):
-    """The coverage of some text, cut to its ink."""
+    """The coverage of a text, cropped to its ink."""
 
     alpha: NDArray[np.uint8]
     """(height, width), 0 to 255."""
@@ -49,7 +49,7 @@ def load_font(name: str, px: int) -> ImageFont.FreeTypeFont:
 
 
 def render_text(text: str, name: str, px: int) -> Ink:
-    """The text drawn once; ValueError for text without ink."""
+    """Draw a text. Raises ValueError if it leaves no ink."""
     mask = load_font(name, px).getmask(text, mode="L")
     alpha = np.asarray(mask, dtype=np.uint8).reshape(mask.size[1], mask.size[0])
     rows, columns = np.flatnonzero(alpha.any(axis=1)), np.flatnonzero(alpha.any(axis=0))
@@ -59,5 +59,5 @@ def render_text(text: str, name: str, px: int) -> Ink:
 
 
 def text_width(text: str, name: str, px: int) -> int:
-    """Pixels that the text takes across."""
+    """The width of a text in pixels."""
     return int(np.ceil(load_font(name, px).getlength(text)))

@@ -26,7 +26,7 @@ SIZE = Size(640, 640)
 
 
 class DocumentPage:
-    """One page in the making."""
+    """A page under construction."""
 
     def __init__(self, brief: Brief, media: str = "Image_0", size: Size = SIZE) -> None:
         self.brief, self.rng, self.media, self.size = brief, brief.rng, media, size
@@ -55,7 +55,7 @@ class DocumentPage:
         return int(middle[0]), int(middle[1]), int(middle[2])
 
     def _add_stains(self) -> None:
-        """Folds and stains, faint: one for each level over the first."""
+        """Faint folds and stains, one per level above the first."""
         for _ in range(self.brief.difficulty.level - 1):
             self.traits.add("clutter")
             shade = np.zeros(self.canvas.owner.shape, dtype=np.uint8)
@@ -88,7 +88,7 @@ class DocumentPage:
         font: str | None = None,
         **properties: Scalar,
     ) -> Reference:
-        """A line of text; `x` is its left, centre or right, `y` the middle of its height."""
+        """Write a line of text. `x` is its left, centre or right (`anchor`), `y` the middle of its height."""
         text_ink = render_text(text, font or self.font, px)
         left = round(x - {"left": 0.0, "centre": 0.5, "right": 1.0}[anchor] * text_ink.width)
         left = min(max(left, 2), self.size.width - text_ink.width - 2)
@@ -101,7 +101,7 @@ class DocumentPage:
         return reference
 
     def write_title(self, text: str) -> Reference:
-        """The heading, in type of its own; the page goes on below it."""
+        """Write the heading in a font of its own; the rest of the page is below it."""
         px = min(round(self.sample_px() * 1.5), 34)
         reference = self.write(text, self.left, self.top + px / 2, px, font=choose_font(self.rng), role="title")
         self.top += round(px * 1.7)
@@ -111,7 +111,7 @@ class DocumentPage:
         return reference
 
     def add_region(self, phrase: str, coverage: np.ndarray, left: int, top: int, colour: str) -> Reference:
-        """Something painted, by its coverage from a place on."""
+        """Add a reference to something painted, by its coverage from its left top corner."""
         mask = make_mask(coverage, left, top, self.size, media=self.media, label=phrase)
         name = f"region_{len(self.references)}{self.name_suffix}"
         reference = Reference(name=name, footprint=mask, properties={"colour": colour})
@@ -131,7 +131,7 @@ def _blend_towards(ink_rgb: Rgb, paper: Rgb, depth: int) -> Rgb:
 
 
 def fit_font_size(words: Sequence[str], px: int, slot: float, font: str) -> int:
-    """The largest size up to `px` at which every word leaves air in its slot."""
+    """The largest font size up to `px` at which every word fits its slot with a margin."""
     from pixelis.world.lettering import text_width
 
     while px > 9 and max(text_width(word, font, px) for word in words) > slot - 1.1 * px:
@@ -140,7 +140,7 @@ def fit_font_size(words: Sequence[str], px: int, slot: float, font: str) -> int:
 
 
 def draw_table(page: DocumentPage, columns: Sequence[str], rows: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    """A table: names down the left, headings along the top."""
+    """A table with row names on the left and column headings on top."""
     px = min(page.sample_px(), 22)
     width = page.right - page.left
     first_width = 0.3 * width
@@ -165,7 +165,7 @@ def draw_table(page: DocumentPage, columns: Sequence[str], rows: Sequence[str], 
 
 
 def draw_columns(page: DocumentPage, labels: Sequence[str], values: Sequence[int], hues: Sequence[str]) -> None:
-    """A chart of upright columns: the value above each, its name below."""
+    """A column chart with the value above each column and its name below."""
     slot = (page.right - page.left) / len(labels)
     px = fit_font_size(labels, page.sample_px(), slot, page.font)
     floor, ceiling = page.bottom - round(2.2 * px), page.top + round(2.4 * px)
@@ -187,7 +187,7 @@ def draw_columns(page: DocumentPage, labels: Sequence[str], values: Sequence[int
 
 
 def draw_curve(page: DocumentPage, labels: Sequence[str], values: Sequence[int], hue: str) -> None:
-    """A line chart: a dot for each label with its value above."""
+    """A line chart with a dot for each label and its value above."""
     slot = (page.right - page.left) / len(labels)
     px = fit_font_size([str(v) for v in values], page.sample_px(), slot, page.font)
     floor, ceiling = page.bottom - round(2.4 * px), page.top + round(3.0 * px)
@@ -211,7 +211,7 @@ def draw_curve(page: DocumentPage, labels: Sequence[str], values: Sequence[int],
 
 
 def draw_pie(page: DocumentPage, labels: Sequence[str], shares: Sequence[int], hues: Sequence[str]) -> None:
-    """A pie with a legend beside it: a square, a name and a percentage a row."""
+    """A pie with a legend: a coloured square, a name and a percentage in each row."""
     px = fit_font_size(labels, min(page.sample_px(), 20), 0.26 * (page.right - page.left), page.font)
     radius = min((page.right - page.left) * 0.25, (page.bottom - page.top) * 0.42)
     cx, cy = page.left + radius + 4, (page.top + page.bottom) / 2
@@ -236,7 +236,7 @@ def draw_pie(page: DocumentPage, labels: Sequence[str], shares: Sequence[int], h
 
 
 def _draw_emblem(page: DocumentPage, top: int, px: int) -> None:
-    """A picture at the foot of a notice, between two rules."""
+    """A picture at the foot of a notice, between two lines."""
     room = page.bottom - top
     if room < 60:
         return

@@ -1,7 +1,7 @@
-"""Paint on pixels: sprites of things with light, rim and pattern, text, shadows, and who is seen where.
+"""Painting: sprites with light, rim and pattern, text, shadows, and which thing is visible where.
 
-All blending is in whole numbers. A `Canvas` remembers for every pixel which thing is on top, so that the masks of what
-is half hidden are exact too.
+All blending is in integers. A `RasterCanvas` records for every pixel which thing is on top, so that the masks of partly
+hidden things are exact too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Style = str
 
 
 class Sprite(NamedTuple):
-    """A thing cut out: its paint and its coverage, (height, width, 3) and (height, width)."""
+    """The paint (height, width, 3) and the coverage (height, width) of a thing."""
 
     rgb: Pixels
     alpha: Alpha
@@ -39,7 +39,7 @@ class Sprite(NamedTuple):
 def figure_sprite(
     figure: str, colour: Rgb, radius: float, *, turn: float = 0.0, style: Style = "lit", pattern: str = "plain"
 ) -> Sprite:
-    """A figure or icon in a paint, cut to its extent."""
+    """A painted figure or icon, cropped to its extent."""
     polygons = place_outline(figure, radius, turn)
     corners = np.concatenate(polygons)
     low, high = corners.min(axis=0) // 256 - 1, -(-corners.max(axis=0) // 256) + 2
@@ -56,7 +56,7 @@ def figure_sprite(
 
 
 def _surface(colour: Rgb, width: int, height: int, style: Style, pattern: str, radius: float) -> Pixels:
-    """The paint over a box: in even light, lit from above, or in two shades of the same name."""
+    """The paint over a box: evenly lit, lit from above, or in two shades of the same colour name."""
     light = np.linspace(LIGHTEST, DARKEST + 8, height) if style == "lit" else np.full(height, 256.0)
     base = np.array(colour, dtype=np.int64)[None, :] * light.astype(np.int64)[:, None]
     rgb = np.minimum(base // 256, 255).astype(np.uint8)
@@ -71,21 +71,21 @@ def _surface(colour: Rgb, width: int, height: int, style: Style, pattern: str, r
 
 
 PATTERN_LIGHT = 176
-"""The dark shade of a pattern, of 256; paints for patterned things keep their name under it."""
+"""The dark shade of a pattern, of 256; paints of patterned things keep their colour name in it."""
 
 
 def panel_sprite(width: int, height: int, colour: Rgb, *, corner: int = 4, style: Style = "lit") -> Sprite:
-    """A panel with rounded corners, to write on."""
+    """A panel with rounded corners, for text."""
     return Sprite(_surface(colour, width, height, style, "plain", 8), rounded_corners(width, height, corner))
 
 
 def sheet_sprite(pixels: Pixels) -> Sprite:
-    """A sheet of its own texture, with corners hardly rounded."""
+    """A textured sheet with slightly rounded corners."""
     return Sprite(pixels, rounded_corners(pixels.shape[1], pixels.shape[0], 3))
 
 
 def rounded_corners(width: int, height: int, corner: int) -> Alpha:
-    """Coverage of a board."""
+    """The coverage of a rectangle with rounded corners."""
     alpha = np.zeros((height, width), dtype=np.uint8)
     cv2.rectangle(alpha, (corner, 0), (width - 1 - corner, height - 1), 255, -1)
     cv2.rectangle(alpha, (0, corner), (width - 1, height - 1 - corner), 255, -1)
@@ -96,7 +96,7 @@ def rounded_corners(width: int, height: int, corner: int) -> Alpha:
 
 
 def blend(pixels: Pixels, rgb: Pixels | Rgb, alpha: Alpha, left: int, top: int) -> tuple[slice, slice, Alpha] | None:
-    """Paint over pixels in place, cut to the frame; where it went, or None where nothing is inside."""
+    """Paint over pixels in place, clipped to the frame. Returns the painted area, or None if nothing is inside."""
     height, width = alpha.shape
     y0, x0 = max(top, 0), max(left, 0)
     y1, x1 = min(top + height, pixels.shape[0]), min(left + width, pixels.shape[1])
@@ -112,7 +112,7 @@ def blend(pixels: Pixels, rgb: Pixels | Rgb, alpha: Alpha, left: int, top: int) 
 
 
 class RasterCanvas:
-    """A picture being painted, with the owner of each pixel (0 is the ground)."""
+    """A picture under construction, with the owner of each pixel (0 is the ground)."""
 
     def __init__(self, pixels: Pixels) -> None:
         self.pixels = np.ascontiguousarray(pixels).copy()
@@ -121,7 +121,7 @@ class RasterCanvas:
         self.owner_count = 0
 
     def paste(self, sprite: Sprite, left: int, top: int, *, shadow: int = 0) -> int:
-        """A sprite on top of what is there; its number as an owner."""
+        """Paste a sprite on top; returns its number as an owner."""
         if shadow:
             self.add_shadow(sprite.alpha, left + shadow, top + shadow, shadow)
         self.owner_count += 1
@@ -132,7 +132,7 @@ class RasterCanvas:
         return self.owner_count
 
     def add_shadow(self, alpha: Alpha, left: int, top: int, soft: int) -> None:
-        """A soft shadow: a third of the light goes."""
+        """A soft shadow, which takes a third of the light."""
         margin = 2 * soft
         wide = cv2.copyMakeBorder(alpha, margin, margin, margin, margin, cv2.BORDER_CONSTANT, value=0)
         wide = cv2.GaussianBlur(wide, (2 * soft + 1, 2 * soft + 1), 0)
@@ -143,7 +143,7 @@ class RasterCanvas:
     def draw_text(
         self, text: str, font: str, px: int, colour: Rgb, left: int, top: int, **footprint_fields: object
     ) -> TextSpan:
-        """Text with the top left of its ink at a place; where it stands, exactly."""
+        """Draw text with the top left corner of its ink at a place."""
         return self.draw_ink(render_text(text, font, px), text, colour, left, top, **footprint_fields)
 
     def draw_ink(
@@ -155,7 +155,7 @@ class RasterCanvas:
         )
 
     def visible_mask(self, owner: int, box: tuple[int, int, int, int], **footprint_fields: object) -> Mask | None:
-        """What is seen of a thing, looked for in a box of pixels; None where nothing is."""
+        """The visible part of a thing, searched for in a pixel box; None if it is hidden."""
         left, top = max(box[0], 0), max(box[1], 0)
         patch = self.owner[top : box[3], left : box[2]] == owner
         return make_mask(patch, left, top, self.size, **footprint_fields) if patch.any() else None
@@ -168,7 +168,7 @@ def make_text_span(text: str, box: tuple[int, int, int, int], size: Size, **foot
 
 
 def make_mask(patch: NDArray[np.bool_], left: int, top: int, size: Size, **footprint_fields: object) -> Mask:
-    """A mask of the whole frame from the part of it that holds something: run lengths without the empty rest."""
+    """A mask of the whole frame from the patch that is not empty."""
     height, width = patch.shape
     padded = np.zeros((height + 2, width), dtype=np.int8)
     padded[1:-1] = patch
@@ -186,12 +186,12 @@ def make_mask(patch: NDArray[np.bool_], left: int, top: int, size: Size, **footp
 
 
 def to_unit_box(box: tuple[int, int, int, int], size: Size) -> tuple[float, float, float, float]:
-    """A box of pixels in unit coordinates, cut to the frame."""
+    """A pixel box in unit coordinates, clipped to the frame."""
     return PixelBox(*box).to_unit(size)
 
 
 def sample_slant(rng: Generator, figure: str, max_degrees: float) -> float:
-    """A slant for a figure: squares and diamonds would turn into one another, rings do not show it."""
+    """Draw a slant for a figure; 0 for figures that would become another one or do not show it."""
     return (
         0.0
         if figure in ("square", "diamond", "cross", "circle", "ring", "rectangle", "ellipse")

@@ -1,4 +1,4 @@
-"""Paints that keep their everyday name in light and shade, so that a question's words, SEG and PROP agree."""
+"""Paints that keep their colour name in light and shade, so that questions, SEG and PROP agree."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ PAINTS: dict[str, tuple[Rgb, ...]] = {
     "black": ((24, 24, 26), (16, 18, 20), (32, 30, 32)),
 }
 VIVID = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")
-"""The colours that things are painted in; the quiet ones belong to grounds, plates and pages."""
+"""The colours of things; muted ones belong to grounds, plates and pages."""
 DARKEST, LIGHTEST = 226, 270
-"""Light over a thing, of 256: every paint keeps its name between the two."""
+"""The range of light on a thing, of 256, in which every paint keeps its name."""
 MIN_COLOUR_SHARE = 0.0008
-"""A ground shows a colour if more than this share of it has its name."""
+"""A ground contains a colour if more than this share of its pixels has that name."""
 
 
 def choose_paint(rng: Generator, colour: str) -> Rgb:
@@ -40,12 +40,12 @@ def choose_paint(rng: Generator, colour: str) -> Rgb:
 
 
 def apply_light(rgb: Rgb, light: int) -> Rgb:
-    """The paint under a light of so many 256ths."""
+    """The paint under a light, in 256ths."""
     return tuple(min(c * light // 256, 255) for c in rgb)  # type: ignore[return-value]
 
 
 def colour_shares(pixels: NDArray[np.uint8]) -> dict[str, float]:
-    """Names and shares of the colours of a picture, looked at on every third pixel, in light and in half shade."""
+    """The shares of a picture's colours by name, from every third pixel, in light and in half shade."""
     subsampled = np.ascontiguousarray(pixels[::3, ::3])
     shares = np.zeros(len(COLOURS))
     for view in (subsampled, (subsampled.astype(np.uint16) * 176 // 256).astype(np.uint8)):
@@ -57,12 +57,12 @@ def colour_shares(pixels: NDArray[np.uint8]) -> dict[str, float]:
 
 
 def free_colours(ground_shares: dict[str, float], min_count: int = 5) -> tuple[str, ...]:
-    """Vivid colours that a ground does not show; where it shows most, the rarest of them make up the number."""
+    """Vivid colours that a ground does not contain, filled up to `min_count` with the rarest that it does."""
     free = [name for name in VIVID if name not in ground_shares]
     rare = sorted((name for name in VIVID if name in ground_shares), key=lambda name: ground_shares[name])
     return tuple(free + rare[: max(min_count - len(free), 0)])
 
 
 def dominant_name(pixels: NDArray[np.uint8]) -> str:
-    """The commonest colour name of a picture."""
+    """The most frequent colour name of a picture."""
     return COLOURS[int(np.bincount(index_map(pixels[::3, ::3]).ravel(), minlength=len(COLOURS)).argmax())]

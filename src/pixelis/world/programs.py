@@ -1,7 +1,7 @@
-"""Reference programs: the answer from the references alone, as a person with a ruler and a clock would find it.
+"""Reference programs: they compute the answer from the references alone.
 
-A program is a pure function of references and parameters. Necessity tests run it again on references that were
-perturbed, so it may rely on nothing but what it is given; `Unanswerable` says that something it needs is gone.
+A program is a pure function of references and parameters, because necessity tests run it again on perturbed references.
+It raises `Unanswerable` if something that it needs is missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIELDS = ("top left", "top", "top right", "left", "centre", "right", "bottom lef
 
 
 class Unanswerable(ValueError):  # noqa: N818 - a state of the references, not a fault
-    """The references do not hold what the program needs."""
+    """The references lack what the program needs."""
 
 
 def get_text(parameters: Parameters, key: str) -> str:
@@ -40,7 +40,7 @@ def get_words(parameters: Parameters, key: str) -> tuple[str, ...]:
 
 
 def format_number(value: float) -> str:
-    """A number as answers write it: whole where it is, else with two significant decimals."""
+    """A number as answers write it: an integer if it is one, else with up to two decimals."""
     return str(round(value)) if abs(value - round(value)) < 1e-9 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
@@ -48,7 +48,7 @@ def format_number(value: float) -> str:
 
 
 def find_regions(references: References, phrase: str, media: str | None = None) -> list[Reference]:
-    """Boxes and masks that go by this phrase, on one medium or on any."""
+    """Boxes and masks labelled with a phrase, on one medium or on any."""
     return [
         r
         for r in references
@@ -57,7 +57,7 @@ def find_regions(references: References, phrase: str, media: str | None = None) 
 
 
 def find_region(references: References, phrase: str, media: str | None = None) -> Reference:
-    """The one that goes by this phrase."""
+    """The first box or mask labelled with a phrase."""
     matches = find_regions(references, phrase, media)
     if not matches:
         raise Unanswerable(f"nothing is called {phrase!r}")
@@ -77,13 +77,13 @@ def centre(box: UnitBox) -> tuple[float, float]:
 
 
 def locate_field(box: Sequence[float]) -> str:
-    """Which of the nine fields of the frame holds the centre of a box."""
+    """The one of nine fields of the frame that contains the centre of a box."""
     x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
     return FIELDS[min(int(y * 3), 2) * 3 + min(int(x * 3), 2)]
 
 
 def area(reference: Reference) -> float:
-    """Share of the frame."""
+    """The share of the frame that a region covers."""
     footprint = reference.footprint
     if isinstance(footprint, Mask):
         return footprint.area
@@ -92,7 +92,7 @@ def area(reference: Reference) -> float:
 
 
 def aspect(parameters: Parameters) -> float:
-    """Height over width of the frame: distances are taken in widths."""
+    """Height over width of the frame: distances are measured in widths."""
     return float(str(parameters.get("aspect", 1.0)))
 
 
@@ -104,7 +104,7 @@ def centre_distance(a: UnitBox, b: UnitBox, ratio: float) -> float:
 
 @lru_cache(maxsize=64)
 def mask_to_grid(mask: Mask) -> np.ndarray:
-    """A mask at the policy's input scale, 0 and 1; not to be written into."""
+    """A mask at the policy's input scale, 0 and 1. It is cached: do not write into it."""
     scale = GRID_SIDE_PX / max(mask.width, mask.height)
     size = (max(round(mask.width * scale), 1), max(round(mask.height * scale), 1))
     if size == (mask.width, mask.height):
@@ -113,7 +113,7 @@ def mask_to_grid(mask: Mask) -> np.ndarray:
 
 
 def count_regions(references: References, phrase: str, media: str | None = None) -> int:
-    """How many things of a phrase there are, on one medium or on all: masks that touch are one."""
+    """Count the things of a phrase, on one medium or on all. Masks that touch count as one."""
     footprints = [r.footprint for r in find_regions(references, phrase, media)]
     if media is None and len(names := sorted({f.media for f in footprints})) > 1:
         return sum(count_regions(references, phrase, name) for name in names)
@@ -136,7 +136,7 @@ def _boxes_touch(a: UnitBox, b: UnitBox) -> bool:
 
 
 def find_lines(references: References, media: str | None = None, **properties: Scalar) -> list[Reference]:
-    """Lines of text, those with these properties."""
+    """Lines of text with these properties."""
     return [
         r
         for r in references
@@ -152,7 +152,7 @@ def get_line_text(reference: Reference) -> str:
 
 
 def find_printed_line(references: References, text: str, media: str | None = None, **properties: Scalar) -> Reference:
-    """The line that says this."""
+    """The first line with this text."""
     matches = [r for r in find_lines(references, media, **properties) if get_line_text(r).casefold() == text.casefold()]
     if not matches:
         raise Unanswerable(f"nothing says {text!r}")
@@ -177,7 +177,7 @@ def nearest(candidates: Sequence[Reference], key: Callable[[Reference], float]) 
 
 
 def find_track(references: References, phrase: str, media: str | None = None) -> Track:
-    """The track that goes by this phrase."""
+    """The first track labelled with a phrase."""
     for r in references:
         if isinstance(r.footprint, Track) and r.footprint.label == phrase and media in (None, r.footprint.media):
             return r.footprint
@@ -185,7 +185,7 @@ def find_track(references: References, phrase: str, media: str | None = None) ->
 
 
 def track_displacement(object_track: Track, ratio: float) -> tuple[float, float]:
-    """Where a track's centre went from first to last, in frame widths: right and down."""
+    """The displacement of a track's centre from first to last frame, in frame widths: right and down."""
     (ax, ay), (bx, by) = centre(object_track.boxes[0]), centre(object_track.boxes[-1])
     return bx - ax, (by - ay) * ratio
 
@@ -201,7 +201,7 @@ def heading(across: float, down: float) -> str:
 
 
 def find_time_span(references: References, phrase: str, media: str | None = None) -> Span:
-    """The stretch of time that goes by this phrase."""
+    """The first span labelled with a phrase."""
     matches = find_time_spans(references, phrase, media)
     if not matches:
         raise Unanswerable(f"no time is called {phrase!r}")
@@ -220,7 +220,7 @@ def find_time_spans(references: References, phrase: str, media: str | None = Non
 
 
 def lines_on_screen(references: References, seconds: float, **properties: Scalar) -> list[Reference]:
-    """Lines of text on screen at this moment."""
+    """Lines of text on screen at a time."""
     return [
         r
         for r in find_lines(references, None, **properties)

@@ -1,8 +1,7 @@
-"""Shifts of distribution: what light, cameras and codecs do to media, in five severities, the same for the same seed.
+"""Distribution shifts: effects of light, cameras and codecs on media, in five severities, reproducible by seed.
 
-Pixels change, answers do not. References are in unit coordinates and stand where they stood; only two shifts move or
-hide something, and `shifted` says so in the references: frame jitter shows a track one frame early or late, and
-occlusion takes what it hides out of a mask.
+Pixels change, answers do not. References keep their unit coordinates under all shifts but two: frame jitter moves the
+boxes of a track by one frame, and occlusion removes the hidden part from masks.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from pixelis.world.textures import fractal_noise
 
 Pixels = NDArray[np.uint8]
 FrameTransform = Callable[[Pixels], Pixels]
-"""What happens to one frame."""
+"""Transforms one frame."""
 TransformFactory = Callable[[int, Generator, Size], FrameTransform]
-"""Severity, chance and frame size decide once for a medium what happens to all of its frames."""
+"""Draws the transform of all frames of a medium from severity, random numbers and frame size."""
 
 
 def _lighting(severity: int, rng: Generator, size: Size) -> FrameTransform:
-    """A lamp in another place: brighter on one side, darker on the other, and a tint."""
+    """A gradient of light from one side to the other, and a tint."""
     depth = 14 * severity
     side = int(rng.integers(4))
     ramp = np.linspace(256 - 2 * depth, 256 + depth, size.width if side % 2 else size.height).astype(np.int32)
@@ -45,7 +44,7 @@ def _lighting(severity: int, rng: Generator, size: Size) -> FrameTransform:
 
 
 def _contrast(severity: int, rng: Generator, size: Size) -> FrameTransform:
-    """Flat as through haze, or (one in three) hard."""
+    """Low contrast as in haze, or (one in three) high contrast."""
     hard = rng.integers(3) == 0
     gain = 256 + 26 * severity if hard else 256 - 36 * severity
     table = np.clip(128 + ((np.arange(256) - 128) * gain >> 8), 0, 255).astype(np.uint8)
@@ -88,7 +87,7 @@ def _jpeg(severity: int, rng: Generator, size: Size) -> FrameTransform:
 
 
 def _resize(severity: int, rng: Generator, size: Size) -> FrameTransform:
-    """Up to two in a hundred larger or smaller; the severity is how near it goes to that."""
+    """Scale by up to 2 % up or down, in proportion to the severity."""
     sign = 1 if rng.integers(2) else -1
     factor = 1000 + sign * 4 * severity
     target = (max(round(size.width * factor / 1000), 1), max(round(size.height * factor / 1000), 1))
@@ -98,7 +97,7 @@ def _resize(severity: int, rng: Generator, size: Size) -> FrameTransform:
 
 
 def occlusion_mask(severity: int, rng: Generator, size: Size) -> NDArray[np.bool_]:
-    """Where something stands between: a few blots, from one to six hundredths of the frame in all."""
+    """A few blots that cover one to six percent of the frame in all."""
     hidden = np.zeros((size.height, size.width), dtype=np.uint8)
     for _ in range(2 + severity):
         x, y = int(rng.integers(size.width)), int(rng.integers(size.height))
@@ -130,20 +129,20 @@ TRANSFORM_FACTORIES: dict[str, TransformFactory] = {
     "occlusion": _occlusion,
 }
 SHIFTS = (*TRANSFORM_FACTORIES, "frame_jitter", "video_compression")
-"""By name; the last two need a clip: a still picture stays as it is under jitter and is coded as one frame."""
+"""The last two are meant for clips: jitter leaves a picture unchanged, and compression codes it as one frame."""
 
 
 def apply_shift(shift: str, severity: int, seed: int, media: Sequence[Medium]) -> tuple[Medium, ...]:
-    """The media after a shift; ConfigError for a shift or a severity that does not exist."""
+    """The media after a shift. Raises ConfigError for an unknown shift or severity."""
     check_shift(shift, severity)
     return tuple(_shift_medium(shift, severity, _make_rng(shift, severity, seed, k), m) for k, m in enumerate(media))
 
 
 def shift_item(rendered: RenderedItem, shift: str, severity: int, seed: int = 0) -> RenderedItem:
-    """The item under a shift: new pixels, the same question, references that follow them.
+    """The item under a shift: new pixels, the same question, and references that follow the pixels.
 
-    Where those would give another answer (a thing half hidden is no longer the larger one), the old ones stay: the
-    question is about what was there. Spans keep their edges; jitter moves them by a frame at most.
+    If the new references would change the answer (the larger thing is half hidden), the old ones are kept. Spans keep
+    their edges, since jitter moves them by one frame at most.
     """
     media = apply_shift(shift, severity, seed, rendered.media)
     names = MediaSet(media).names
@@ -174,11 +173,11 @@ def _gives_same_answer(item: Item, references: Sequence[Reference]) -> bool:
     try:
         return template(item.template).solve(references, item.parameters) == item.answer_text
     except (ConfigError, Unanswerable, KeyError, ZeroDivisionError, ValueError):
-        return False  # ConfigError: no program stands behind an imported question
+        return False  # ConfigError: an imported question has no program
 
 
 def parse_shift(text: str) -> tuple[str, int]:
-    """`noise:3` as a name and a severity, 3 if only the name is given; ConfigError where there is none such."""
+    """Parse `noise:3` into name and severity (3 by default). Raises ConfigError if it is not a shift."""
     name, _, severity = text.partition(":")
     if severity and not (severity.isascii() and severity.isdigit()):
         raise ConfigError(f"no shift {text!r}: want a name and a severity from 1 to 5, such as noise:3")
@@ -210,10 +209,10 @@ def _shift_medium(shift: str, severity: int, rng: Generator, medium: Medium) -> 
 
 
 def sample_frame_order(severity: int, rng: Generator, count: int) -> list[int]:
-    """Which frame is shown in place of each: its neighbour before or after, for one in six up to five in six."""
+    """The frame shown in place of each one: a neighbour, for one in six frames up to five in six."""
     steps = rng.choice([-1, 1], count) * (rng.random(count) < severity / 6)
     order = np.clip(np.arange(count) + steps, 0, count - 1)
-    return [int(v) for v in np.maximum.accumulate(order)]  # time never runs back
+    return [int(v) for v in np.maximum.accumulate(order)]  # frames stay in order
 
 
 def _retime_track(reference: Reference, media: str, order: list[int]) -> Reference:
@@ -229,7 +228,7 @@ def _retime_track(reference: Reference, media: str, order: list[int]) -> Referen
 
 
 def _subtract_hidden(reference: Reference, media: str, hidden: NDArray[np.bool_]) -> Reference:
-    """A mask without what is hidden now; one that is hidden entirely stays: the thing is still there."""
+    """A mask without its hidden part; a mask that is hidden entirely is kept, since the thing is still there."""
     mask = reference.footprint
     if not isinstance(mask, Mask) or mask.media != media or hidden.shape != mask.array.shape:
         return reference
@@ -245,7 +244,7 @@ BIT_EXACT = 1 << 23
 
 
 def recompress_video(frames: Sequence[Frame], severity: int) -> list[Frame]:
-    """Frames through a video codec and back: MPEG-4 part 2 on one thread and without SIMD short cuts."""
+    """Encode and decode frames as MPEG-4 part 2, on one thread and bit-exactly."""
     import av
 
     height, width = frames[0].shape[:2]

@@ -1,4 +1,4 @@
-"""Items as pictures for people: the medium with its references drawn, the question and the answer below it."""
+"""Items as pictures for people: the media with their references drawn, question and answer below."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pixelis.world.painting import blend
 
 Pixels = NDArray[np.uint8]
 EVIDENCE_RGB, OTHER_RGB = (255, 64, 64), (70, 130, 255)
-"""What the answer depends on, and what else is there."""
+"""References that the answer depends on, and all others."""
 STRIP_FRAMES = 6
-"""Frames of a clip that are shown."""
+"""Frames shown of a clip."""
 PAPER_RGB, INK_RGB = (250, 250, 248), (32, 34, 38)
 
 
@@ -79,7 +79,7 @@ def _render_medium(
     pictures = [_draw_references(medium, i, references, evidence) if marks else medium.frame(i).copy() for i in frames]
     for index, picture in zip(frames, pictures, strict=True):
         label = render_text(f"{name} {medium.time_of(index):.1f} s", "sans", 18)
-        top = len(picture) - label.height - 12  # below: titles stand above
+        top = len(picture) - label.height - 12  # at the bottom: titles are at the top
         cv2.rectangle(picture, (0, top), (label.width + 12, len(picture)), PAPER_RGB, -1)
         blend(picture, INK_RGB, label.alpha, 6, top + 6)
     half = STRIP_FRAMES // 2
@@ -87,7 +87,7 @@ def _render_medium(
 
 
 def _draw_references(medium: Medium, index: int, references: Sequence[Reference], evidence: set[str]) -> Pixels:
-    """A frame with what the references say about it."""
+    """A frame with its references drawn."""
     picture = medium.frame(index).copy()
     thickness = max(round(max(medium.size) / 400), 1)
     for reference in sorted(references, key=lambda r: r.name in evidence):

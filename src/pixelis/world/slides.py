@@ -1,4 +1,4 @@
-"""Lectures: slides that follow one another, somebody in the corner, and marks that come and go."""
+"""Lectures: a sequence of slides with a presenter in the corner and marks that appear and disappear."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pixelis.world.vocabulary import choose, sample, sample_integer
 
 SCREEN = Size(448, 336)
 MARGIN = 8
-"""Air around a slide, into which a shaking camera looks."""
+"""Margin around a slide, for a shaking camera."""
 
 
 @dataclass(frozen=True)
 class Slide:
-    """What stands on one slide."""
+    """The text of one slide."""
 
     title: str
     lines: tuple[str, ...]
@@ -35,13 +35,13 @@ class Slide:
 
 @dataclass
 class Lecture:
-    """A clip of slides in the making."""
+    """A clip of slides under construction."""
 
     brief: Brief
     slides: Sequence[Slide]
     media: str = "Video_0"
     alternate_sheets: bool = False
-    """Light and dark slides by turns."""
+    """Whether light and dark slides alternate."""
     texts: list[Reference] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Lecture:
         self._add_presenter()
 
     def _render_slide(self, number: int, slide: Slide) -> np.ndarray:
-        """A slide on its wall, wide enough for the camera's shake."""
+        """A slide with a margin wide enough for the camera's shake."""
         sheet = self.sheets[number % len(self.sheets)]
         canvas = RasterCanvas(self.film.backdrop)
         inner = Size(SCREEN.width - 2 * MARGIN, SCREEN.height - 2 * MARGIN)
@@ -107,7 +107,7 @@ class Lecture:
         self.texts.append(Reference(name=f"text_{len(self.texts)}", footprint=span, properties=properties))
 
     def _add_presenter(self) -> None:
-        """Somebody in the lower right corner, never quite still."""
+        """A presenter in the lower right corner who sways a little."""
         rng, film = self.brief.rng, self.film
         beats = np.arange(film.frames)
         sway = np.stack(
@@ -117,12 +117,12 @@ class Lecture:
         film.add(self.colours[-1], icon, sway, radius=24)
 
     def add_mark(self, colour: str, figure: str, first: int, last: int, at: tuple[float, float]) -> tuple[Actor, str]:
-        """A thing on the slides for a while, and the name of its appearance."""
+        """Add a mark on the slides; returns it and the name of its appearance."""
         actor = self.film.add(colour, figure, self.film.still_path(*at, first, last), radius=18)
         return actor, self.film.add_event(f"{actor.phrase} appears", first)
 
     def add_slide_event(self, number: int) -> str:
-        """The stretch of time of one slide; the name of its reference."""
+        """Add the span of a slide; returns the name of its reference."""
         return self.film.add_event(f"slide {self.slides[number].title}", self.starts[number], self.ends[number])
 
     def finish(self) -> tuple[Clip, list[Reference]]:

@@ -1,4 +1,4 @@
-"""Still pictures: a ground, things where there is room, panels with text, clutter, and exact references to all."""
+"""Still pictures: a ground, things in free places, panels with text, clutter, and exact references."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PixelRect = tuple[int, int, int, int]
 
 @dataclass
 class Layout:
-    """Where there is still room."""
+    """The free places of a picture."""
 
     rng: Generator
     size: Size
     occupied_boxes: list[PixelRect] = field(default_factory=list)
 
     def find_room(self, width: int, height: int, *, gap: int = 10, within: PixelRect | None = None) -> PixelRect:
-        """A free box of this size; where there is none, the least crowded of the places tried."""
+        """A free box of this size, or the place with the least overlap if none is found."""
         left, top, right, bottom = within or (gap, gap, self.size.width - gap, self.size.height - gap)
         best: tuple[int, PixelRect] | None = None
         for _ in range(160):
@@ -80,7 +80,7 @@ class Thing:
 
 
 class Stage:
-    """One picture in the making."""
+    """A picture under construction."""
 
     def __init__(self, brief: Brief, size: Size, media: str = "Image_0", *, ground_name: str | None = None) -> None:
         self.brief, self.rng, self.size, self.media = brief, brief.rng, size, media
@@ -91,17 +91,17 @@ class Stage:
         self.ground_colour = dominant_name(self.canvas.pixels)
         free = free_colours(colour_shares(self.canvas.pixels))
         self.colours = sample(self.rng, free, len(free))
-        """Colours that the ground does not show, in random order."""
+        """Colours that the ground does not contain, in random order."""
         self.standalone_colours = [c for c in self.colours if c != "orange"]
-        """Those that find a thing without a figure's name: an orange panel is a fruit to SEG."""
+        """Colours that identify a thing without its figure: SEG takes an orange panel for a fruit."""
         self.layout = Layout(self.rng, size)
         self.things: list[Thing] = []
         self.texts: list[Reference] = []
         self.unit = min(size) / 512
-        """Pixels for one pixel of a frame of 512."""
+        """Pixels per pixel of a frame with a shorter side of 512."""
 
     def _add_clutter(self) -> None:
-        """Pebbles, scratches and stains in the ground's own colours, darker."""
+        """Pebbles, scratches and stains in darker shades of the ground's colours."""
         pixels, rng = self.canvas.pixels, self.rng
         for _ in range(self.brief.difficulty.clutter):
             x, y = int(rng.integers(self.size.width)), int(rng.integers(self.size.height))
@@ -113,7 +113,7 @@ class Stage:
             self.traits.add("clutter")
 
     def sample_radius(self, *, big: bool) -> int:
-        """Half size of an asked thing: as the dial says, or so large that a glance will do."""
+        """Half size of a target: by difficulty, or so large that it is plain to see."""
         low, high = (64, 84) if big else self.brief.difficulty.radius_range
         return round(int(self.rng.integers(low, high + 1)) * self.unit)
 
@@ -130,7 +130,7 @@ class Stage:
         pattern: str | None = None,
         paint_rgb: Rgb | None = None,
     ) -> Thing:
-        """A thing, at a centre or wherever there is room."""
+        """Add a figure, centred `at` a place or in a free one."""
         slant = sample_slant(self.rng, figure, 16.0) if turn is None else turn
         style = "flat" if pattern is not None else choose(self.rng, ("lit", "lit", "rim", "flat"))
         rgb = paint_rgb or choose_paint(self.rng, colour)
@@ -161,7 +161,7 @@ class Stage:
     def add_panel(
         self, colour: str, text: str, px: int, *, within: PixelRect | None = None, phrase: str | None = None
     ) -> tuple[Thing, Reference]:
-        """A panel with a line of text on it."""
+        """Add a panel with a line of text."""
         text_ink = render_text(text, choose_font(self.rng), px)
         pad = max(round(px * 0.7), 6)
         width, height = (
@@ -177,7 +177,7 @@ class Stage:
         return panel_thing, self._add_text(self.canvas.draw_ink(text_ink, text, tone, left, top, media=self.media))
 
     def add_coloured_text(self, paper: str, colour: str, text: str, px: int) -> Reference:
-        """A line of text in a colour, on a white or black panel."""
+        """Add a coloured line of text on a white or black panel."""
         text_ink = render_text(text, choose(self.rng, ("slab", "mono", "sans", "hand")), px)
         pad = max(round(px * 0.8), 6)
         width, height = text_ink.width + 2 * pad, text_ink.height + 2 * pad
@@ -190,7 +190,7 @@ class Stage:
         return self._add_text(span, colour=colour)
 
     def add_tag(self, text: str, px: int, tagged_thing: Thing) -> Reference:
-        """A line of text on a small white tag just below a thing."""
+        """Add a line of text on a small white tag just below a thing."""
         text_ink = render_text(text, choose_font(self.rng), px)
         pad = max(px // 3, 3)
         width, height = text_ink.width + 2 * pad, text_ink.height + 2 * pad
@@ -210,7 +210,7 @@ class Stage:
 
     @property
     def _name_suffix(self) -> str:
-        """What keeps the names of a second picture apart from those of the first."""
+        """Distinguishes the names of a second picture from those of the first."""
         return "" if self.media.endswith("_0") else f"_in_{self.media}"
 
     def sample_text_px(self, *, big: bool = False) -> int:
@@ -220,7 +220,7 @@ class Stage:
     def add_distractors(
         self, count: int, *, avoid: tuple[str, ...] = (), unlike: str | None = None, colours: tuple[str, ...] = ()
     ) -> list[Thing]:
-        """Other things: none in a colour of `avoid`, and none that is taken for the figure `unlike`."""
+        """Add other things: none in a colour of `avoid`, none similar to the figure `unlike`."""
         hues = [c for c in self.colours if c not in avoid] or [c for c in ("white", "grey") if c != self.ground_colour]
         figures = distinct_figures((*NAMED_FIGURES, *ICON_NAMES), unlike) if unlike else [*NAMED_FIGURES, *ICON_NAMES]
         low, high = self.brief.difficulty.radius_range
@@ -237,7 +237,7 @@ class Stage:
         return distractors
 
     def occlude(self, target: Thing) -> None:
-        """Something in the ground's colours over a side of a thing: a tenth to a third of it goes."""
+        """Cover a side of a thing with something in the ground's colours: a tenth to a third of it."""
         across, down = ((target.box[k + 2] - target.box[k]) / 2 for k in (0, 1))
         radius = max(round(min(across, down) * (0.45 + 0.04 * self.brief.difficulty.level)), 4)
         shade = tuple(int(v) * 200 // 256 for v in np.median(self.canvas.pixels[::8, ::8].reshape(-1, 3), axis=0))
@@ -250,16 +250,16 @@ class Stage:
         self.traits.add("occlusion")
 
     def maybe_occlude(self, target: Thing) -> None:
-        """Hidden in part, as often as the dial says."""
+        """Occlude a thing with the probability of the difficulty."""
         if self.brief.bernoulli(self.brief.difficulty.occlusion_probability):
             self.occlude(target)
 
     def reference_name(self, scene_thing: Thing) -> str:
-        """The name of its reference."""
+        """The name of a thing's reference."""
         return f"{scene_thing.name}{self._name_suffix}"
 
     def finish(self) -> tuple[Image, list[Reference]]:
-        """The picture and everything that is true about it."""
+        """The picture and all of its references."""
         x1 = y1 = 1.0
         references = [
             Reference(
@@ -273,7 +273,7 @@ class Stage:
                 scene_thing.owner, scene_thing.box, media=self.media, label=scene_thing.phrase
             )
             if mask is not None:
-                # not validated again: a mask's own check reads all of its runs
+                # not validated again, because that reads all runs of the mask
                 name = self.reference_name(scene_thing)
                 references.append(
                     Reference.model_construct(name=name, footprint=mask, properties=scene_thing.properties)
@@ -282,14 +282,14 @@ class Stage:
 
 
 def text_tone(panel: Rgb, contrast: int) -> Rgb:
-    """Ink for a panel: towards black on light paint, towards white on dark."""
+    """The ink for a panel: towards black on light paint, towards white on dark paint."""
     light = (panel[0] * 3 + panel[1] * 6 + panel[2]) // 10
     end = 16 if light > 128 else 248
     return tuple((end * contrast + c * (256 - contrast)) // 256 for c in panel)  # type: ignore[return-value]
 
 
 def make_backdrop(brief: Brief, size: Size, name: str | None = None) -> tuple[Pixels, str]:
-    """A ground: one of the user's photographs where there are some, else a texture."""
+    """A ground: one of the user's photographs if there are any, else a texture."""
     if brief.photographs and name is None:
         return load_photograph(choose(brief.rng, brief.photographs), size), "photograph"
     texture = make_ground(brief.rng, size, name)
@@ -297,7 +297,7 @@ def make_backdrop(brief: Brief, size: Size, name: str | None = None) -> tuple[Pi
 
 
 def load_photograph(path: Path, size: Size) -> Pixels:
-    """A photograph that fills the frame, cut to its shape."""
+    """A photograph scaled and cropped to fill the frame."""
     pixels = open_media(path).frame(0)
     height, width = pixels.shape[:2]
     scale = max(size.width / width, size.height / height)

@@ -1,4 +1,4 @@
-"""What a question template is: how its picture is composed, how it is worded, solved, and reached with tools."""
+"""Question templates: how an item is composed, worded, solved by its program, and solved with tools."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from pixelis.world.programs import Program
 
 
 class ChainStep(Value):
-    """A suggested call: `args` are literals, fields of the parameters in braces, or `$n.…` of an earlier step's result.
+    """A suggested call: `args` are literals, parameters in braces, or `$n.…` for an earlier step's result.
 
-    The way of writing is that of plans (`pixelis run`); braces are filled from the item's parameters first.
+    The notation is that of plans (`pixelis run`), after the item's parameters are filled in.
     """
 
     tool: ToolName
     args: dict[str, Any] = Field(default_factory=dict)
     note: str = ""
-    """What to do with the result, or how often to make the call."""
+    """How to use the result, or how often to make the call."""
 
 
 @dataclass(frozen=True)
 class DifficultySettings:
-    """Difficulty, 1 to 5, as the things that it changes. Lengths are in pixels of a frame 512 wide."""
+    """The settings of a difficulty from 1 to 5. Lengths are in pixels of a frame 512 wide."""
 
     level: int
 
     @property
     def distractors(self) -> int:
-        """Other things around."""
+        """Number of distractors."""
         return (3, 5, 7, 10, 13)[self.level - 1]
 
     @property
     def clutter(self) -> int:
-        """Marks in the ground's own colours."""
+        """Number of marks in the ground's colours."""
         return (4, 8, 14, 22, 32)[self.level - 1]
 
     @property
     def radius_range(self) -> tuple[int, int]:
-        """Half size of an asked thing, from and to."""
+        """Half size of a target, from and to."""
         return ((26, 52), (22, 40), (17, 30), (14, 24), (12, 18))[self.level - 1]
 
     @property
     def large_share(self) -> float:
-        """Share of items whose things are so large that a glance will do."""
+        """The share of items whose things are large and plain to see."""
         return (0.5, 0.4, 0.3, 0.2, 0.12)[self.level - 1]
 
     @property
@@ -62,68 +62,68 @@ class DifficultySettings:
 
     @property
     def occlusion_probability(self) -> float:
-        """How likely a thing that is asked for is partly hidden."""
+        """The probability that a target is partly hidden."""
         return (0.0, 0.0, 0.15, 0.4, 0.65)[self.level - 1]
 
     @property
     def shake_px(self) -> int:
-        """How far a camera shakes."""
+        """The amplitude of camera shake."""
         return (0, 1, 2, 4, 7)[self.level - 1]
 
     @property
     def contrast(self) -> int:
-        """Of text against its plate: how far the ink goes from the plate's paint to black or white, of 256."""
+        """Contrast of text: how far the ink is from the plate's paint towards black or white, of 256."""
         return (256, 240, 212, 168, 120)[self.level - 1]
 
 
 @dataclass
 class ItemDraft:
-    """What a template composes; the answer is whatever its program then finds."""
+    """What a template composes. Its program then finds the answer."""
 
     media: tuple[Medium, ...]
     references: list[Reference]
     evidence: list[str]
     parameters: dict[str, Scalar | tuple[Scalar, ...]]
-    """For the program, and the fields of the wording."""
+    """Inputs of the program, and fields of the wording."""
     options: tuple[str, ...] = ()
-    """For multiple choice: the right words among wrong ones, in any order."""
+    """For multiple choice: the correct option and the wrong ones, in any order."""
     accepted_answers: Callable[[str], tuple[str, ...]] = lambda answer: (answer,)
-    """Variants of the answer that count as right."""
+    """Variants of the answer that are accepted."""
     traits: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
 class Brief:
-    """What a template is given to compose with."""
+    """The inputs of a composer."""
 
     rng: Generator
     difficulty: DifficultySettings
     photographs: tuple[Path, ...] = ()
-    """Grounds to use in place of procedural ones."""
+    """Grounds to use instead of procedural ones."""
 
     def bernoulli(self, probability: float) -> bool:
         return bool(self.rng.random() < probability)
 
     def sample_is_large(self) -> bool:
-        """Whether this item is to be plain to see."""
+        """Draw whether this item is plain to see."""
         return self.bernoulli(self.difficulty.large_share)
 
 
 @dataclass(frozen=True)
 class Template:
-    """One way to ask."""
+    """A kind of question."""
 
     id: str
     family: Family
     wordings: tuple[str, ...]
-    """Formats over the parameters; one is drawn for each item."""
+    """Format strings over the parameters; one is drawn for each item."""
     compose: Callable[[Brief], ItemDraft]
     solve: Program
     scoring: Scoring
     chain: tuple[ChainStep, ...]
-    """Tool calls that lead to the answer, for teachers."""
+    """Tool calls that lead to the answer."""
     reads_operands: bool = False
-    """The answer is computed from text rather than copied."""
+    """Whether the answer is computed from text rather than copied."""
     doc: str = ""
     """How the answer follows from the last result."""
 

@@ -1,4 +1,4 @@
-"""Grounds: wood, grass, brick, cloth, clouds and others, from noise, in whole numbers so that every machine agrees."""
+"""Grounds (wood, grass, brick, cloth, clouds and others) from noise, in integers so that every machine agrees."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Pixels = NDArray[np.uint8]
 
 
 class Ground(NamedTuple):
-    """A ground and what it is called."""
+    """A ground and its name."""
 
     pixels: Pixels
     name: str
 
 
 def fractal_noise(rng: Generator, size: Size, *, cell: int = 128, grain: int = 2, stretch: int = 1) -> Grey:
-    """Noise with detail at every scale from `cell` pixels down to `grain`: doubled and refined, level by level.
+    """Noise with detail at every scale from `cell` pixels down to `grain`.
 
-    `stretch` draws it out sideways, as in wood and water.
+    `stretch` elongates it horizontally, as in wood and water.
     """
     width, height, step = -(-size.width // (cell * stretch)) + 2, -(-size.height // cell) + 2, cell
     values = rng.integers(0, 256, (height, width), dtype=np.uint8)
@@ -50,20 +50,20 @@ def fractal_noise(rng: Generator, size: Size, *, cell: int = 128, grain: int = 2
 
 
 def mix_greys(first: Grey, second: Grey, share: int) -> Grey:
-    """Two pictures as one: `share` 256ths of the first, the rest of the second."""
+    """Blend two pictures: `share` 256ths of the first, the rest of the second."""
     weighted_sum = first.astype(np.uint16) * share + second.astype(np.uint16) * (256 - share)
     return (weighted_sum >> 8).astype(np.uint8)
 
 
 def apply_colour_ramp(values: Grey, *stops: Rgb) -> Pixels:
-    """Noise as colours: the stops lie evenly from 0 to 255."""
+    """Map noise to colours; the stops are spaced evenly from 0 to 255."""
     marks = np.linspace(0, 255, len(stops))
     table = np.stack([np.interp(np.arange(256), marks, [s[c] for s in stops]) for c in range(3)], axis=-1)
     return np.asarray(cv2.applyColorMap(values, np.rint(table).astype(np.uint8).reshape(256, 1, 3)), dtype=np.uint8)
 
 
 def add_grain(rng: Generator, pixels: Pixels, amount: int) -> Pixels:
-    """The picture with fine grain, from one tile of noise laid out again and again."""
+    """Add fine grain from one repeated tile of noise."""
     tile = rng.integers(0, 2 * amount + 1, (97, 131, 1), dtype=np.uint8)
     height, width = pixels.shape[:2]
     noise = np.tile(tile, (height // 97 + 1, width // 131 + 1, 3))[:height, :width]
@@ -151,7 +151,7 @@ STONES: tuple[tuple[Rgb, ...], ...] = (
 def _noise_ground(
     *palettes: tuple[Rgb, ...], cell: int, grain: int, stretch: int = 1
 ) -> Callable[[Generator, Size], Pixels]:
-    """A ground that is only noise in its own colours."""
+    """A ground that is plain noise in one of its palettes."""
 
     def make(rng: Generator, size: Size) -> Pixels:
         return apply_colour_ramp(
@@ -188,7 +188,7 @@ LIGHT_SHEETS = ("paper", "cream", "grey paper")
 
 
 def make_ground(rng: Generator, size: Size, name: str | None = None) -> Ground:
-    """A ground by name, or any of GROUNDS."""
+    """A ground by name, or a random one of GROUNDS."""
     name = name or choose(rng, tuple(GROUNDS))
     make = GROUNDS.get(name) or SHEETS[name]
     return Ground(add_grain(rng, make(rng, size), 5 if name in GROUNDS else 2), name)

@@ -1,9 +1,9 @@
-"""Which tools an item cannot do without: the paper's perturbation tests, by running the reference program again.
+"""Which tools an item requires: the paper's perturbation tests, by running the reference program again.
 
-supp:tool_necessity gives four. A footprint is dilated and eroded by 8 px at input scale (SEG), identities are shuffled
-(TRK), characters are masked (OCR), a segment becomes a random window of its length (TEMP). Two are ours, since the
-paper's tables leave the tools out: what cannot be made out at the policy's input size is taken away (ZOOM), and the
-asked property is replaced by another, where a glance at input size does not settle it (PROP).
+supp:tool_necessity gives four: footprints are dilated and eroded by 8 px at input scale (SEG), identities are shuffled
+(TRK), characters are masked (OCR), and a segment becomes a random window of its length (TEMP). Two are ours, since the
+paper's tables omit the tools: evidence too small for the policy's input size is removed (ZOOM), and the property in
+question is replaced, unless it is plain to see at input size (PROP).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pixelis.world.programs import GRID_SIDE_PX, Parameters, Program, Unanswerab
 REACH_PX = 8
 """Pixels at input scale by which a footprint grows and shrinks (supp:tool_necessity)."""
 LEGIBLE_TEXT_PX = 9
-"""Text lower than this at input scale cannot be read."""
+"""The smallest height at which text is legible at input scale."""
 VISIBLE_PX = 14
-"""A thing whose shorter side is under this at input scale cannot be made out."""
+"""The smallest shorter side at which a thing is visible at input scale."""
 CLEARLY_VISIBLE_PX = 40
-"""From this size on a colour or a figure is plain to see."""
+"""From this size on, a colour or a figure is plain to see."""
 MEASURED_PROPERTIES = ("texture", "orientation", "size", "speed")
-"""Properties that are measured: a glance does not settle them at any size."""
+"""Properties that must be measured at any size."""
 DOMAINS: dict[str, tuple[str, ...]] = {
     "colour": COLOURS,
     "shape": SHAPES[:-1],
@@ -44,17 +44,17 @@ DOMAINS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class NecessityCase:
-    """An item's reference program with what it runs on."""
+    """An item's reference program and its inputs."""
 
     solve: Program
     score: Callable[[str], float]
-    """How right an answer in words is, 0 to 1."""
+    """The score of an answer in words, 0 to 1."""
     references: tuple[Reference, ...]
     evidence: frozenset[str]
     parameters: Parameters
     media: tuple[MediumFacts, ...]
     reads_operands: bool
-    """The answer is computed from what is written, not copied: condition (a) of READ is taken of the operands."""
+    """Whether the answer is computed from text, not copied: condition (a) of READ then applies to the operands."""
     seed: int
 
     def run(self, references: Sequence[Reference]) -> str:
@@ -71,7 +71,7 @@ class NecessityCase:
         return self.score(answer) < CORRECT_THRESHOLD
 
     def perturb_evidence(self, perturb: Callable[[Reference], Reference | None]) -> list[Reference]:
-        """The references, those that the answer depends on changed or (None) taken away."""
+        """The references with the evidence changed, or removed if `perturb` returns None."""
         references = [perturb(r) if r.name in self.evidence else r for r in self.references]
         return [r for r in references if r is not None]
 
@@ -121,9 +121,9 @@ def _test_seg(case: NecessityCase) -> Necessity:
 
 
 def resize_region(reference: Reference, by_px: int, references: Sequence[Reference]) -> Reference | None:
-    """A region dilated (or eroded, under 0) at input scale; None where nothing is left.
+    """A region dilated (or eroded, if `by_px` is negative) at input scale; None if nothing is left.
 
-    Its properties are those of whatever fills most of it then: of a small thing, the ground around it.
+    It takes the properties of what fills most of it: around a small thing, those of the ground.
     """
     mask = reference.footprint
     if not isinstance(mask, Mask):
@@ -148,7 +148,7 @@ def resize_region(reference: Reference, by_px: int, references: Sequence[Referen
 
 
 def grid_window(mask: Mask, size: Size, margin: int) -> tuple[int, int, int, int]:
-    """The part of the grid that a mask and so many cells around it lie in."""
+    """The part of the grid that contains a mask with a margin."""
     left, top, right, bottom = to_pixels(mask.box_unit or (0.0, 0.0, 1.0, 1.0), size).pixel_bounds(size)
     return (
         max(left - margin, 0),
@@ -174,7 +174,7 @@ def _test_trk(case: NecessityCase) -> Necessity:
 
 
 def shuffle_identities(references: Sequence[Reference], seed: int) -> list[Reference]:
-    """Tracks that swap their boxes on every frame after their first, on each medium by itself."""
+    """Swap the boxes of the tracks of each medium on every frame after their first."""
     rng = np.random.default_rng(np.random.SeedSequence([seed, 17]))
     boxes: dict[str, dict[int, object]] = {}
     tracks = [r for r in references if isinstance(r.footprint, Track)]
@@ -213,7 +213,7 @@ def _test_ocr(case: NecessityCase) -> Necessity:
 
 
 def mask_characters(reference: Reference) -> Reference:
-    """A line of text with every letter and digit blotted out."""
+    """A line of text with every letter and digit masked."""
     footprint = reference.footprint
     if not isinstance(footprint, TextSpan):
         return reference
@@ -240,7 +240,7 @@ def _test_temp(case: NecessityCase) -> Necessity:
 
 
 def move_span(reference: Reference, duration_s: float, rng: np.random.Generator) -> Reference:
-    """A segment somewhere else, at equal length; one that shares half of the true segment is drawn again."""
+    """A random segment of equal length that shares less than half of the true one."""
     span = reference.footprint
     if not isinstance(span, Span):
         return reference
@@ -255,7 +255,7 @@ def move_span(reference: Reference, duration_s: float, rng: np.random.Generator)
 
 
 def shorter_side_px(reference: Reference, media: Mapping[str, MediumFacts]) -> float:
-    """The shorter side of a region, or the height of a line, at input size; infinite for what has neither."""
+    """The shorter side of a region or the height of a line at input size; infinite for other footprints."""
     footprint = reference.footprint
     if isinstance(footprint, Span):
         return float("inf")
@@ -308,7 +308,7 @@ def _test_prop(case: NecessityCase) -> Necessity:
 
 
 def replace_property(reference: Reference, attribute: str) -> Reference:
-    """The reference with another value of one property: the next word of its kind, or a number half as large again."""
+    """The reference with another value of a property: the next word of its domain, or a number 50 % larger."""
     if attribute not in reference.properties:
         return reference
     value: Scalar = reference.properties[attribute]

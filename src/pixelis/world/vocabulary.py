@@ -1,7 +1,6 @@
-"""Words of the world: invented names that must be copied, everyday nouns, codes, and numbers as print has them.
+"""Words and numbers of the world: invented names, everyday nouns, codes, integers.
 
-Letters that readers take for one another (l and I, O and 0, rn and m) are left out of invented words, so that a misread
-is the tool's and not the page's.
+Invented words avoid letters that look alike (l and I, O and 0, rn and m), so that a misreading is the tool's fault.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ ONSETS, VOWELS, CODAS, PLACES, TOPICS, MEASURES, MONTHS = (
 
 
 def choose(rng: Generator, options: Sequence[T]) -> T:
-    """One of them, evenly."""
+    """One option, uniformly."""
     return options[int(rng.integers(len(options)))]
 
 
 def sample(rng: Generator, options: Sequence[T], count: int) -> list[T]:
-    """Several different ones, in random order."""
+    """Several different options, in random order."""
     return [options[int(i)] for i in rng.permutation(len(options))[:count]]
 
 
 def invent_word(rng: Generator) -> str:
-    """A pronounceable word that no list holds: over ten million of them."""
+    """A pronounceable word, one of over ten million."""
     while True:
         parts = [choose(rng, ONSETS) + choose(rng, VOWELS) for _ in range(int(rng.integers(2, 4)))]
         word = "".join(parts) + choose(rng, CODAS)
@@ -43,12 +42,12 @@ def invent_word(rng: Generator) -> str:
 
 
 def choose_name(rng: Generator) -> str:
-    """A name: three in four invented, else an everyday word."""
+    """A name: invented in three of four cases, else an everyday word."""
     return invent_word(rng) if rng.random() < 0.75 else choose(rng, PLACES)
 
 
 def choose_names(rng: Generator, count: int) -> list[str]:
-    """Different names, no two of which begin alike or are near in spelling."""
+    """Different names, no two of which begin with the same three letters."""
     words: list[str] = []
     while len(words) < count:
         word = choose_name(rng)
@@ -65,12 +64,12 @@ def make_code(rng: Generator) -> str:
 
 
 def sample_integer(rng: Generator, low: int, high: int) -> int:
-    """A whole number, both ends included."""
+    """An integer, both ends included."""
     return int(rng.integers(low, high + 1))
 
 
 def sample_spaced_integers(rng: Generator, count: int, low: int, high: int, min_gap: int) -> list[int]:
-    """Different whole numbers, every two at least `apart`, in random order."""
+    """Different integers, every two at least `min_gap` apart, in random order."""
     while True:
         values = sorted(int(v) for v in rng.integers(low, high + 1, count))
         if all(b - a >= min_gap for a, b in pairwise(values)):
@@ -83,5 +82,5 @@ def join_words(words: Sequence[str], last: str = "or") -> str:
 
 
 def fix_articles(text: str) -> str:
-    """`a orange ring` as people say it."""
+    """Replace `a` by `an` before a vowel."""
     return re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", text)

@@ -46,7 +46,7 @@ def _make_column_chart(brief: Brief) -> tuple[DocumentPage, list[str], list[int]
 
 
 def find_value_above(references: References, label: str) -> Reference:
-    """The value over the name of a column or of a point."""
+    """The value above the name of a column or of a point."""
     x = centre(get_box(find_printed_line(references, label, role="label")))[0]
     return nearest(find_lines(references, role="value"), lambda r: abs(centre(get_box(r))[0] - x))
 

@@ -56,7 +56,7 @@ def _compose_present(brief: Brief) -> ItemDraft:
     colour_figures = sample_colour_figures(brief.rng, stage.colours, 4)
     (target,) = add_group(brief, stage, colour_figures[:1], big=brief.sample_is_large())
     options = make_options(brief.rng, target.phrase, [f"{c} {f}" for c, f in colour_figures[1:]])
-    for colour, figure in colour_figures[1:]:  # the colour of a wrong option is there, on another figure
+    for colour, figure in colour_figures[1:]:  # another figure has the colour of a wrong option
         if brief.bernoulli(0.6):
             stage.add(
                 colour, choose(brief.rng, distinct_figures(COMMON_FIGURES, figure)), stage.sample_radius(big=False)
@@ -189,7 +189,7 @@ def _compose_panel(brief: Brief) -> ItemDraft:
 
 
 def misspell(rng: Generator, word: str) -> str:
-    """A word that is one letter away: somebody who guesses will not tell them apart."""
+    """A word with one letter replaced."""
     index = int(rng.integers(1, len(word)))
     letters = [c for c in "abdefghkmnoprstuvz" if c != word[index].lower()]
     return word[:index] + choose(rng, letters) + word[index + 1 :]

@@ -70,7 +70,7 @@ def _compose_cell(brief: Brief) -> ItemDraft:
 
 
 def find_cell(references: References, row: Reference, column: Reference) -> Reference:
-    """The cell nearest to where a row and a column cross."""
+    """The cell nearest to the crossing of a row and a column."""
     x, y = centre(get_box(column))[0], centre(get_box(row))[1]
 
     def distance(r: Reference) -> float:

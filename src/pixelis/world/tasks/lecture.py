@@ -1,4 +1,4 @@
-"""lecture (Video-MMMU): what is written when something happens, and a small computation over it."""
+"""lecture (Video-MMMU): what a slide says at an event, and small computations with it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pixelis.world.vocabulary import MEASURES, choose, choose_names, sample, sam
 def make_lecture(
     brief: Brief, count: int | None = None, *, same_keys: bool = False, alternate_sheets: bool = False
 ) -> tuple[Lecture, list[str]]:
-    """Slides with a title and measures on them, each `Key = value`; varied ones are light and dark by turns."""
+    """Slides with a title and lines `Key = value`; with `alternate_sheets` light and dark ones alternate."""
     count = count or 3 + (brief.difficulty.level >= 3)
     titles = choose_names(brief.rng, count)
     keys = sample(brief.rng, MEASURES, 3)
@@ -54,7 +54,7 @@ def find_texts(lecture: Lecture, number: int, role: str) -> list[Reference]:
 
 
 def add_mark(brief: Brief, lecture: Lecture, number: int) -> tuple[str, str]:
-    """A mark that appears in the midst of a slide and goes with it: its phrase and its event."""
+    """Add a mark that appears during a slide and disappears with it; returns its phrase and its event."""
     first = max(
         lecture.starts[number] + sample_integer(brief.rng, 3, 5), 6
     )  # TEMP must have seen the screen without it
@@ -97,7 +97,7 @@ def _compose_value_when(brief: Brief) -> ItemDraft:
 
 
 def find_key_value(references: References, seconds: float, key: str) -> float:
-    """The value of a key on the slide of a moment; the key itself must be legible."""
+    """The value of a key on the slide at a time; the key itself must be legible."""
     for r in lines_on_screen(references, seconds, role="line"):
         before, _, after = get_line_text(r).partition(" = ")
         if before == key:
@@ -178,7 +178,7 @@ def _compose_value_on(brief: Brief) -> ItemDraft:
 
 
 def slide_time(references: References, title: str) -> float:
-    """The middle of a slide's time; its title must be on screen then."""
+    """The middle of a slide's span; its title must be on screen then."""
     seconds = midpoint(find_time_span(references, f"slide {title}"))
     if not any(
         get_line_text(r).casefold() == title.casefold() for r in lines_on_screen(references, seconds, role="title")
@@ -249,7 +249,7 @@ def _compose_count(brief: Brief) -> ItemDraft:
 
 
 def _solve_count(references: References, parameters: Parameters) -> str:
-    """One more than the cuts, each of which must part two titles."""
+    """One more than the cuts between different titles."""
     cut_count = 0
     for span in find_time_spans(references, "cut"):
         cut = (span.start_s + span.end_s) / 2

@@ -1,4 +1,4 @@
-"""motion (MVBench), second part: when things happen, how often, in which order, and what is to be seen then."""
+"""motion (MVBench), second part: when things happen, how often, in which order, and what is visible then."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIRST_OR_LAST = ("first", "last")
 def add_bystanders(
     brief: Brief, film: Film, hues: Sequence[str], count: int, spots: Sequence[tuple[float, float]]
 ) -> None:
-    """Things that stay where they are, in colours that nobody asks for."""
+    """Add still things in other colours than the target's."""
     for spot in sample(brief.rng, spots, min(count, len(spots))):
         film.add(
             choose(brief.rng, hues),
@@ -105,7 +105,7 @@ def _solve_times(references: References, parameters: Parameters) -> str:
 
 
 def comes_into_view(object_track: Track, span: Span) -> bool:
-    """Whether a thing is there at the end of a segment and was not just before it."""
+    """Whether a thing is present at the end of a span but not just before it."""
     before, after = round(span.start_s * FPS) - 1, round(span.end_s * FPS) - 1
     return object_track.box_at(before) is None and object_track.box_at(after) is not None if before >= 0 else False
 
@@ -130,7 +130,7 @@ def _compose_where_when(brief: Brief) -> ItemDraft:
 def _bouncing_path_through(
     brief: Brief, film: Film, index: int, radius: int
 ) -> tuple[MotionPath, int, tuple[float, float]]:
-    """A bouncing way that is well inside one of nine fields about a frame; the way, the frame, and the place."""
+    """A bouncing path that is well inside one of nine fields around a frame; the path, the frame, and the place."""
     width, height = film.size
     best: tuple[float, MotionPath, int] | None = None
     for _ in range(60):

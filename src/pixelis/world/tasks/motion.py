@@ -1,4 +1,4 @@
-"""motion (MVBench), first part: what moves over a clip, where to, how fast, and out of the picture."""
+"""motion (MVBench), first part: what moves, where to, how fast, and what leaves the picture."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def make_draft(film: Film, evidence: Sequence[str], parameters: Mapping[str, obj
 
 
 def choose_colour_figures(brief: Brief, film: Film, count: int) -> list[tuple[str, str]]:
-    """Colours and figures for several things, no colour twice."""
+    """Colours and figures for several things, with different colours."""
     return [(colour, choose(brief.rng, COMMON_FIGURES)) for colour in film.colours[:count]]
 
 
 def choose_lanes(brief: Brief, film: Film, count: int) -> list[float]:
-    """Heights at which things pass without meeting, in random order."""
+    """Heights at which things pass without touching, in random order."""
     gap = film.size.height / count
     return sample(brief.rng, [gap * (k + 0.5) for k in range(count)], count)
 
 
 def directed_path(brief: Brief, film: Film, word: str, middle_px: tuple[float, float], length_px: float) -> MotionPath:
-    """A straight way of this length in a direction, around a middle."""
+    """A straight path of this length in a direction, centred on a point."""
     dx, dy = COMPASS[word]
     step = length_px / 2 / (2**0.5 if dx and dy else 1.0)
     start = (middle_px[0] - dx * step, middle_px[1] - dy * step)

@@ -1,4 +1,4 @@
-"""search (V*): a small thing in a large picture: what it says, looks like, where it is, and in which picture."""
+"""search (V*): a small thing in a large picture: its text, appearance, place, and which picture contains it."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _solve_relation(references: References, parameters: Parameters) -> str:
 
 
 def field_box(stage: Stage, index: int) -> PixelRect:
-    """One of nine fields, without a rim near the next."""
+    """One of nine fields, without a margin near the next."""
     width, height = stage.size
     column, row = index % 3, index // 3
     rim_x, rim_y = round(width * 0.03), round(height * 0.03)

@@ -125,7 +125,7 @@ def _compose_pair_count(brief: Brief) -> ItemDraft:
 
 
 def add_two_things(brief: Brief, stage: Stage, radii: tuple[int, int]) -> tuple[Thing, Thing]:
-    """Two round or square things of these half sizes, in colours of their own."""
+    """Add two things of these half sizes, in different colours."""
     hues, figures = stage.colours[:2], sample(brief.rng, ("circle", "square", "hexagon", "ring", "star"), 2)
     first, second = (stage.add(c, f, r, gap=24) for c, f, r in zip(hues, figures, radii, strict=True))
     stage.add_distractors(brief.difficulty.distractors - 1, avoid=tuple(hues))
@@ -162,7 +162,7 @@ def _solve_share(references: References, parameters: Parameters) -> str:
 
 
 def add_scale_bar(brief: Brief, stage: Stage) -> tuple[Thing, str]:
-    """A bar with its length in metres written under it; the phrase to find it by is its colour's."""
+    """Add a bar with its length in metres written below it; returns it and the name of the text."""
     metres = choose(brief.rng, (10, 12, 15, 18, 20, 24, 25, 30, 36, 40, 45, 50, 60, 75))
     half = int(brief.rng.integers(46, 78))
     at = (int(brief.rng.integers(half + 16, stage.size.width - half - 15)), int(brief.rng.integers(16, 440)))
@@ -189,7 +189,7 @@ def _add_two_apart(brief: Brief, stage: Stage, bar: Thing) -> tuple[Thing, Thing
 
 
 def metres_per_width(references: References, parameters: Parameters) -> float:
-    """Metres over the frame's width, from the bar and the line under it."""
+    """Metres per frame width, from the bar and the text below it."""
     x0, _, x1, y1 = get_box(find_region(references, get_text(parameters, "bar")))
     label = nearest(find_lines(references), lambda r: hypot(centre(get_box(r))[0] - (x0 + x1) / 2, get_box(r)[1] - y1))
     return parse_number(get_line_text(label)) / (x1 - x0)

@@ -1,4 +1,4 @@
-"""What the templates of still pictures share: sizes, casts of things, two pictures at once, four options."""
+"""Shared by the templates of still pictures: sizes, groups of things, pairs of pictures, options."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ DISTINCT_FIGURES = (
     "hexagon",
     "cross",
 )
-"""Figures that are told apart even when small; the last three from about 40 pixels on."""
+"""Figures that can be told apart when small; the last three from about 40 pixels on."""
 COMMON_FIGURES = DISTINCT_FIGURES[:6]
 
 PATTERN_PAINTS = {
     "red": (224, 40, 40), "green": (64, 180, 64), "cyan": (40, 206, 210),
     "blue": (60, 110, 224), "purple": (150, 70, 204), "yellow": (250, 226, 60), "pink": (240, 96, 165),
 }  # fmt: skip
-"""Paints that keep their hue in the dark bands of a pattern; the last two only just."""
+"""Paints that keep their colour name in the dark bands of a pattern; the last two only just."""
 
 
 def pattern_colours(stage: Stage) -> list[str]:
-    """Colours for patterned things, the surest first, in random order within that."""
+    """Colours for patterned things in random order, the least reliable last."""
     return sorted(stage.standalone_colours, key=lambda colour: colour in ("yellow", "pink"))
 
 
@@ -57,7 +57,7 @@ def make_large_stage(brief: Brief, media: str = "Image_0") -> Stage:
 
 
 def sample_small_radius(stage: Stage, *, big: bool) -> int:
-    """Half size of the asked thing in pixels of the picture: small, but not under what SEG can make out."""
+    """Half size of the target in pixels: small, but large enough for SEG."""
     if big:
         return stage.sample_radius(big=True)
     low, high = ((30, 44), (26, 38), (24, 34), (22, 30), (20, 26))[stage.brief.difficulty.level - 1]
@@ -71,7 +71,7 @@ def make_draft(stage: Stage, evidence: list[str], parameters: Mapping[str, objec
 
 
 def make_stage_pair(brief: Brief, size: Size) -> tuple[Stage, Stage, list[str]]:
-    """Two pictures, and the colours that neither ground shows."""
+    """Two pictures, and the colours that neither ground contains."""
     first, second = Stage(brief, size, "Image_0"), Stage(brief, size, "Image_1")
     shared = [c for c in first.colours if c in second.colours]
     for stage in (first, second):
@@ -87,7 +87,7 @@ def make_pair_draft(first: Stage, second: Stage, evidence: list[str], parameters
 
 
 def sample_colour_figures(rng: Generator, colours: Sequence[str], count: int) -> list[tuple[str, str]]:
-    """Different (colour, figure) pairs; with enough colours, no two share one."""
+    """Different (colour, figure) pairs; no colour is repeated if there are enough."""
     hues = sample(rng, colours, min(count, len(colours)))
     hues += [choose(rng, colours) for _ in range(count - len(hues))]
     figures = [choose(rng, COMMON_FIGURES) for _ in range(count)]
@@ -95,14 +95,14 @@ def sample_colour_figures(rng: Generator, colours: Sequence[str], count: int) ->
 
 
 def make_options(rng: Generator, correct: str, wrong: Sequence[str]) -> tuple[str, ...]:
-    """The right option at a random place among three wrong ones."""
+    """The correct option at a random place among three wrong ones."""
     options = list(dict.fromkeys(w for w in wrong if w != correct))[:3]
     options.insert(int(rng.integers(4)), correct)
     return tuple(options)
 
 
 def add_group(brief: Brief, stage: Stage, colour_figures: Sequence[tuple[str, str]], *, big: bool) -> list[Thing]:
-    """Several asked things at once: a glance shows them only if all of them are large."""
+    """Add several targets, large ones if `big`."""
     limit = 46 if big else 30
     things = []
     for colour, figure in colour_figures:
