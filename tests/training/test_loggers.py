@@ -1,4 +1,4 @@
-"""Where metrics go. The fakes record the calls that wandb 0.31.0 and trackio 0.43.0 accepted offline (docs/log.md)."""
+"""Where metrics go. The fakes take the calls that wandb 0.31.0 and trackio 0.43.0 accepted in a trial run offline."""
 
 import json
 import sys
