@@ -266,6 +266,25 @@ def test_a_path_that_cannot_be_opened(path):
         open_media(path)
 
 
+@pytest.mark.parametrize(
+    "address", ["https://example.org/a.png", Path("https://example.org/a.png"), "data:image/png;base64,"]
+)
+def test_a_web_address_gets_a_sentence_that_says_what_to_do(address):
+    with pytest.raises(MediaError, match="is a web address: download the file and give its path"):
+        open_media(address)
+
+
+def test_a_pdf_and_a_folder_of_videos_get_a_sentence_that_says_what_to_do(tmp_path):
+    (tmp_path / "paper.pdf").write_bytes(b"%PDF-1.7\n...")
+    with pytest.raises(
+        MediaError, match=r"is a PDF: make a picture of each page \(`pdftoppm -r 150 -png paper.pdf page`"
+    ):
+        open_media(tmp_path / "paper.pdf")
+    (tmp_path / "b.MP4").write_bytes(b"...")
+    with pytest.raises(MediaError, match=r"holds videos, no pictures: give one of them, such as .*b\.MP4"):
+        open_media(tmp_path)
+
+
 def test_limits_hold_for_clips(tmp_path):
     path = video(tmp_path / "a.mp4", times=[10 * i for i in range(12)])
     with pytest.raises(MediaError, match="over 5 frames"):

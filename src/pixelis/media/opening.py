@@ -15,6 +15,8 @@ from pixelis.media.medium import Medium
 from pixelis.media.sources import AnimationSource, FolderSource, VideoSource
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+VIDEO_SUFFIXES = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi")
+WEB_ADDRESS = re.compile(r"(?:https?|ftp|s3|gs|data):/?", re.IGNORECASE)
 FOLDER_FPS = 25.0
 """Frames a second of a folder that does not say."""
 
@@ -22,8 +24,11 @@ FOLDER_FPS = 25.0
 def open_media(path: Path | str, *, limits: MediaLimits | None = None, fps: float = FOLDER_FPS) -> Medium:
     """An image or clip from a file, or a clip from a folder of frames (`fps` is then its rate).
 
-    Raises MediaError, in one line, for whatever is not a medium or is too large to be decoded.
+    Raises MediaError, in one line, for anything that is not a medium or is too large to decode.
     """
+    if WEB_ADDRESS.match(str(path)):
+        address = str(path).replace(":/", "://", 1) if isinstance(path, Path) else path  # a Path joins the slashes
+        raise MediaError(f"{address} is a web address: download the file and give its path")
     path, limits = Path(path), limits or MediaLimits()
     try:
         status = path.stat()
@@ -41,6 +46,11 @@ def open_media(path: Path | str, *, limits: MediaLimits | None = None, fps: floa
     try:
         with path.open("rb") as file:
             head = file.read(64)
+        if head.startswith(b"%PDF"):
+            raise MediaError(
+                f"{path.name} is a PDF: make a picture of each page (`pdftoppm -r 150 -png {path.name} page`), "
+                "and give those"
+            )
         container = video_container(head)
         return open_video(path, container, limits) if container else open_picture(path, status.st_size, limits)
     except OSError as error:
@@ -48,7 +58,7 @@ def open_media(path: Path | str, *, limits: MediaLimits | None = None, fps: floa
 
 
 def video_container(head: bytes) -> str | None:
-    """libav's name for the container that these first bytes begin, for the kinds that are read."""
+    """libav's name for the container that begins with these bytes; None for a kind that is not read."""
     if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
         return "mov"
     if head[:4] == b"\x1a\x45\xdf\xa3":
@@ -88,7 +98,7 @@ def decode_picture(content: bytes, limits: MediaLimits, path: Path | None) -> Me
 
 
 def open_video(path: Path, container: str, limits: MediaLimits) -> Clip:
-    file = path.open("rb")  # stays open: frames are decoded from it as long as the clip lives
+    file = path.open("rb")  # stays open for the life of the clip: frames are decoded from it
     try:
         size_bytes = path.stat().st_size
         if size_bytes > limits.clip_bytes:
@@ -101,15 +111,18 @@ def open_video(path: Path, container: str, limits: MediaLimits) -> Clip:
 
 
 def open_folder(path: Path, limits: MediaLimits, fps: float) -> Clip:
-    """Frames in the order of the numbers in their names; what is not a picture by its name is passed over."""
+    """Frames in the order of the numbers in their names; files without a picture's suffix are skipped."""
     if not 0.0 < fps <= 1000.0:
         raise MediaError(f"{fps} frames a second: want a rate over 0 and at most 1000")
-    fps = float(f"{fps:g}")  # as the identity says it, so that one identity has one time line
+    fps = float(f"{fps:g}")  # as in the identity, so that one identity has one time line
     files = sorted((f for f in path.iterdir() if f.suffix.lower() in PICTURE_SUFFIXES), key=natural_sort_key)
-    irregular = next((f for f in files if not f.is_file()), None)  # a pipe would keep the reader waiting for ever
+    irregular = next((f for f in files if not f.is_file()), None)  # reading a pipe would block for ever
     if irregular is not None:
         raise MediaError(f"{irregular.name} in {path} is not a plain file: a folder of frames holds pictures")
     if not files:
+        videos = sorted(f.name for f in path.iterdir() if f.suffix.lower() in VIDEO_SUFFIXES)
+        if videos:
+            raise MediaError(f"{path} holds videos, no pictures: give one of them, such as {path / videos[0]}")
         raise MediaError(f"{path} holds no pictures ({', '.join(FORMATS)}): a clip is a video or a folder of frames")
     if len(files) > limits.clip_frames:
         raise MediaError(f"{path} holds {len(files)} pictures; at most {limits.clip_frames} are read")

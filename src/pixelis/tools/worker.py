@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import subprocess
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from pixelis.core.child_process import ChildProcess
 from pixelis.core.errors import MediaError, PixelisError
 from pixelis.media import MediaSet, Medium, ViewRecipe, open_media
 from pixelis.media.clip import MAX_CACHED_FRAMES
@@ -53,8 +53,7 @@ class Worker:
     def __init__(self, config: dict[str, Any], *, memory_bytes: int) -> None:
         self._config = config
         self._memory_bytes = memory_bytes
-        self._process: subprocess.Popen[bytes] | None = None
-        self._stderr: BinaryIO | None = None
+        self._process: ChildProcess | None = None
 
     def run(self, request: dict[str, Any], deadline_s: float) -> Execution:
         """The result of one call; WorkerDied where the process did not live to say it."""
@@ -73,44 +72,25 @@ class Worker:
             self.stop()
             raise WorkerDiedError("crashed", sentence) from None
 
-    def _ensure_started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
+    def _ensure_started(self) -> ChildProcess:
+        if self._process is None or not self._process.is_alive:
             self.stop()
-            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
-            self._process = subprocess.Popen(
-                # -P: a module that lies in the folder where somebody works, among strangers' media, is not imported
-                [sys.executable, "-P", "-m", "pixelis.tools.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                env={**os.environ, **SINGLE_THREAD_ENV, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-            )
+            self._process = ChildProcess("pixelis.tools.worker", SINGLE_THREAD_ENV)
             handshake = {"config": self._config, "memory_bytes": self._memory_bytes, "path": sys.path}
             _send(self._process.stdin, json.dumps(handshake).encode())
             _receive_before(self._process.stdout, time.monotonic() + START_TIMEOUT_S)
         return self._process
 
     def _describe_death(self, error: Exception) -> str:
-        code = self._process.wait(timeout=5) if self._process and isinstance(error, EOFError) else None
-        last_line = ""
-        if self._stderr is not None:
-            self._stderr.seek(0)
-            lines = self._stderr.read()[-4000:].decode(errors="replace").strip().splitlines()
-            last_line = f": {lines[-1].strip()[:200]}" if lines else ""
-        cause = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}" if code else str(error)
-        return f"its process died ({cause}){last_line}"
+        process = self._process
+        status = process.exit_status(timeout_s=5) if process and isinstance(error, EOFError) else ""
+        last_line = process.last_line()[:200] if process else ""
+        return f"its process died ({status or error})" + (f": {last_line}" if last_line else "")
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe:
-                    pipe.close()
+            self._process.stop()
             self._process = None
-        if self._stderr is not None:
-            self._stderr.close()
-            self._stderr = None
 
 
 def _send(pipe: Any, message: bytes) -> None:

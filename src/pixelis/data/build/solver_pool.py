@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
-import subprocess
 import sys
-import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pixelis.core.child_process import ChildProcess
 from pixelis.core.errors import TraceError
 from pixelis.data.build.solver import SolverReply
 from pixelis.data.corpus.splits import Unit
@@ -30,59 +28,34 @@ class SolverProcess:
 
     def __init__(self, hello: dict[str, Any], scratch: Path, replies: ReplyQueue) -> None:
         self.assigned_units: dict[str, Unit] = {}
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
-        self._popen = subprocess.Popen(
-            [sys.executable, "-m", "pixelis.data.build.solver"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "TMPDIR": str(scratch),
-                "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            },
-        )
+        self._process = ChildProcess("pixelis.data.build.solver", {"OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)})
         self._send(hello)
         threading.Thread(target=self._listen, args=(replies,), daemon=True).start()
 
     def _listen(self, replies: ReplyQueue) -> None:
-        assert self._popen.stdout is not None  # noqa: S101 - it was asked for
         try:
-            for line in self._popen.stdout:
+            for line in self._process.stdout:
                 replies.put((self, SolverReply(**json.loads(line))))
         except (ValueError, TypeError):  # a torn reply: the process has died over it, or cannot be understood any more
-            self._popen.kill()
+            self._process.kill()
         finally:
             replies.put((self, None))
 
     def _send(self, message: Any) -> None:
-        assert self._popen.stdin is not None  # noqa: S101 - it was asked for
-        try:
-            self._popen.stdin.write(json.dumps(message).encode() + b"\n")
-            self._popen.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has died: the listener says so
+        with suppress(BrokenPipeError):  # it has died: the listener says so
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
 
     def assign(self, unit: Unit) -> None:
         self.assigned_units[unit.name] = unit
         self._send(unit._asdict())
 
     def exit_reason(self) -> str:
-        code = self._popen.wait()
-        self._stderr.seek(0)
-        lines = self._stderr.read()[-4000:].decode(errors="replace").strip().splitlines()
-        status = f"signal {-code}" if code < 0 else f"exit status {code}"
-        return status + (f": {lines[-1].strip()[:300]}" if lines else "")
+        status, last_line = self._process.exit_status() or "exit status 0", self._process.last_line()[:300]
+        return status + (f": {last_line}" if last_line else "")
 
     def stop(self) -> None:
-        self._popen.kill()
-        self._popen.wait()
-        for pipe in (self._popen.stdin, self._popen.stdout):
-            if pipe:
-                with suppress(BrokenPipeError):  # what it was not told any more
-                    pipe.close()
-        self._stderr.close()
+        self._process.stop()
 
 
 class SolverPool:
@@ -138,7 +111,8 @@ class SolverPool:
             if self._crashes[unit.name] >= MAX_CRASHES_PER_UNIT:
                 description = unit.source or f"{unit.family}, difficulty {unit.difficulty}, seed {unit.seed}"
                 raise TraceError(
-                    f"item {unit.name} ({description}) killed {MAX_CRASHES_PER_UNIT} processes ({reason}); what is done is kept"
+                    f"item {unit.name} ({description}) killed {MAX_CRASHES_PER_UNIT} processes ({reason}); "
+                    "what is done is kept"
                 )
         replacement = self._start_process()
         self._processes[self._processes.index(crashed)] = replacement
