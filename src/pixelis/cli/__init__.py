@@ -1,6 +1,6 @@
-"""The command line: one verb = parse, one call, print the result and the path it wrote.
+"""The command line: each verb parses its options, makes one call, and prints the result.
 
-Nothing heavy is imported here: `pixelis --help` must answer at once.
+Nothing heavy is imported here, so that `pixelis --help` answers at once.
 """
 
 from __future__ import annotations
@@ -30,34 +30,39 @@ from pixelis.cli import (
     world,
 )  # fmt: skip
 
+EXIT_STATUSES = """Exit status: 0 success; 1 a negative result (no answer, a failed call or check, skipped items; see the
+help of each verb); 2 wrong input or another error, in one line; 130 interrupted."""
+INTERRUPTED_MESSAGE = "interrupted; finished work is kept, and most verbs resume with the same command"
+
 app = typer.Typer(
     name="pixelis",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="A pixel-space agent: executable tools on images and clips, and evidence that can be replayed.",
+    rich_markup_mode="markdown",
+    help="Visual question answering with executable tools on images and videos, and evidence that can be replayed.",
+    epilog=EXIT_STATUSES.replace("\n", " "),
 )
-app.command("ask", help="Ask a policy about pictures and clips; the answer comes with its evidence.")(ask.ask)
+app.command("ask")(ask.ask)
 app.add_typer(tools.app, name="tools", help="List the tools, print their schemas, run one.")
-app.command("run", help="Execute a given list of calls into a trace.")(trace.run)
-app.command("replay", help="Run a trace's calls again and prove that they give the same.")(trace.replay)
-app.command("report", help="Write the evidence page of a trace: one HTML file.")(trace.report)
-app.add_typer(models.app, name="models", help="Pretrained files: list, pull, verify.")
-app.add_typer(cache.app, name="cache", help="The cache of tool results: info, clear.")
-app.add_typer(score.app, name="score", help="Score files with the evaluators of the field.")
-app.add_typer(world.app, name="world", help="The procedural gym: scenes with exact references.")
-app.add_typer(data.app, name="data", help="Corpora: build, count, de-duplicate, audit; datasets in, Parquet out.")
-app.add_typer(train.app, name="train", help="Train a policy: sft, rft.")
-app.add_typer(adapt.app, name="adapt", help="Phase 3: answer a stream, learn without labels, look at rows, go back.")
-app.command("eval", help="Score a policy on held-out items of the world, or on your own.")(evaluate.evaluate)
+app.command("run")(trace.run)
+app.command("replay")(trace.replay)
+app.command("report")(trace.report)
+app.add_typer(models.app, name="models", help="List, download and verify pretrained files.")
+app.add_typer(cache.app, name="cache", help="Show or clear the cache of tool results.")
+app.add_typer(score.app, name="score", help="Score files of predictions with standard metrics.")
+app.add_typer(world.app, name="world", help="Look at items of the procedural world.")
+app.add_typer(data.app, name="data", help="Build, count, deduplicate and audit corpora; import and export datasets.")
+app.add_typer(train.app, name="train", help="Train a policy: phase 1 (sft) and phase 2 (rft).")
+app.add_typer(adapt.app, name="adapt", help="Phase 3: adapt to a stream of unlabelled questions; inspect and revert.")
+app.command("eval")(evaluate.evaluate)
 app.add_typer(index.app, name="index", help="The retrieval memory: build, add, search, audit, delete.")
-app.add_typer(reproduce.app, name="reproduce", help="Run the paper's claims again on nano: rft, ttrl.")
-app.command("doctor", help="What is installed, which backends are live, a self-test of each tool.")(doctor.doctor)
-app.add_typer(bench.app, name="bench", help="Measure: CPU seconds beside the paper's latencies and beside peers.")
-app.command("demo", help="Ask the shipped policy seven questions and write the evidence pages.")(demo.demo)
-
-
-INTERRUPTED_MESSAGE = "stopped; what was finished is kept, and the same command goes on where that is possible"
+app.add_typer(reproduce.app, name="reproduce", help="Repeat the paper's experiments on nano (needs a clone).")
+app.command("doctor")(doctor.doctor)
+app.add_typer(
+    bench.app, name="bench", help="Benchmarks, compared with the paper and with other libraries (needs a clone)."
+)
+app.command("demo")(demo.demo)
 
 
 def _print_version(requested: bool) -> None:
@@ -74,16 +79,16 @@ def _root(
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Options before the verb."""
+    """Visual question answering with executable tools on images and videos, and evidence that can be replayed."""
 
 
 def display_path(path: str) -> str:
-    """A path as whoever gave it knows it: what is written goes through a file beside it, and folders have a lock."""
+    """The path that the user gave: files are written through a temporary file beside them, and folders have a lock."""
     return re.sub(r"(^|/)\.([^/]+)\.\d+-\d+\.part$", r"\1\2", path).removesuffix("/.lock")
 
 
 def main() -> None:
-    """The console script: a person sees one line for whatever they can put right, never a traceback."""
+    """The console script. An error that the user can fix is one line, not a traceback."""
     from pixelis.cli.terminal import printable
     from pixelis.core.errors import PixelisError
     from pixelis.core.extras import missing_for_verb
@@ -100,7 +105,7 @@ def main() -> None:
         print(f"error: {sentence}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone, e.g. `| head`
+        sys.stderr.close()  # the reader closed the pipe, as `| head` does
         sys.exit(1)
     except OSError as error:
         file_prefix = f"{display_path(str(error.filename))[:80]!r}: " if error.filename else ""
@@ -110,6 +115,6 @@ def main() -> None:
         print(INTERRUPTED_MESSAGE, file=sys.stderr)
         sys.exit(130)
     except SystemExit as system_exit:
-        if system_exit.code == 130:  # Typer heard the interrupt first
+        if system_exit.code == 130:  # Typer has handled the interrupt
             print(INTERRUPTED_MESSAGE, file=sys.stderr)
         raise

@@ -60,7 +60,7 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="STREAM or KEY=VALUE",
-            help="Families of the world (all six by default), corpora or files of items; and keys of the configuration.",
+            help="Families of the world (all six by default), corpora or files of items; keys of the configuration.",
         ),
     ] = None,
     config: Config = None,

@@ -57,7 +57,10 @@ def ask(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Ask a question. Exit status: 0 answered, 1 no answer and the reason is printed, 2 an error."""
+    """Ask a question about images and videos.
+
+    Exit status: 0 answered, 1 no answer (the reason is printed), 2 an error.
+    """
     from pixelis.api import check_query, load_policy
     from pixelis.media import open_media
     from pixelis.view.page_file import page_and_trace_paths

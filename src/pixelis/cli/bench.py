@@ -1,119 +1,94 @@
-"""`pixelis bench`: the quick rows, or one group of them."""
+"""`pixelis bench`: the quick benchmarks, or one group. Needs a clone of the repository."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pixelis.cli.clone import require_clone
-from pixelis.cli.options import AsJson
-from pixelis.cli.progress import progress_bars, spinner
+from pixelis.cli.options import AsJson, Config, Quiet, ReportOut, Seg, limit_option
+from pixelis.cli.progress import LineThrottle, progress_bars, spinner
 from pixelis.cli.terminal import print_json
+from pixelis.cli.tools import make_toolbox
 
 if TYPE_CHECKING:
     from benchmarks.bench_rows import BenchRow
     from pixelis.dedup.media_collection import ProgressCallback
 
 app = typer.Typer(invoke_without_command=True)
-
-Out = Annotated[Path | None, typer.Option("-o", "--out", help="Also write the rows to this JSON file.")]
+QUICK = {
+    "tools": "Tool calls without the cache, compared with the paper's latencies.",
+    "equations": "Voting, similarity and process metrics, compared with libraries in the same run.",
+    "world": "Images and videos per second, references and necessity labels included.",
+    "dedup": "The join of 100,000 hashes, compared with imagededup in the same run.",
+}
+SLOW = {
+    "rollout": "Eight queries with eight samples each, compared with transformers' `generate` in the same run.",
+    "sft": "A step of phase 1, compared with transformers' `Trainer` on the same batches in the same run.",
+    "rft": "An update of phase 2 with two tool turns, compared with TRL's `GRPOTrainer` with one turn in the same run.",
+}
+VERBS = {"rollout": "rollouts"}
+"""Verbs that are named otherwise than their module."""
 
 
 @app.callback()
-def quick(context: typer.Context, as_json: AsJson = False, out: Out = None) -> None:
-    """The quick rows: tools, equations, world and de-duplication, under ten minutes on two cores."""
+def quick(context: typer.Context, as_json: AsJson = False, out: ReportOut = None, quiet: Quiet = False) -> None:
+    """Run the quick benchmarks: tools, equations, world and deduplication, under ten minutes on two cores."""
     require_clone("benchmarks")
     if context.invoked_subcommand is None:
-        from benchmarks import bench_dedup, bench_equations, bench_tools, bench_world
-
-        groups = {
-            "tools": bench_tools.rows(),
-            "equations": bench_equations.rows(),
-            "world": bench_world.rows(),
-            "dedup": bench_dedup.rows(),
-        }
-        report(groups, as_json=as_json, out=out)
+        report({name: bench_rows(name) for name in QUICK}, as_json=as_json, out=out)
 
 
-@app.command()
-def tools(as_json: AsJson = False, out: Out = None) -> None:
-    """Tool calls, cache off, beside the paper's latencies."""
-    from benchmarks import bench_tools
-
-    report({"tools": bench_tools.rows()}, as_json=as_json, out=out)
+def bench_rows(name: str) -> Iterable[BenchRow]:
+    rows: Iterable[BenchRow] = import_module(f"benchmarks.bench_{name}").rows()
+    return rows
 
 
-@app.command()
-def equations(as_json: AsJson = False, out: Out = None) -> None:
-    """Voting, similarity and process metrics, beside libraries in the same run."""
-    from benchmarks import bench_equations
+def bench_verb(name: str) -> Callable[..., None]:
+    """The verb of a group that has no options of its own."""
 
-    report({"equations": bench_equations.rows()}, as_json=as_json, out=out)
+    def verb(as_json: AsJson = False, out: ReportOut = None, quiet: Quiet = False) -> None:
+        report({VERBS.get(name, name): bench_rows(name)}, as_json=as_json, out=out)
 
-
-@app.command()
-def world(as_json: AsJson = False, out: Out = None) -> None:
-    """Pictures and clips a second, references and necessity labels included."""
-    from benchmarks import bench_world
-
-    report({"world": bench_world.rows()}, as_json=as_json, out=out)
+    return verb
 
 
-@app.command()
-def rollouts(as_json: AsJson = False, out: Out = None) -> None:
-    """Eight queries, eight samples each, beside transformers' `generate` in the same run."""
-    from benchmarks import bench_rollout
-
-    report({"rollouts": bench_rollout.rows()}, as_json=as_json, out=out)
-
-
-@app.command()
-def sft(as_json: AsJson = False, out: Out = None) -> None:
-    """A step of phase 1, beside transformers' `Trainer` on the same batches in the same run."""
-    from benchmarks import bench_sft
-
-    report({"sft": bench_sft.rows()}, as_json=as_json, out=out)
-
-
-@app.command()
-def rft(as_json: AsJson = False, out: Out = None) -> None:
-    """An update of phase 2 with two tool turns, beside TRL's `GRPOTrainer` with one turn in the same run."""
-    from benchmarks import bench_rft
-
-    report({"rft": bench_rft.rows()}, as_json=as_json, out=out)
+for module, help_text in (QUICK | SLOW).items():
+    app.command(VERBS.get(module, module), help=help_text)(bench_verb(module))
 
 
 @app.command()
 def memory(
-    figure: Annotated[Path | None, typer.Option(help="Also draw memory over chain length, as .svg or .png.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Also draw memory over trajectory length, as .svg or .png.")
+    ] = None,
     as_json: AsJson = False,
-    out: Out = None,
+    out: ReportOut = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Peak memory of 64 rollouts over the length of their chains, each length in a fresh process."""
+    """Peak memory of 64 rollouts as a function of trajectory length, each length in a new process."""
     from benchmarks import bench_memory
 
-    with spinner("rolling chains out, each length in a process of its own"):
+    with spinner("measuring, each length in a new process"):
         measurements = bench_memory.measure_in_subprocesses()
     fit = bench_memory.fit_line(measurements)
     if not as_json:
-        typer.echo(
-            f"{'calls':>6}{'tokens':>8}{'before':>10}{'peak':>10}{'cache':>10}   MB, {measurements[0].sequences} sequences"
-        )
-        for measurement in measurements:
-            typer.echo(
-                f"{measurement.chain:>6}{measurement.tokens:>8}{measurement.before_mb:>10.0f}{measurement.peak_mb:>10.0f}{measurement.cache_mb:>10.0f}"
-            )
+        headings = "".join(f"{heading:>9}" for heading in ("calls", "tokens", "before", "peak", "cache"))
+        typer.echo(f"{headings}   MB, {measurements[0].sequences} sequences")
+        for m in measurements:
+            typer.echo(f"{m.chain:>9}{m.tokens:>9}{m.before_mb:>9.0f}{m.peak_mb:>9.0f}{m.cache_mb:>9.0f}")
     scores = {
         "mb_per_call": fit.slope_mb,
         "mb_at_start": fit.start_mb,
         "r2": fit.r2,
-        "most_mb": max(measurement.peak_mb for measurement in measurements),
+        "most_mb": max(m.peak_mb for m in measurements),
         "target_mb": bench_memory.TARGET_MB,
-        "each": [measurement._asdict() for measurement in measurements],
+        "each": [m._asdict() for m in measurements],
     }
     show_scores("a straight line through the peaks", scores, as_json=as_json, out=out)
     if figure is not None:
@@ -121,29 +96,22 @@ def memory(
 
 
 @app.command()
-def dedup(as_json: AsJson = False, out: Out = None) -> None:
-    """The join of 100,000 hashes, and beside imagededup in the same run."""
-    from benchmarks import bench_dedup
-
-    report({"dedup": bench_dedup.rows()}, as_json=as_json, out=out)
-
-
-@app.command()
 def index(
     full: Annotated[
-        bool, typer.Option("--full", help="Also 1,250,000 keys, the paper's size: 4.5 GB of disk, ten minutes.")
+        bool,
+        typer.Option("--full", help="Also the paper's 1,250,000 keys; takes 4.5 GB of disk and ten minutes."),
     ] = False,
     size: Annotated[
-        list[int] | None, typer.Option(min=1000, help="So many keys instead of 10,000 and 100,000; may be repeated.")
+        list[int] | None,
+        typer.Option(min=1000, help="Number of keys instead of 10,000 and 100,000; may be repeated."),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="Settings of the memory, such as configs/memory/no-opq.yaml.")
-    ] = None,
-    work: Annotated[Path | None, typer.Option(help="A folder that keeps what was built, for the next run.")] = None,
+    config: Config = None,
+    work: Annotated[Path | None, typer.Option(help="A folder in which built indexes are kept for later runs.")] = None,
     as_json: AsJson = False,
-    out: Out = None,
+    out: ReportOut = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Search in memories of 10,000 and 100,000 keys, one thread: latency, recall, file size, memory, cold start."""
+    """Search among 10,000 and 100,000 keys, one thread: latency, recall, file size, memory, cold start."""
     from benchmarks import bench_index
     from pixelis.core.config import load_config
     from pixelis.core.provenance import write_json
@@ -156,7 +124,7 @@ def index(
     def rows(progress: ProgressCallback) -> Iterable[BenchRow]:
         for row, numbers in bench_index.rows(sizes, settings, work=work, progress=progress):
             measurements.append({**numbers._asdict(), "settings": settings.model_dump(mode="json")})
-            if out is not None:  # each size as soon as it is known
+            if out is not None:  # after each size, so that an interrupted run keeps it
                 write_json(out.with_suffix(".each.json"), measurements)
             yield row
 
@@ -167,8 +135,8 @@ def index(
 
 
 @app.command()
-def vote(as_json: AsJson = False, out: Out = None) -> None:
-    """Key, search among 100,000 memories and vote of eight rollouts, embeddings at hand; about two minutes."""
+def vote(as_json: AsJson = False, out: ReportOut = None, quiet: Quiet = False) -> None:
+    """Key, search among 100,000 items and vote of eight rollouts, embeddings precomputed; about two minutes."""
     from benchmarks import bench_vote
     from pixelis.cli.index_files import make_key_maker
 
@@ -177,8 +145,8 @@ def vote(as_json: AsJson = False, out: Out = None) -> None:
 
 
 @app.command()
-def adapt(as_json: AsJson = False, out: Out = None) -> None:
-    """A query of 8, 16 and 24 rollouts alone, and of 8 with vote, memory and learning, in turns; about ten minutes."""
+def adapt(as_json: AsJson = False, out: ReportOut = None, quiet: Quiet = False) -> None:
+    """A query with 8, 16 and 24 rollouts, and with 8, vote, memory and update, interleaved; about ten minutes."""
     from benchmarks import bench_adapt
     from pixelis.cli.index_files import make_key_maker
 
@@ -188,17 +156,18 @@ def adapt(as_json: AsJson = False, out: Out = None) -> None:
 
 @app.command()
 def trk(
-    det: Annotated[Path, typer.Option(help="Detections as MOTChallenge rows.")],
+    det: Annotated[Path, typer.Option(help="Detections in MOTChallenge format.")],
     gt: Annotated[
-        Path | None, typer.Option(help="Gold tracks as MOTChallenge rows; without them nothing is scored.")
+        Path | None, typer.Option(help="Reference tracks in MOTChallenge format; without them nothing is scored.")
     ] = None,
     media: Annotated[
-        Path | None, typer.Option(help="The frames, a folder or a clip, for camera-motion compensation.")
+        Path | None, typer.Option(help="The frames, as a folder or a video, for camera-motion compensation.")
     ] = None,
     as_json: AsJson = False,
-    out: Out = None,
+    out: ReportOut = None,
+    quiet: Quiet = False,
 ) -> None:
-    """TRK's association on given detections: HOTA, MOTA, IDF1 and id switches, by TrackEval."""
+    """Association of TRK on given detections: HOTA, MOTA, IDF1 and id switches, by TrackEval."""
     from benchmarks.bench_trk import bench_trk
 
     with spinner("tracking the detections"):
@@ -206,19 +175,19 @@ def trk(
     show_scores("TRK, association", scores, as_json=as_json, out=out)
 
 
-@app.command()
-def seg(
-    folder: Annotated[Path, typer.Argument(help="A folder with labelme JSON files and their pictures.")],
-    backend: Annotated[str, typer.Option("--seg", help="auto, classical, sam2 or sam2-transformers.")] = "auto",
-    limit: Annotated[int | None, typer.Option(help="Stop after this many objects.")] = None,
+@app.command("seg")
+def segmentation(
+    folder: Annotated[Path, typer.Argument(help="A folder with labelme JSON files and their images.")],
+    seg: Seg = "auto",
+    limit: Annotated[int | None, limit_option("Stop after this many objects.")] = None,
     as_json: AsJson = False,
-    out: Out = None,
+    out: ReportOut = None,
+    quiet: Quiet = False,
 ) -> None:
     """SEG against hand-drawn polygons: mean IoU with a box prompt and with one click."""
     from benchmarks.bench_seg import score_polygons
-    from pixelis.cli.tools import make_toolbox
 
-    with make_toolbox(seg=backend) as toolbox, spinner("segmenting every polygon"):
+    with make_toolbox(seg=seg) as toolbox, spinner("segmenting every polygon"):
         scores = score_polygons(folder, toolbox, limit=limit)
         name = toolbox.tools["SEG"].identity().backend
     summary = {
@@ -232,7 +201,7 @@ def seg(
 
 
 def show_scores(title: str, scores: dict[str, Any], *, as_json: bool, out: Path | None) -> None:
-    """A few named numbers, with where they come from."""
+    """Print named numbers; write them with their provenance."""
     from pixelis.core.provenance import provenance, write_json
 
     content = {**scores, **provenance()}
@@ -243,14 +212,14 @@ def show_scores(title: str, scores: dict[str, Any], *, as_json: bool, out: Path 
         for name, value in scores.items():
             if not isinstance(value, list):
                 typer.echo(f"  {name:<14}{f'{value:.4f}' if isinstance(value, float) else value}")
-    if out is not None:  # after it was said: a file that cannot be written must not cost the measurement
+    if out is not None:  # after printing: a file that cannot be written must not cost the measurement
         write_json(out, content)
 
 
 def report(
     groups: dict[str, Iterable[BenchRow]], *, as_json: bool, out: Path | None, extra: dict[str, Any] | None = None
 ) -> None:
-    """Measure, print, and write with where the numbers come from."""
+    """Measure and print groups of rows; write them with their provenance."""
     from dataclasses import asdict
 
     from rich.console import Console
@@ -258,14 +227,14 @@ def report(
 
     from pixelis.core.provenance import provenance, write_json
 
-    rows_by_group: dict[str, list[BenchRow]] = {}
+    lines, rows_by_group = LineThrottle(), dict[str, list[BenchRow]]()
     for name, group in groups.items():
         rows_by_group[name] = []
         for row in group:
             rows_by_group[name].append(row)
-            typer.echo(f"measured {name}: {row.name}, {format_seconds(row.ours_cpu_s)}", err=True)
-    content = {**provenance(unit="CPU seconds"), "rows": {n: [asdict(r) for r in g] for n, g in rows_by_group.items()}}
-    content |= extra or {}
+            lines.write(f"measured {name}: {row.name}, {format_seconds(row.ours_cpu_s)}", always=True)
+    json_rows = {name: [asdict(row) for row in rows] for name, rows in rows_by_group.items()}
+    content = {**provenance(unit="CPU seconds"), "rows": json_rows, **(extra or {})}
     if as_json:
         print_json(content)
         if out is not None:
@@ -273,7 +242,7 @@ def report(
         return
     for name, group_rows in rows_by_group.items():
         table = Table(title=name, title_justify="left", box=None, header_style="bold", pad_edge=False)
-        for heading in ("", "ours", "beside it", "", "target", ""):
+        for heading in ("", "ours", "peer", "", "target", ""):
             table.add_column(heading, justify="right" if heading in ("ours",) else "left", overflow="fold")
         for row in group_rows:
             peer_time = "not run" if row.peer and row.peer_cpu_s is None else format_seconds(row.peer_cpu_s)
@@ -287,7 +256,7 @@ def report(
 
 
 def format_seconds(value: float | None) -> str:
-    """CPU time in a unit that reads well."""
+    """CPU time with a suitable unit."""
     if value is None:
         return ""
     if math.isnan(value):

@@ -1,4 +1,4 @@
-"""`pixelis cache`: what the result cache holds, and emptying it."""
+"""`pixelis cache`: show and clear the cache of tool results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.command()
 def info(as_json: AsJson = False) -> None:
-    """How many results are kept, and how much disk they take."""
+    """Show the number of cached results and their size on disk."""
     from pixelis.tools.cache import ResultCache
 
     cache = ResultCache()
@@ -28,7 +28,7 @@ def info(as_json: AsJson = False) -> None:
 
 @app.command()
 def clear(as_json: AsJson = False) -> None:
-    """Forget every kept result. They can all be computed again."""
+    """Delete all cached results; tools compute them again."""
     from pixelis.core.errors import ConfigError
     from pixelis.tools.cache import ResultCache
 
@@ -38,11 +38,11 @@ def clear(as_json: AsJson = False) -> None:
         before = cache.info()
         entries, size = before.entries, before.bytes
     except ConfigError:
-        pass  # damaged: clearing is the remedy
+        pass  # damaged: clearing repairs it
     with spinner("clearing the cache"):
         cache.clear()
     cache.close()
     if as_json:
         print_json({"path": str(cache.path), "entries": entries, "bytes": size})
     else:
-        typer.echo(f"forgot {entries} results, {size / 2**20:.1f} MiB")
+        typer.echo(f"deleted {entries} results, {size / 2**20:.1f} MiB")

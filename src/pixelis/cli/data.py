@@ -128,8 +128,8 @@ def print_user_items(report: BuildReport) -> None:
     typer.echo("splits, by media: " + ", ".join(f"{name} {splits[name]}" for name in dict.fromkeys(splits)))
     if answer_only := sum(not row.steps for row in rows):
         typer.echo(
-            f"{answer_only} of {len(rows)} have an answer but no tool calls: without references, or the tools do not find "
-            "them; a VLM can supply calls (teacher.kind=vlm teacher.server.url=… teacher.server.model=…)"
+            f"{answer_only} of {len(rows)} have an answer but no tool calls: without references, or the tools do not "
+            "find them; a VLM can supply calls (teacher.kind=vlm teacher.server.url=… teacher.server.model=…)"
         )
     for name in ("dev", "test"):
         if not splits[name]:

@@ -1,4 +1,4 @@
-"""`pixelis data dedup` and `pixelis data audit`: what repeats, and what of evaluation has reached training."""
+"""`pixelis data dedup` and `pixelis data audit`: duplicates, and evaluation media among training media."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pixelis.cli.options import AsJson, FeatureCacheFile, ReportOut, Seed
+from pixelis.cli.options import AsJson, FeatureCacheFile, Quiet, ReportOut, Seed
 from pixelis.cli.progress import progress_bars
 from pixelis.cli.terminal import print_json, printable
 
@@ -19,22 +19,21 @@ if TYPE_CHECKING:
     from pixelis.dedup.pixel_verify import DedupConfig
     from pixelis.media import Medium
 
-SOURCE = "A folder, a list of paths in their order of ingest, a corpus, or one split of it (corpus/nano:train)."
+SOURCE = "A folder, a list of paths in order of ingest, a corpus, or one split of it (corpus/nano:train)."
 
 Flips = Annotated[
     Literal["report", "remove", "ignore"],
-    typer.Option(help="What to do with mirror images: list them, remove them, or not look."),
+    typer.Option(help="Mirror images: list them, remove them, or do not look for them."),
 ]
 Cosine = Annotated[
     float | None,
-    typer.Option(
-        min=-1.0, max=1.0, help="Cosine from which embeddings flag a pair; calibrated for the encoder if left out."
-    ),
+    typer.Option(min=-1.0, max=1.0, help="Smallest cosine that flags a pair; by default calibrated for the encoder."),
 ]
 TrustPhash = Annotated[
     bool,
     typer.Option(
-        "--trust-phash", help="Remove what pHash alone calls near, as the paper does: slides of one template go too."
+        "--trust-phash",
+        help="Remove pairs that are near by pHash alone, as the paper does; slides of one template are removed too.",
     ),
 ]
 
@@ -44,17 +43,18 @@ def dedup(
     out: ReportOut = None,
     as_json: AsJson = False,
     flips: Flips = "report",
+    quiet: Quiet = False,
     cosine: Cosine = None,
     block_list: Annotated[
         Path | None,
-        typer.Option(help="JSON lines of media that earlier runs removed: they go again, and new ones are added."),
+        typer.Option(help="JSON lines of media that earlier runs removed; they are removed again, new ones are added."),
     ] = None,
     cache: FeatureCacheFile = None,
     trust_phash: TrustPhash = False,
 ) -> None:
-    """Find exact and near duplicates, of which the earliest stays; files are only named, never deleted (docs/how-to/dedup.md).
+    """List exact and near duplicates; the earliest is kept. No file is deleted (docs/how-to/dedup.md).
 
-    Exit status: 0 if everything was read, 1 if some media could not be.
+    Exit status: 0 if every medium could be read, 1 otherwise.
     """
     from pixelis.core.errors import ConfigError
     from pixelis.dedup.deduplicate import deduplicate
@@ -64,7 +64,7 @@ def dedup(
     config = make_dedup_config(flips=flips, cosine=cosine, trust_phash=trust_phash)
     items = media_from_source(source)
     if not items:
-        raise ConfigError(f"{source} holds no files")
+        raise ConfigError(f"{source} contains no files")
     with progress_bars() as progress, closing(FeatureCache(cache)) as feature_cache:
         known_removals = BlockList(block_list) if block_list else None
         report = deduplicate(
@@ -82,20 +82,19 @@ def dedup(
 def audit(
     train: Annotated[Path | None, typer.Argument(metavar="TRAIN", help=f"Training media. {SOURCE}")] = None,
     evaluation: Annotated[
-        Path | None, typer.Argument(metavar="EVAL", help="Evaluation media, named in the same ways.")
+        Path | None, typer.Argument(metavar="EVAL", help="Evaluation media, given in the same way.")
     ] = None,
     out: ReportOut = None,
     as_json: AsJson = False,
     flips: Flips = "report",
+    quiet: Quiet = False,
     cosine: Cosine = None,
     canaries: Annotated[
         int,
-        typer.Option(
-            min=0, help="Evaluation images of which changed copies are planted, to see whether they are found."
-        ),
+        typer.Option(min=0, help="Number of evaluation images of which modified copies are planted, as a check."),
     ] = 10,
     inspect: Annotated[
-        int, typer.Option(min=0, help="Items not removed that are looked at once more, for the residual rate.")
+        int, typer.Option(min=0, help="Number of kept items that are checked again, for the residual rate.")
     ] = 1000,
     seed: Seed = 0,
     cache: FeatureCacheFile = None,
@@ -104,20 +103,20 @@ def audit(
         bool,
         typer.Option(
             "--self-check",
-            help="Measure recall and precision on planted duplicates instead; TRAIN, if given, adds originals.",
+            help="Measure recall and precision on planted duplicates instead; TRAIN adds originals.",
         ),
     ] = False,
     world: Annotated[
         int,
         typer.Option(
             min=0,
-            help="With --self-check: plant in so many items of each family of the world, not in the built-in pictures.",
+            help="With --self-check: use this many items of each family of the world, not the built-in images.",
         ),
     ] = 0,
 ) -> None:
-    """Look for evaluation media, plain or changed, among training media (docs/how-to/dedup.md).
+    """Search training media for evaluation media, also modified copies (docs/how-to/dedup.md).
 
-    Exit status: 0 if there are none and the planted ones were found, 1 otherwise.
+    Exit status: 0 if there are none and the planted copies were found, 1 otherwise.
     """
     from tempfile import TemporaryDirectory
 
@@ -129,7 +128,7 @@ def audit(
 
     config = make_dedup_config(flips=flips, cosine=cosine, trust_phash=trust_phash)
     if not self_check and (train is None or evaluation is None):
-        raise ConfigError("audit wants two arguments, TRAIN and EVAL, or --self-check")
+        raise ConfigError("audit needs two arguments, TRAIN and EVAL, or --self-check")
     with (
         progress_bars() as progress,
         closing(FeatureCache(cache)) as feature_cache,
@@ -163,7 +162,7 @@ def run_self_check(
     workspace: Path,
     progress: Callable[[str, int, int], None],
 ) -> dict[str, Any]:
-    """Planted duplicates: of the built-in pictures, or of the world's, which no threshold was chosen on."""
+    """Planted duplicates of the built-in images, or of the world's, on which no threshold was chosen."""
     from pixelis.dedup.audit_selfcheck import self_check
 
     result = self_check(
@@ -198,7 +197,7 @@ def media_from_source(source: Path) -> list[MediaItem]:
 
 
 def corpus_items(folder: Path, split: str | None = None) -> list[MediaItem]:
-    """The media of a corpus, which are rendered again when they are looked at."""
+    """The media of a corpus, rendered again on access."""
     from functools import partial
 
     from pixelis.data.corpus.corpus import Corpus
@@ -256,7 +255,7 @@ def make_image_encoder() -> ImageEncoder:
 def finish_report(
     content: dict[str, Any], config: DedupConfig, out: Path | None, as_json: bool, show: Callable[[], None]
 ) -> None:
-    """Write, print, and leave with a status that says whether all is well."""
+    """Write and print a report, and exit with its status."""
     from pixelis.core.provenance import provenance, write_json
 
     if out is not None:
@@ -272,14 +271,14 @@ def finish_report(
 
 def show_dedup(report: dict[str, Any]) -> None:
     media = report["items"] - len(report["passed_over"])
-    typer.echo(f"{media} media: {len(report['kept'])} stay, {len(report['removed'])} go{candidates_text(report)}")
-    show_removals("repeats", report["removed"])
+    typer.echo(f"{media} media: {len(report['kept'])} kept, {len(report['removed'])} removed{candidates_text(report)}")
+    show_removals("duplicates", report["removed"])
     show_removals("mirrors", report["flips"])
     show_unread(report)
 
 
 def candidates_text(report: dict[str, Any]) -> str:
-    """Pairs by stage, and what became of those that were looked at."""
+    """Numbers of pairs by stage."""
     counts = {k.replace("_", " "): n for k, n in report["candidates"].items() if n}
     return f" (pairs: {', '.join(f'{k} {n}' for k, n in counts.items())})" if counts else ""
 
@@ -291,14 +290,15 @@ def show_audit(report: dict[str, Any]) -> None:
     typer.echo(
         f"candidates in train: {candidates['images']} images, {candidates['clips']} clips{candidates_text(report)}"
     )
-    typer.echo(f"of evaluation, to be removed: {len(report['removed'])}")
+    typer.echo(f"evaluation media in train, to be removed: {len(report['removed'])}")
     residual, canaries = report["residual"], report["canaries"]
     interval = f"[{residual['low']:.3%}, {residual['high']:.3%}]"
     typer.echo(
-        f"residual: {residual['found']} of {residual['inspected']} looked at again, {residual['rate']:.3%}, 95 % {interval}"
+        f"residual: {residual['found']} of {residual['inspected']} checked again, "
+        f"{residual['rate']:.3%}, 95 % {interval}"
     )
     for name in residual["names"][:20]:
-        typer.echo(f"  left over: {printable(name)}")
+        typer.echo(f"  missed: {printable(name)}")
     typer.echo(f"canaries: {canaries['found']} of {canaries['planted']} found")
     for name in canaries["missed"]:
         typer.echo(f"  not found: {printable(name)}")
@@ -310,8 +310,8 @@ def show_audit(report: dict[str, Any]) -> None:
 def show_self_check(report: dict[str, Any]) -> None:
     typer.echo(f"recall {report['recall']:.4f} ({report['found']} of {report['planted']} planted copies)")
     typer.echo(f"precision {report['precision']:.4f} ({report['wrong']} wrong among {report['unrelated']} unrelated)")
-    for variant, (correct, total) in report["by_variant"].items():
-        typer.echo(f"  {variant:18} {correct} of {total} right")
+    for variant, (found, total) in report["by_variant"].items():
+        typer.echo(f"  {variant:18} {found} of {total} found")
     typer.echo(f"  mirror images      {report['flips'][0]} of {report['flips'][1]} reported")
     for line in [f"missed {name}" for name in report["missed"]] + report["wrongly"]:
         typer.echo(f"  {line}")
@@ -327,7 +327,7 @@ def show_removals(verb: str, removals: list[dict[str, Any]], limit: int = 20) ->
 
 def show_unread(report: dict[str, Any]) -> None:
     for unread in report["unread"]:
-        typer.echo(f"  not read: {printable(unread['name'])}: {printable(unread['reason'])}")
+        typer.echo(f"  unreadable: {printable(unread['name'])}: {printable(unread['reason'])}")
     for pair in report["unconfirmed"]:
         typer.echo(f"  not confirmed: {printable(pair['name'])} and {printable(pair['kept'])}: {pair['reason']}")
     if report["passed_over"]:

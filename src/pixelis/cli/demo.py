@@ -1,4 +1,4 @@
-"""`pixelis demo`: the shipped policy answers questions about bundled media, and the evidence is written down."""
+"""`pixelis demo`: the shipped policy answers questions about bundled media and writes evidence pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from pixelis.cli.options import Model
+from pixelis.cli.ask import require_model
+from pixelis.cli.options import Model, Quiet, out_option
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import escape_markup, stdout
 from pixelis.policy.model_names import DEFAULT_MODEL
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parents[1] / "demo"
 SHIFT, QUERIES, HELD_OUT_ITEMS = "lighting:3", 10, 10
-"""Of the adaptation at the end: so many of each of two families."""
-WIDTHS = {"": 1, "question": 36, "answer": 16, "wanted": 12, "sure": 4}
+"""Of the short adaptation; the numbers are per family, of two families."""
+WIDTHS = {"": 1, "question": 36, "answer": 16, "expected": 12, "conf": 4}
 
 
 class DemoRow(NamedTuple):
-    """One question of the demo and what came of it."""
+    """One question of the demo and its result."""
 
     media: str
     question: str
@@ -39,20 +40,25 @@ class DemoRow(NamedTuple):
 
 def demo(
     model: Model = DEFAULT_MODEL,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the traces and pages.")] = Path("demo"),
+    out: Annotated[Path, out_option("Folder for the traces and pages.")] = Path("demo"),
     with_adaptation: Annotated[
-        bool, typer.Option("--adapt/--no-adapt", help="End with a short adaptation to pictures in worse light.")
+        bool, typer.Option("--adapt/--no-adapt", help="End with a short adaptation to images in worse light.")
     ] = True,
+    quiet: Quiet = False,
 ) -> None:
-    """Ask. The policy chooses every call itself; the right answers are known only to the table that is printed."""
+    """Ask the shipped policy seven questions and write the evidence pages.
+
+    The policy chooses every call itself; the expected answers are only used for the printed table.
+    """
     from pixelis.api import ask
     from pixelis.policy.model_names import SERVER_PREFIX
     from pixelis.tools.toolbox import Toolbox
 
+    require_model(model)
     with Toolbox() as toolbox:
         backend = toolbox.tools["SEG"].identity().backend
     if backend == "classical":
-        typer.echo("SAM 2 is not here (`pixelis models pull` needs npm): SEG uses classical regions.")
+        typer.echo("SAM 2 is not installed (`pixelis models pull` needs npm): SEG uses classical regions.")
     out.mkdir(parents=True, exist_ok=True)
     questions: list[dict[str, Any]] = json.loads((ASSETS / "questions.json").read_bytes())
     rows: list[DemoRow] = []
@@ -63,22 +69,21 @@ def demo(
             page = answer.save(out / f"{number}-{Path(entry['media']).stem}.html")
         rows.append(DemoRow(entry["media"], entry["question"], tuple(entry["right"]), answer, page))
         print_row(rows[-1], heading=number == 1)
-    stdout().print(f"{sum(row.is_correct for row in rows)} of {len(rows)} right")
-    if with_adaptation and not model.startswith(
-        SERVER_PREFIX
-    ):  # a model behind a server has no weights that could learn
+    stdout().print(f"{sum(row.is_correct for row in rows)} of {len(rows)} correct")
+    if with_adaptation and not model.startswith(SERVER_PREFIX):  # a server's weights cannot be trained here
         run_short_adaptation(model, out / "adaptation")
     example_path = escape_markup(str(ASSETS / "coffee.jpg"))
     stdout().print(
-        f"\nOpen {out}/*.html in a browser: every call with its picture. Then ask about your own:\n"
+        f"\nOpen {out}/*.html in a browser to see every call. Then ask about your own images:\n"
         f'  .venv/bin/pixelis ask {example_path} "Is there a dog?" -o evidence.html\n'
         '  .venv/bin/pixelis ask street.jpg "How many people are there?" --samples 8\n'
-        "What it can and cannot do: src/pixelis/nano/checkpoints/nano-rft/README.md. `pixelis eval --limit 20` measures it."
+        "What it can and cannot do: src/pixelis/nano/checkpoints/nano-rft/README.md.\n"
+        "`pixelis eval --limit 20` measures it."
     )
 
 
 def run_short_adaptation(model: str, out: Path) -> None:
-    """Phase 3 in a minute: a stream in another light, learnt from without labels, with its before and after."""
+    """Phase 3 in a minute: adapt to a stream of darker images without labels, and score before and after."""
     from pixelis.cli.adapt import format_nats, live_stream_view
     from pixelis.cli.index_files import make_key_maker
     from pixelis.core.config import load_config
@@ -87,39 +92,38 @@ def run_short_adaptation(model: str, out: Path) -> None:
     from pixelis.training.ttrl.ttrl_config import TtrlConfig
 
     total = QUERIES * len(FAMILIES)
-    stdout().print(
-        f"\nNow {total} questions in another light ({SHIFT}), learnt from without their answers; a minute or two:"
-    )
+    stdout().print(f"\nNow {total} questions about images in another light ({SHIFT}), adapting without their answers:")
     overrides = [f"policy={model}", "name=demo", "calibration.items_per_family=0", "canary.items_per_family=0"]
     settings = load_config(TtrlConfig, Path("configs/nano/ttrl.yaml"), overrides)
     try:
         keys = make_key_maker()
     except WeightsError:
-        stdout().print("  (no encoders here, `pixelis models pull` fetches them: nothing is retrieved)")
+        stdout().print("  (the encoders are missing, run `pixelis models pull`: without retrieval)")
         keys, settings = None, settings.model_copy(update={"neighbours": 0})
-    with live_stream_view(total, quiet=False) as view:
+    with live_stream_view(total) as view:
         comparison = measure_before_after(
             settings, out, shift=SHIFT, queries=QUERIES, held_out_items=HELD_OUT_ITEMS, keys=keys, show=view.show_row
         )
     report = comparison.report
     trained_queries = report.accepted - report.alike
     stdout().print(
-        f"  {report.answered:.0f} % answered, learnt from {trained_queries}, drift {format_nats(report.drift)} a token\n"
-        f"  {comparison.held_out_items} others in that light, greedily: {comparison.before:.0f} % before, {comparison.after:.0f} % after "
-        f"(one question is {100 / comparison.held_out_items:.0f} points; so few move little)\n"
-        f"  `pixelis adapt log -o {out}` shows every row, `adapt show 1 --page vote.html -o {out}` a vote, "
-        f"`adapt revert 0 -o {out}` undoes it all"
+        f"  {report.answered:.0f} % answered, trained on {trained_queries}, "
+        f"KL to the start {format_nats(report.drift)} per token\n"
+        f"  {comparison.held_out_items} other questions in that light: {comparison.before:.0f} % correct before, "
+        f"{comparison.after:.0f} % after (one question is {100 / comparison.held_out_items:.0f} points)\n"
+        f"  `pixelis adapt log -o {out}` lists every row, `adapt show 1 --page vote.html -o {out}` shows a vote, "
+        f"`adapt revert 0 -o {out}` undoes the adaptation"
     )
 
 
 def print_row(row: DemoRow, *, heading: bool) -> None:
-    """One row of the table, as soon as it is known; columns are as wide as a terminal of 80 allows."""
+    """Print one row of the table, in at most 80 columns."""
     from rich.padding import Padding
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=heading, header_style="dim")
     for name, width in WIDTHS.items():
-        table.add_column(name, width=width, justify="right" if name == "sure" else "left")
+        table.add_column(name, width=width, justify="right" if name == "conf" else "left")
     calls = " ".join(step.call.tool for step in row.result.trace.steps) or "no calls"
     details = f"{row.media}: {calls}, {row.result.seconds:.1f} s, {row.page}"
     reason = f"; {row.result.reason}" if row.result.answer is None else ""
@@ -131,5 +135,5 @@ def print_row(row: DemoRow, *, heading: bool) -> None:
         f"{row.result.confidence:.2f}",
     )
     stdout().print(table)
-    # wrapped where nobody looks too: soft wrapping would cut what stands in a padding
+    # soft wrapping would cut padded text
     stdout().print(Padding(f"[dim]{escape_markup(details + reason)}[/]", (0, 0, 0, 3)), soft_wrap=False)

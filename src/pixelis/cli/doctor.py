@@ -1,4 +1,4 @@
-"""`pixelis doctor`: what is installed, which backends are live, and whether each tool works."""
+"""`pixelis doctor`: installed packages and weights, backends, and a self-test of each tool."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from pixelis.cli.terminal import escape_markup, print_json, stdout
 
 def doctor(
     as_json: AsJson = False,
-    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Let the self-test use kept results.")] = False,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Let the self-test use cached results.")] = False,
 ) -> None:
-    """Exit status 0: every tool passed its self-test; 1: one did not."""
+    """Check the installation and test every tool.
+
+    Exit status: 0 if all tools pass, 1 otherwise.
+    """
     from pixelis.core.provenance import provenance
     from pixelis.evaluation.selftest import run_self_test
     from pixelis.tools.toolbox import Toolbox, ToolboxConfig
@@ -33,7 +36,7 @@ def doctor(
             if not as_json:
                 name, result = test_result.case.tool, test_result.result
                 mark = "[green]live[/]  " if test_result.passed else "[red]failed[/]"
-                message = result.error or f"wanted {test_result.case.expected}"
+                message = result.error or f"expected {test_result.case.expected}"
                 tail = "" if test_result.passed else f"  [red]{escape_markup(message)}[/]"
                 console.print(
                     f"  {name:<5}{mark} {result.seconds:6.2f} s  {escape_markup(identities[name].backend)}{tail}"
@@ -56,7 +59,7 @@ def doctor(
         }
         print_json(content)
     else:
-        console.print("all live" if passed else "[red]not all live[/]")
+        console.print("all tools work" if passed else "[red]a tool does not work[/]")
     raise typer.Exit(0 if passed else 1)
 
 
@@ -72,6 +75,7 @@ def _print_environment(console: Any, weights: Mapping[str, str]) -> None:
     console.print(f"weights ready: {', '.join(ready) or 'none'}", style="dim")
     if absent:
         console.print(
-            f"not here: {', '.join(absent)} (`pixelis models pull NAME`; a hub's need its network)", style="dim"
+            f"weights missing: {', '.join(absent)} (`pixelis models pull NAME`; some need the Hugging Face hub)",
+            style="dim",
         )
-    console.print("tools, each tried on a bundled picture or clip:")
+    console.print("tools, each tested on a bundled image or video:")

@@ -35,7 +35,7 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="TASK",
-            help="Families of the world (all six by default), corpora (corpus/mine, corpus/mine:dev) or files of items.",
+            help="Families of the world (all six by default), corpora (corpus/mine, corpus/mine:dev), files of items.",
         ),
     ] = None,
     model: Model = DEFAULT_MODEL,

@@ -1,4 +1,4 @@
-"""`pixelis index`: the retrieval memory of accepted trajectories (docs/reference/memory.md)."""
+"""`pixelis index`: the memory of accepted trajectories for retrieval (docs/reference/memory.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ from pixelis.cli.index_files import (
     resolve_build_mask,
     warn_dropped_append,
 )
-from pixelis.cli.options import AsJson, Config, FeatureCacheFile
+from pixelis.cli.options import (
+    AsJson,
+    Config,
+    FeatureCacheFile,
+    Fps,
+    Media,
+    Quiet,
+    Seed,
+    limit_option,
+    out_option,
+)
 from pixelis.cli.progress import progress_bars
 from pixelis.cli.terminal import pluralise, print_json, printable
 
@@ -40,52 +50,51 @@ Folder = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memory's fol
 @app.command()
 def build(
     corpus: Annotated[
-        Path | None, typer.Argument(metavar="CORPUS", help="A corpus folder: its accepted train records are taken.")
+        Path | None, typer.Argument(metavar="CORPUS", help="A corpus folder; its accepted train records are added.")
     ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings laid over the file's.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Override keys of the settings.")
     ] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The memory's folder; one that is there grows.")] = Path(
-        "memory"
-    ),
+    out: Annotated[Path, out_option("The memory's folder; an existing memory grows.")] = Path("memory"),
     config: Config = None,
     evaluation: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Media that may never enter (a folder, a list, a corpus split); the corpus's dev, dev-cal and test "
-            "splits if left out."
+            help="Evaluation media, which must not enter (a folder, a list or a corpus split); by default the dev, "
+            "dev-cal and test splits of the corpus."
         ),
     ] = None,
     without_mask: Annotated[
-        bool, typer.Option("--without-mask", help="Build without an evaluation mask: such a memory cannot be audited.")
+        bool, typer.Option("--without-mask", help="Build without an evaluation mask; such a memory cannot be audited.")
     ] = False,
     keep_traces: Annotated[bool, typer.Option("--keep-traces", help="Keep each trace beside its item.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many new records.")] = None,
+    limit: Annotated[int | None, limit_option("Stop after this many new records.")] = None,
     reindex: Annotated[
-        bool, typer.Option("--reindex", help="Take nothing in: make the index of OUT again from its keys.")
+        bool, typer.Option("--reindex", help="Add nothing; rebuild the index of OUT from its keys.")
     ] = False,
     cache: FeatureCacheFile = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Remember the accepted train records of a corpus, and index them. Run it again and it goes on.
+    """Add the accepted train records of a corpus to a memory, and index them.
 
-    Evaluation media, plain or changed, are refused before a vector is made, and named.
+    Run the same command again to resume. Evaluation media, also modified copies, are refused and listed.
     """
     from pixelis.core.errors import ConfigError
     from pixelis.dedup.media_features import FeatureCache
 
-    if corpus is not None and "=" in corpus.name and not corpus.exists():  # a setting, with --reindex and no corpus
+    if corpus is not None and "=" in corpus.name and not corpus.exists():  # KEY=VALUE after --reindex, without a corpus
         corpus, overrides = None, [str(corpus), *(overrides or [])]
     settings = load_memory_config(out, config, overrides or [])
     if reindex:
         if corpus is not None:
-            raise ConfigError("--reindex takes no corpus: it reads the keys of the memory in --out")
+            raise ConfigError("--reindex takes no corpus; it reads the keys of the memory in --out")
         with progress_bars() as progress, open_for_reindex(out, settings) as memory:
             memory.build_index(progress=progress)
             report_index(memory, {}, as_json=as_json)
         return
     if corpus is None:
-        raise ConfigError("build wants a corpus, or --reindex with -o MEMORY")
+        raise ConfigError("build needs a corpus, or --reindex with -o MEMORY")
     with progress_bars() as progress, closing(FeatureCache(cache)) as feature_cache:
         keys = make_key_maker()
         mask = None if without_mask else resolve_build_mask(out, corpus, evaluation or [], feature_cache, progress)
@@ -107,7 +116,7 @@ def add_corpus(
     limit: int | None,
     progress: ProgressCallback,
 ) -> dict[str, Any]:
-    """Add what is new, a batch at a time; what was refused is named."""
+    """Add the new records, a batch at a time; refused ones are listed in the result."""
     from pixelis.data.corpus.corpus import Corpus
     from pixelis.data.corpus.exemplar_drafts import prepare_drafts
 
@@ -116,8 +125,8 @@ def add_corpus(
     total = sum(row.accepted for row in store.rows(split="train"))
     counts: dict[str, Any] = {"added": 0, "known": 0, "deleted": 0, "repeats": 0, "refused": []}
     prepared_records = prepare_drafts(
-        store, keys, mask=memory.mask, known_ids=known_ids, is_deleted=memory.files.was_deleted, keep_traces=keep_traces,
-        cache=cache,
+        store, keys, mask=memory.mask, known_ids=known_ids, is_deleted=memory.files.was_deleted,
+        keep_traces=keep_traces, cache=cache,
     )  # fmt: skip
     batch: list[CorpusDraft] = []
     for number, prepared in enumerate(prepared_records, 1):
@@ -148,16 +157,14 @@ def add_batch(memory: MemoryStore, batch: list[CorpusDraft], counts: dict[str, A
 @app.command()
 def add(
     folder: Folder,
-    traces: Annotated[
-        Path, typer.Argument(help="A file of traces, such as `pixelis ask -o page.html` writes beside its page.")
-    ],
-    media: Annotated[list[Path] | None, typer.Option(help="Media of the traces, where their paths have moved.")] = None,
+    traces: Annotated[Path, typer.Argument(help="A file of traces, such as `pixelis ask -o page.html` writes.")],
+    media: Media = None,
     keep_traces: Annotated[bool, typer.Option("--keep-traces", help="Keep each trace beside its item.")] = False,
     cache: FeatureCacheFile = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Append the trajectories of a trace file. Nothing is added where one of them shows evaluation media, or has no
-    answer."""
+    """Add the trajectories of a trace file. Nothing is added if one of them shows evaluation media or has no answer."""
     from pixelis.core.errors import ConfigError
     from pixelis.dedup.media_features import FeatureCache
     from pixelis.memory.builder import build_draft
@@ -172,9 +179,9 @@ def add(
             drafts, used_ids = [], {item.id for _, item in memory.items()}
             for number, trace in enumerate(read(traces), 1):
                 if not trace.answer:
-                    raise ConfigError(f"{traces}: {trace.id} came to no answer: there is nothing to remember")
+                    raise ConfigError(f"{traces}: {trace.id} has no answer, so it cannot be added")
                 trace_media = reopen_media(trace, traces, media or [])
-                # every first question to `pixelis ask` has the same id: some of its seal tells them apart
+                # every trace of `pixelis ask` has the same id; its seal distinguishes them
                 name = trace.id if trace.id not in used_ids else f"{trace.id}-{trace.seal[:8]}"
                 used_ids.add(name)
                 drafts.append(
@@ -198,7 +205,7 @@ def add(
                 print_json({"added": added_rows, "items": len(memory), "watermark": memory.watermark})
                 return
             for entry in added_rows:
-                place = f"row {entry['row']}" if entry["row"] is not None else f"repeats row {entry['repeats']}"
+                place = f"row {entry['row']}" if entry["row"] is not None else f"duplicate of row {entry['repeats']}"
                 typer.echo(f"{printable(entry['id'])}: {place}")
             warn_dropped_append(memory)
             typer.echo(f"{pluralise(len(memory), 'item')} in {folder}")
@@ -207,27 +214,29 @@ def add(
 @app.command()
 def search(
     folder: Folder,
-    text: Annotated[str, typer.Option(help="The question, and perhaps thoughts.")] = "",
-    media: Annotated[list[Path] | None, typer.Option(help="Pictures and clips of the question.")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours.")] = 8,
+    text: Annotated[str, typer.Option(help="The question.")] = "",
+    media: Media = None,
+    fps: Fps = 25.0,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of neighbours.")] = 8,
     same_source: Annotated[
-        bool, typer.Option("--same-source", help="Also show items of the very media that are asked about.")
+        bool, typer.Option("--same-source", help="Also show items made from the same media.")
     ] = False,
     config: Config = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """The items nearest to a question and its media, nearest first."""
+    """Show the items nearest to a question and its media."""
     from pixelis.core.errors import ConfigError
     from pixelis.media import MediaSet, open_media
     from pixelis.memory.memory_store import MemoryStore
 
     if not text and not media:
-        raise ConfigError("search wants --text, --media, or both")
+        raise ConfigError("search needs --text, --media, or both")
     memory = MemoryStore.open_read_only(folder, load_memory_config(folder, config, []))
     keys = make_key_maker()
     require_same_encoders(memory, keys)
     warn_dropped_append(memory)
-    query_media = MediaSet(tuple(open_media(path) for path in media or []))
+    query_media = MediaSet(tuple(open_media(path, fps=fps) for path in media or []))
     same_source_rows = (
         set() if same_source else memory.rows_with_media([medium.sha256 for medium in query_media.sources])
     )
@@ -243,9 +252,7 @@ def search(
         typer.echo(f"{n.similarity:6.3f}  {printable(n.item.id)}  {chain}  -> {printable(n.item.answer)[:80]}")
         typer.echo(f"        {printable(' '.join(n.item.text.split()))[:70]}")
     same_source_text = (
-        f"; {len(same_source_rows)} that show the very same media are left out (--same-source)"
-        if same_source_rows
-        else ""
+        f"; {len(same_source_rows)} from the same media are left out (--same-source)" if same_source_rows else ""
     )
     typer.echo(f"{len(hits)} of {len(memory)} items, {memory.kind} search{same_source_text}")
 
@@ -253,15 +260,16 @@ def search(
 @app.command()
 def audit(
     folder: Folder,
-    mask: Annotated[Path | None, typer.Option(help="An evaluation mask; the memory's own if left out.")] = None,
-    queries: Annotated[int, typer.Option(min=1, help="Random queries that probe the index.")] = 10_000,
-    k: Annotated[int, typer.Option("-k", min=1, help="Neighbours of each that are looked at.")] = 8,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    mask: Annotated[Path | None, typer.Option(help="An evaluation mask; by default the memory's own.")] = None,
+    queries: Annotated[int, typer.Option(min=1, help="Number of random queries.")] = 10_000,
+    k: Annotated[int, typer.Option("-k", min=1, help="Neighbours checked per query.")] = 8,
+    seed: Seed = 0,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Ask every item, and what random queries return, whether it is evaluation media.
+    """Check every item, and the results of random queries, for evaluation media.
 
-    Exit status: 0 if nothing is; 2 at the first masked hit, which is named.
+    Exit status: 0 if there are none, 2 at the first one found, which is named.
     """
     import numpy as np
 
@@ -273,26 +281,26 @@ def audit(
 
     memory = MemoryStore.open_read_only(folder)
     if not len(memory):
-        raise ConfigError(f"{folder} is empty: there is nothing to audit")
+        raise ConfigError(f"{folder} is empty; there is nothing to audit")
     evaluation_mask = EvaluationMask.load(mask) if mask else load_mask(folder)
     if evaluation_mask is None:
         require_undamaged(memory)
         mask_status = (
-            f"its evaluation mask is not in it ({MASK_FILE})"
+            f"its evaluation mask is missing ({MASK_FILE})"
             if memory.head.mask
             else "was built without an evaluation mask"
         )
-        raise ConfigError(f"{folder} is undamaged, and {mask_status}: name one with --mask")
+        raise ConfigError(f"{folder} is undamaged, but {mask_status}; give one with --mask")
     with progress_bars() as progress:
         rng = np.random.default_rng(seed)
         result = audit_memory(memory, evaluation_mask, rng=rng, queries=queries, k=k, progress=progress)
     if as_json:
         print_json(result.as_dict())
         return
+    typer.echo(f"{result.items} items, {result.screened} of them compared with a mask of {result.masked_media} media")
     typer.echo(
-        f"{result.items} items, {result.screened} of them compared with this mask of {result.masked_media} media"
+        f"{result.near_hashes} have a pHash near one of the mask; their pixels were compared when they were added"
     )
-    typer.echo(f"{result.near_hashes} have a pHash near evaluation's; their pixels were told apart when they came in")
     rate = f"share of queries with one: 95 % [{result.low:.4%}, {result.high:.4%}]"
     typer.echo(f"masked hits: 0 of {result.hits} returned to {result.queries} queries ({result.kind} search); {rate}")
 
@@ -300,21 +308,22 @@ def audit(
 @app.command()
 def delete(
     folder: Folder,
-    item: Annotated[str, typer.Argument(help="The item's id, or its row with --row.")],
+    item: Annotated[str, typer.Argument(help="The item's id, or its row number with --row.")],
     row: Annotated[
-        bool, typer.Option("--row", help="ITEM is a row number: for an item whose line is damaged.")
+        bool, typer.Option("--row", help="ITEM is a row number; for an item whose line is damaged.")
     ] = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Take one item out: its key, its line, and the media and trace files that no other item names.
+    """Delete one item: its key, its line, and media and trace files that no other item uses.
 
-    A later `build` leaves it out too; `add` takes it in again.
+    A later `build` skips it; `add` can add it again.
     """
     from pixelis.core.errors import ConfigError
     from pixelis.memory.memory_store import MemoryStore
 
     if row and not item.isdigit():
-        raise ConfigError(f"--row wants a number, not {item!r}")
+        raise ConfigError(f"--row needs a number, not {item!r}")
     with MemoryStore.open(folder) as memory:
         number = int(item) if row else memory.find(item)
         memory.delete(number)
@@ -322,7 +331,7 @@ def delete(
             print_json({"deleted": number, "items": len(memory)})
         else:
             warn_dropped_append(memory)
-            typer.echo(f"row {number} is gone; {pluralise(len(memory), 'item')} left")
+            typer.echo(f"deleted row {number}; {pluralise(len(memory), 'item')} left")
 
 
 def report_index(memory: MemoryStore, counts: dict[str, Any], *, as_json: bool) -> None:
@@ -331,9 +340,9 @@ def report_index(memory: MemoryStore, counts: dict[str, Any], *, as_json: bool) 
         print_json({**content, "folder": str(memory.folder)})
         return
     if counts:
-        deleted_text = f", {counts['deleted']} deleted before and left out" if counts["deleted"] else ""
+        deleted_text = f", {counts['deleted']} deleted before and skipped" if counts["deleted"] else ""
         typer.echo(
-            f"{counts['added']} added, {counts['known']} known, {counts['repeats']} repeat others, "
+            f"{counts['added']} added, {counts['known']} already there, {counts['repeats']} duplicates, "
             f"{len(counts['refused'])} refused{deleted_text}"
         )
         for entry in counts["refused"][:20]:

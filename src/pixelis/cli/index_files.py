@@ -1,4 +1,4 @@
-"""What the verbs of `pixelis index` open: settings, encoders, the memory, and the mask that lies beside it."""
+"""Loading for the verbs of `pixelis index`: settings, encoders, the memory and its evaluation mask."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pixelis.memory.memory_store import MemoryConfig, MemoryStore
 
 MASK_SOURCE = "mask.json"
-"""Where the corpus lies whose media it masks."""
+"""Path of the corpus whose media are masked."""
 
 
 def load_memory_config(folder: Path, config: Path | None, overrides: list[str]) -> MemoryConfig | None:
-    """None where nothing is said: the memory's own settings hold."""
+    """None if nothing is given: the memory's own settings apply."""
     from pixelis.core.config import load_config
     from pixelis.memory.memory_store import SETTINGS_FILE, MemoryConfig
 
@@ -30,12 +30,12 @@ def load_memory_config(folder: Path, config: Path | None, overrides: list[str]) 
 
 
 def open_for_reindex(folder: Path, settings: MemoryConfig | None) -> MemoryStore:
-    """A memory whose index is about to be made again: what is wrong with the old one does not matter."""
+    """Open a memory after deleting its index, which may be damaged."""
     from pixelis.memory.memory_head import read_memory_head
     from pixelis.memory.memory_store import MemoryStore
     from pixelis.memory.vector_index_files import delete_index
 
-    read_memory_head(folder)  # before anything is removed
+    read_memory_head(folder)  # fails before anything is deleted
     delete_index(folder)
     return MemoryStore.open(folder, settings)
 
@@ -69,7 +69,7 @@ def open_or_create_memory(
 def resolve_build_mask(
     folder: Path, corpus: Path, evaluation: list[Path], cache: FeatureCache, progress: ProgressCallback
 ) -> EvaluationMask | None:
-    """The memory's own mask where it has one; else of the named media, or of the corpus's evaluation splits."""
+    """The memory's own mask; for a new memory that of the given media, or of the corpus's evaluation splits."""
     from pixelis.cli.data_dedup import corpus_items, make_image_encoder
     from pixelis.core.errors import ConfigError
     from pixelis.data.corpus.exemplar_drafts import EVALUATION_SPLITS
@@ -78,19 +78,19 @@ def resolve_build_mask(
 
     if (folder / MEMORY_HEAD_FILE).exists():
         if evaluation:
-            raise ConfigError(f"{folder} has its mask already: --evaluation is for a new memory")
+            raise ConfigError(f"{folder} already has an evaluation mask; --evaluation is for a new memory")
         return load_mask(folder)
     if evaluation:
         items = media_from_sources(evaluation)
     else:
         items = [item for split in EVALUATION_SPLITS for item in corpus_items(corpus, split)]
     if not items:
-        raise ConfigError(f"{corpus} has no evaluation splits: name the media with --evaluation, or say --without-mask")
+        raise ConfigError(f"{corpus} has no evaluation splits; give the media with --evaluation, or use --without-mask")
     return EvaluationMask.build(items, make_image_encoder(), cache=cache, progress=progress)
 
 
 def media_from_sources(evaluation: list[Path]) -> list[MediaItem]:
-    """The media that --evaluation names; ConfigError where one of the sources has none: nothing would be masked."""
+    """The media of --evaluation; ConfigError if a source has none, because nothing would be masked."""
     from pixelis.cli.data_dedup import media_from_source
     from pixelis.core.errors import ConfigError
 
@@ -98,15 +98,15 @@ def media_from_sources(evaluation: list[Path]) -> list[MediaItem]:
     for source in evaluation:
         items = media_from_source(source)
         if not items:
-            raise ConfigError(f"--evaluation {source}: there are no media in it, so that nothing would be masked")
+            raise ConfigError(f"--evaluation {source}: it contains no media, so nothing would be masked")
         all_items += items
     return all_items
 
 
 def load_mask(folder: Path) -> EvaluationMask | None:
-    """The memory's mask. Media of a corpus have no files: they are rendered again where the corpus is still there.
+    """The memory's mask. Media of a corpus have no files: they are rendered again if the corpus is still there.
 
-    Where it is not, a near pair cannot be looked at, and is refused.
+    Otherwise a near pair cannot be compared, and is refused.
     """
     import json
 
@@ -141,10 +141,10 @@ def require_same_encoders(memory: MemoryStore, keys: KeyMaker) -> None:
     from pixelis.core.errors import MemoryFileError
 
     if memory.head.encoders != keys.fingerprint:
-        raise MemoryFileError(f"{memory.folder} was made with other encoders; build it again with those in use")
+        raise MemoryFileError(f"{memory.folder} was built with other encoders; build it again with the current ones")
 
 
 def warn_dropped_append(memory: MemoryStore) -> None:
     if memory.recovered.bytes:
-        outcome = "was dropped" if memory.files.writable else "is passed over"
-        typer.echo(f"an append that was cut off {outcome} ({memory.recovered.bytes} bytes)", err=True)
+        outcome = "dropped" if memory.files.writable else "ignored"
+        typer.echo(f"{outcome} an incomplete append ({memory.recovered.bytes} bytes)", err=True)

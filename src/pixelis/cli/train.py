@@ -15,12 +15,12 @@ from pixelis.cli.progress import LineThrottle, is_live, is_quiet, progress_bars
 from pixelis.cli.terminal import format_duration, print_json, printable
 
 if TYPE_CHECKING:
+    from pixelis.training.common.run_folder import Progress
     from pixelis.training.dry_run import RunEstimate
     from pixelis.training.grpo.rft_config import RftConfig
     from pixelis.training.grpo.train import RftReport
     from pixelis.training.sft.sft_config import SftConfig
     from pixelis.training.sft.train import SftReport
-    from pixelis.training.common.run_folder import Progress
 
 app = typer.Typer(no_args_is_help=True)
 RunFolder = Annotated[Path, out_option("The run folder; an unfinished run in it is resumed.")]
