@@ -1,6 +1,6 @@
-"""What one question is: the words, the right answer, exact pixel references, and which tools it cannot do without.
+"""An item: a question with its answer, exact pixel references and required tools.
 
-The world writes items and so do importers of real datasets, hence nothing here knows how a picture was made.
+Items come from the world and from importers of real datasets, so nothing here depends on how a picture was made.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ Scalar = str | int | float
 FAMILIES: tuple[Family, ...] = ("search", "choice", "motion", "document", "lecture", "space")
 TOOLS: tuple[ToolName, ...] = ("SEG", "TRK", "OCR", "TEMP", "ZOOM", "PROP")
 CORRECT_THRESHOLD = 0.5
-"""An answer with less than this score under its item's own rule is another answer."""
+"""An answer is correct if its score under the item's rule reaches this value."""
 
 
 class Reference(Value):
-    """Something that is certainly there: where it lies, and what it is like."""
+    """A thing in the media, with its exact position and properties."""
 
     name: str
     """Unique within the item: `thing_3`, `text_0`, `span_1`."""
     footprint: Footprint
-    """Its label is the phrase that names it: `red star`."""
+    """Its label is a phrase for the thing: `red star`."""
     properties: dict[str, Scalar] = Field(default_factory=dict)
-    """Colour, shape, texture, role, start_s, end_s …; words as PROP says them."""
+    """Colour, shape, texture, role, start_s, end_s …, in the words of PROP."""
 
 
 class MediumFacts(Value):
-    """A medium of the item, without its pixels."""
+    """The facts of a medium, without its pixels."""
 
     name: str
-    """As the query names it: Image_0, Video_1."""
+    """Its name in the query: Image_0, Video_1."""
     sha256: str
     width: int = Field(gt=0)
     height: int = Field(gt=0)
@@ -57,13 +57,13 @@ class Necessity(Value):
     required: bool
     answer: str
     perturbed_answer: str
-    """Empty where the program could not answer any more."""
+    """Empty if the program could not answer."""
     test: str
-    """What was done to which references."""
+    """The perturbation and its references."""
 
 
 class ShiftFacts(Value):
-    """The shift that the media went through."""
+    """The shift that was applied to the media."""
 
     name: str
     severity: int = Field(ge=1, le=5)
@@ -71,31 +71,31 @@ class ShiftFacts(Value):
 
 
 class Item(Value):
-    """A question with everything needed to score an answer to it and the way to that answer."""
+    """A question with everything that scoring an answer and a trace needs."""
 
     id: str
     family: Family
     template: str
-    """Question template, e.g. `search.plate_text`; an importer's own name for real data."""
+    """Question template, e.g. `search.plate_text`."""
     difficulty: int = Field(ge=1, le=5)
     seed: int
     stem: str
     """The question without its options."""
     options: tuple[str, ...] = ()
     answer: str
-    """As it is scored: for multiple choice the letter."""
+    """The scored answer; for multiple choice the letter."""
     answers: tuple[str, ...] = Field(min_length=1)
-    """Accepted variants, the answer among them."""
+    """All accepted answers, including `answer`."""
     scoring: Scoring
     media: tuple[MediumFacts, ...] = Field(min_length=1)
     references: tuple[Reference, ...] = ()
     evidence: tuple[str, ...] = ()
     """Names of the references that the answer depends on."""
     parameters: dict[str, Scalar | tuple[Scalar, ...]] = Field(default_factory=dict)
-    """What the template's reference program is run with."""
+    """Arguments of the template's reference program."""
     necessity: dict[ToolName, Necessity] = Field(default_factory=dict)
     traits: tuple[str, ...] = ()
-    """What makes it look less like a toy: texture, clutter, occlusion, shake, pan, pair."""
+    """Visual complications: texture, clutter, occlusion, shake, pan, pair."""
     shift: ShiftFacts | None = None
 
     @model_validator(mode="after")
@@ -113,7 +113,7 @@ class Item(Value):
 
     @property
     def question(self) -> str:
-        """What the policy reads, with the options where there are some."""
+        """The question for the policy, including options."""
         if not self.options:
             return self.stem
         option_text = " ".join(f"({option_letter(i)}) {option}" for i, option in enumerate(self.options))
@@ -121,29 +121,29 @@ class Item(Value):
 
     @property
     def answer_text(self) -> str:
-        """The answer in words, also where the answer is a letter."""
+        """The answer in words, even if it is a letter."""
         return self.options[ord(self.answer) - ord("A")] if self.options else self.answer
 
     @property
     def required_tools(self) -> tuple[ToolName, ...]:
-        """The tools that it cannot do without."""
+        """The tools without which the answer changes (supp:tool_necessity)."""
         return tuple(tool for tool in TOOLS if tool in self.necessity and self.necessity[tool].required)
 
     def reference(self, name: str) -> Reference:
         return next(reference for reference in self.references if reference.name == name)
 
     def score(self, prediction: str) -> float:
-        """How right an answer is, 0 to 1, by the rule of the benchmark that the family stands for."""
+        """Score of an answer, 0 to 1, by the rule of the family's benchmark."""
         return score(prediction, self.answers, self.scoring, self.options)
 
 
 def option_letter(index: int) -> str:
-    """The letter of an option, from A."""
+    """The letter of an option, starting at A."""
     return chr(ord("A") + index)
 
 
 def score(prediction: str, answers: tuple[str, ...], scoring: Scoring, options: tuple[str, ...] = ()) -> float:
-    """One answer against the accepted ones: exact and choice give 0 or 1, ANLS and MRA anything between."""
+    """Score of an answer: 0 or 1 for exact and choice, 0 to 1 for ANLS and MRA."""
     if scoring == "choice":
         return float(any(choice_match(prediction, gold, options) for gold in answers))
     if scoring == "anls":
@@ -154,20 +154,14 @@ def score(prediction: str, answers: tuple[str, ...], scoring: Scoring, options: 
 
 
 def rotations(item: Item) -> tuple[Item, ...]:
-    """Circular evaluation, as MMBench does it: the item with its options turned by 0, 1, 2 … places.
+    """Circular evaluation as in MMBench: the item with its options rotated by 0, 1, 2 … positions.
 
-    A model is right only where it is right on all of them. An item without options comes back alone.
+    A model is correct only if it is correct on all of them. An item without options is returned alone.
     """
-    rotated_items = []
-    for shift in range(max(len(item.options), 1)):
+    rotated_items = [item]
+    for shift in range(1, len(item.options)):
         options = item.options[shift:] + item.options[:shift]
-        if not options or shift == 0:
-            rotated_items.append(item)
-            continue
         answer = option_letter(options.index(item.answer_text))
-        rotated_items.append(
-            item.model_copy(
-                update={"id": f"{item.id}/r{shift}", "options": options, "answer": answer, "answers": (answer,)}
-            )
-        )
+        changes = {"id": f"{item.id}/r{shift}", "options": options, "answer": answer, "answers": (answer,)}
+        rotated_items.append(item.model_copy(update=changes))
     return tuple(rotated_items)

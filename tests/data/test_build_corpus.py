@@ -390,7 +390,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_written(reference, config, 
     if mounted.returncode != 0:
         pytest.skip("a small disk cannot be mounted here")
     try:
-        with pytest.raises(TraceError, match="the disk is full; what is done is kept whole: make room"):
+        with pytest.raises(TraceError, match="the disk is full; finished items are kept: free some space"):
             build(config(), disk / "corpus", workers=1)
         assert not list(disk.rglob("*.part"))
         done = records_on_disk(disk / "corpus")

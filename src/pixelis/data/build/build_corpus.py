@@ -1,8 +1,8 @@
-"""`pixelis data build`: from a configuration to a corpus, killable at any moment, with the same bytes in the end.
+"""`pixelis data build`: make a corpus from a configuration; a killed build resumes and gives the same bytes.
 
-Everything unfinished lies in `.building/`: the plan, and one small file for each finished item, renamed into place
-whole. When the items of a shard are all there, the shard is written from them in order and they are taken away. The
-manifest comes last. A second run reads what is there and goes on; whatever is damaged is made again.
+Unfinished work is in `.building/`: the plan, and one small file per finished item, renamed into place. When all items
+of a shard are there, the shard is written from them in order and they are deleted. The manifest comes last. A second
+run resumes from these files; whatever is damaged is made again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -28,19 +29,19 @@ from pixelis.data.corpus.shard import Shard, ShardFacts, write_shard
 from pixelis.data.corpus.splits import Unit
 
 MAX_CONSECUTIVE_FAILURES = 25
-"""Items in a row that a server leaves undone before the build stops asking it."""
+"""Consecutive items without a reply from the server after which the build stops."""
 
 
 class BuildProgress(NamedTuple):
-    """How far a build is."""
+    """The state of a build."""
 
     total: int
     completed: int
-    """Items whose record is on disk, those of earlier runs among them."""
+    """Items whose record is on disk, including those of earlier runs."""
     resumed: int
-    """Items that were there when this run began."""
+    """Items of earlier runs."""
     accepted: int
-    """Of the items made in this run."""
+    """Accepted items among those made in this run."""
     cache_hits: int
     cache_misses: int
     elapsed_s: float
@@ -67,24 +68,24 @@ class BuildProgress(NamedTuple):
 
 
 class BuildReport(NamedTuple):
-    """What one run of the build came to."""
+    """The result of one run of a build."""
 
     folder: str
     corpus: str
-    """The corpus hash; empty where the corpus is not whole."""
+    """The corpus hash; empty if the corpus is incomplete."""
     records: int
     accepted: int
-    made: int
+    made: int = 0
     """Records that this run added."""
-    seconds: float
-    items_per_s: float
-    cache_hit_rate: float
-    timeouts: int
-    """Calls recorded as timed out or crashed: the only thing that may differ on another machine."""
-    undone: dict[str, int]
+    seconds: float = 0.0
+    items_per_s: float = 0.0
+    cache_hit_rate: float = 0.0
+    timeouts: int = 0
+    """Calls recorded as timed out or crashed: the only part of a corpus that may differ on another machine."""
+    undone: dict[str, int] = {}  # noqa: RUF012 - never changed
     """Items that a later run has to try again, by reason."""
     detail: str = ""
-    """The last reason in words."""
+    """The last of these reasons in words."""
 
     @property
     def is_complete(self) -> bool:
@@ -100,7 +101,7 @@ class ShardJob(NamedTuple):
 
 
 def shard_jobs(config: CorpusConfig, items: ItemFiles) -> Iterator[ShardJob]:
-    """The shards of a corpus in order; only one of them is held at a time."""
+    """The shards of a corpus in order, generated one at a time."""
     units = corpus_units(config, items)
     for (split, number), group in groupby(units, key=lambda u: (u.split, u.ordinal // config.shard_size)):
         yield ShardJob(f"{split}-{number:05d}.zip", split, tuple(group))
@@ -113,7 +114,7 @@ def build(
     workers: int = 2,
     on_progress: Callable[[BuildProgress], None] = lambda progress: None,
 ) -> BuildReport:
-    """Make the corpus, or go on with it. Raises ConfigError where the folder is in use or holds something else."""
+    """Make the corpus or resume it; ConfigError if the folder is in use or holds something else."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with build_lock(folder):
@@ -122,10 +123,10 @@ def build(
                 require_known_templates(items)
             plan = prepare_plan(config, folder, items)
             if (folder / MANIFEST).exists():
-                corpus = Corpus(folder)
-                if not (damaged_paths := find_damaged_shards(corpus)):
-                    shutil.rmtree(folder / ".building", ignore_errors=True)  # killed between the manifest and this
-                    return report_existing(corpus)
+                manifest = Corpus(folder).manifest
+                if not (damaged_paths := find_damaged_shards(Corpus(folder))):
+                    shutil.rmtree(folder / ".building", ignore_errors=True)  # a run was killed before it did this
+                    return BuildReport(str(folder), manifest.corpus, manifest.records, manifest.accepted)
                 reopen_corpus(folder, plan, damaged_paths)
             return CorpusBuild(config, folder, plan, items, on_progress).run(workers)
     except OSError as error:
@@ -134,28 +135,14 @@ def build(
 
 def to_trace_error(error: OSError, folder: Path) -> TraceError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return TraceError(f"{folder}: the disk is full; what is done is kept whole: make room, run the same command")
-    return TraceError(f"{folder}: the corpus cannot be written ({error.strerror or error}); what is done is kept")
-
-
-def report_existing(corpus: Corpus) -> BuildReport:
-    return BuildReport(
-        folder=str(corpus.folder),
-        corpus=corpus.manifest.corpus,
-        records=corpus.manifest.records,
-        accepted=corpus.manifest.accepted,
-        made=0,
-        seconds=0.0,
-        items_per_s=0.0,
-        cache_hit_rate=0.0,
-        timeouts=0,
-        undone={},
-        detail="it was whole before",
-    )
+        return TraceError(
+            f"{folder}: the disk is full; finished items are kept: free some space and run the same command"
+        )
+    return TraceError(f"{folder}: the corpus cannot be written ({error.strerror or error}); finished items are kept")
 
 
 def find_damaged_shards(corpus: Corpus) -> list[Path]:
-    """Shards that are not what the manifest says, or are not there."""
+    """Shards that are missing or differ from the manifest."""
     damaged_paths = []
     for facts in corpus.manifest.shards:
         try:
@@ -166,7 +153,7 @@ def find_damaged_shards(corpus: Corpus) -> list[Path]:
 
 
 def reopen_corpus(folder: Path, plan: dict[str, Any], damaged_paths: list[Path]) -> None:
-    """A corpus that was whole becomes one that is being built: its damaged shards go, and the manifest last."""
+    """Turn a finished corpus into one being built: delete its damaged shards, and the manifest last."""
     write_json(folder / ".building" / "plan.json", plan)
     for path in damaged_paths:
         path.unlink(missing_ok=True)
@@ -174,7 +161,7 @@ def reopen_corpus(folder: Path, plan: dict[str, Any], damaged_paths: list[Path])
 
 
 class CorpusBuild:
-    """One run of a build: what is left to do, and what came of it."""
+    """One run of a build."""
 
     def __init__(
         self,
@@ -190,11 +177,11 @@ class CorpusBuild:
         self.work_dir = folder / ".building"
         self.shard_facts: dict[str, ShardFacts] = {}
         self.open_shards: dict[str, tuple[ShardJob, set[str]]] = {}
-        """Shards begun, with the units that are missing; a unit that cannot be made keeps its shard here."""
+        """Shards begun, with their missing units; a deferred unit keeps its shard here."""
         self.shard_of_unit: dict[str, str] = {}
         self.resumed = self.new_records = self.cache_hits = self.cache_misses = self.timeouts = 0
         self.accepted_resumed = self.accepted = 0
-        """Among the items that were found, and among those made."""
+        """Among the resumed items, and among the new ones."""
         self.deferred: dict[str, int] = {}
         self.detail = ""
         self.consecutive_failures = 0
@@ -204,11 +191,11 @@ class CorpusBuild:
     def run(self, workers: int) -> BuildReport:
         (self.work_dir / "units").mkdir(parents=True, exist_ok=True)
         scratch = self.work_dir / "tmp"
-        shutil.rmtree(scratch, ignore_errors=True)  # what a killed run left
+        shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         for partial_file in (*self.folder.glob("shards/.*.part"), *self.folder.glob(".*.part")):
-            partial_file.unlink()  # of a run that was killed while it wrote a shard
-        vlm = self.config.teacher.kind == "vlm"  # it waits for a server: one process with many threads
+            partial_file.unlink()
+        vlm = self.config.teacher.kind == "vlm"  # waits for a server: one process with many threads
         toolbox_config = self.config.toolbox.model_copy(update={"workers": workers if vlm else 1})
         hello = {
             "config": self.config.model_copy(update={"toolbox": toolbox_config}).model_dump(mode="json"),
@@ -223,12 +210,11 @@ class CorpusBuild:
             with SolverPool(hello, scratch, workers=1 if vlm else workers, threads=threads) as pool:
                 pool.submit(first_unit)
                 self.process_units(pool, pending)
-        for _ in pending:  # where the run was stopped: what lies in later shards is counted all the same
-            pass
+        deque(pending, maxlen=0)  # after a stop: count the records of later shards
         return self.finish()
 
     def pending_units(self) -> Iterator[Unit]:
-        """Units without a record, shard after shard; shards that are whole, and all after a stop, are only counted."""
+        """Units without a record, shard after shard; finished shards, and all shards after a stop, are only counted."""
         for job in shard_jobs(self.config, self.items):
             facts = self.load_shard_facts(self.folder / "shards" / job.name, job.units)
             if facts is not None:
@@ -252,7 +238,7 @@ class CorpusBuild:
                 yield from missing
 
     def load_shard_facts(self, path: Path, units: tuple[Unit, ...]) -> ShardFacts | None:
-        """The facts of a shard that is there, whole, and of these units; any other is taken away, to be made again."""
+        """The facts of a shard if it is intact and of these units; any other is deleted, to be made again."""
         if not path.exists():
             return None
         expected = [(unit.split, unit.ordinal, unit.family, unit.difficulty) for unit in units]
@@ -261,12 +247,12 @@ class CorpusBuild:
             if [(row.split, row.ordinal, row.family, row.difficulty) for row in shard.rows] == expected:
                 return shard.facts()
         except TraceError:
-            pass  # as good as none
+            pass  # damaged
         path.unlink()
         return None
 
     def load_record(self, unit: Unit) -> Record | None:
-        """A unit's record, where it is on disk, is what was written, and is of this unit."""
+        """The record of a unit if it is on disk, intact, and of this unit; any other is deleted."""
         path = unit_path(self.work_dir, unit)
         try:
             record = decode(unpack(path.read_bytes())[0])
@@ -300,7 +286,7 @@ class CorpusBuild:
             self.stopped |= reply.stop or self.consecutive_failures >= MAX_CONSECUTIVE_FAILURES
             return
         if reply.error:
-            raise TraceError(f"item {reply.unit}: {reply.error}; what is done is kept")
+            raise TraceError(f"item {reply.unit}: {reply.error}; finished items are kept")
         self.consecutive_failures = 0
         self.new_records += 1
         self.accepted += reply.accepted
@@ -313,7 +299,7 @@ class CorpusBuild:
             self.finish_shard(job)
 
     def finish_shard(self, job: ShardJob) -> None:
-        """The shard from its units, which are read one after another and then taken away."""
+        """Write the shard from its units, which are read one at a time, and delete them."""
         path = self.folder / "shards" / job.name
         write_shard(path, (unpack(unit_path(self.work_dir, unit).read_bytes()) for unit in job.units))
         self.shard_facts[job.name] = Shard(path).facts()
@@ -329,7 +315,7 @@ class CorpusBuild:
         )
 
     def finish(self) -> BuildReport:
-        """The manifest, where nothing is missing; the report either way."""
+        """Write the manifest if nothing is missing, and the report."""
         progress = self.progress()
         corpus = ""
         if progress.completed == progress.total:
@@ -354,7 +340,7 @@ class CorpusBuild:
 
 
 def unit_from_record(record: Record) -> Unit:
-    """The unit that a record was made from."""
+    """The unit of a record."""
     item, shift = record.item, record.item.shift
     name, severity = (shift.name, shift.severity) if shift else (None, 0)
     file, _, line = record.source.rpartition(":")
@@ -364,5 +350,5 @@ def unit_from_record(record: Record) -> Unit:
 
 
 def replies_folder(folder: Path) -> Path:
-    """Where a VLM's replies are kept: beside the corpus, since a corpus can be built from them again."""
+    """The folder of a VLM's replies: beside the corpus, which can be built from them again."""
     return folder.with_name(f"{folder.name}.replies")

@@ -35,7 +35,7 @@ KEY_DESCRIPTIONS = {"generator": "the version of the item generator"}
 
 @contextmanager
 def build_lock(folder: Path) -> Iterator[None]:
-    """One build a folder. The kernel lets go of the lock when the process ends, however it ends."""
+    """One build per folder. The kernel releases the lock when the process ends."""
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:
@@ -51,7 +51,7 @@ def build_lock(folder: Path) -> Iterator[None]:
 
 
 def prepare_plan(config: CorpusConfig, folder: Path, items: ItemFiles) -> dict[str, Any]:
-    """What the content will depend on, written down; ConfigError where the folder holds anything else."""
+    """The plan, written into the folder; ConfigError if the folder holds anything else."""
     tools = {name: tool.identity().model_dump() for name, tool in build_tools(config.toolbox).items()}
     content: dict[str, Any] = {
         "config": config.identity(), "pixelis": __version__, "generator": GENERATOR_VERSION, "tools": tools,
@@ -67,7 +67,7 @@ def prepare_plan(config: CorpusConfig, folder: Path, items: ItemFiles) -> dict[s
     else:
         unexpected = sorted(p.name for p in folder.iterdir() if p.name not in (".lock", ".building"))
         if unexpected:
-            raise ConfigError(f"{folder} holds {unexpected[0]!r} and is no corpus: choose an empty folder")
+            raise ConfigError(f"{folder} holds {unexpected[0]!r} and is not a corpus: choose an empty folder")
         write_json(plan_path, plan)
     return plan
 
@@ -84,15 +84,15 @@ def upgrade_plan(plan: Any) -> dict[str, Any]:
 
 
 def require_known_templates(items: ItemFiles) -> None:
-    """ConfigError with every template that the oracle cannot solve, before the first item is made."""
+    """ConfigError with every template that the oracle cannot solve."""
     from pixelis.data.teachers.oracle.oracle import can_solve
 
     unknown = Counter(entry.template for entry in items.entries if not can_solve(entry.template))
     if unknown:
         listing = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items()))
         raise ConfigError(
-            f"the oracle does not know the templates {listing}: leave these items out, or have a VLM teach them "
-            "(teacher.kind: vlm), or their answers alone (teacher.kind: answers; auto, where it knows others)"
+            f"the oracle does not know the templates {listing}: leave these items out, or use a VLM "
+            "(teacher.kind: vlm) or their answers alone (teacher.kind: answers, or auto to keep the oracle for the others)"
         )
 
 

@@ -1,7 +1,7 @@
-"""The process that makes records: it renders a unit, has it taught, judges it, and puts the record on disk whole.
+"""The process that makes records: it renders a unit, has a teacher solve it, judges the trace and writes the record.
 
-A unit's record depends on the unit and the configuration alone, so that any number of these processes, in any order
-and however often killed, leave the same files. Messages are JSON lines over the pipes of the process.
+A record depends on its unit and the configuration alone, so that any number of these processes, in any order and
+however often killed, write the same files. Messages are JSON lines over the pipes of the process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,29 +34,29 @@ from pixelis.tools.toolbox import Toolbox
 from pixelis.world import RenderedItem, generate, shift_item
 
 TIMEOUT_RETRIES = 2
-"""A wall-clock deadline is no property of an item: it gets more chances before the time-out is recorded."""
+"""A time-out depends on the machine, so an item is retried before the time-out is recorded."""
 
 
 class SolverReply(NamedTuple):
-    """What the parent hears about a unit."""
+    """The result of a unit, for the parent."""
 
     unit: str
-    """Its name; empty where no unit can be worked on, and `error` says why."""
+    """Its name; empty if the solver cannot start, and `error` says why."""
     accepted: bool = False
     hits: int = 0
     misses: int = 0
     timeouts: int = 0
     undone: str = ""
-    """Why there is no record, where another run may make one: `server` or `cap`."""
+    """Why there is no record if a later run may make one: `server` or `cap`."""
     stop: bool = False
     full: bool = False
-    """The disk took no more."""
+    """The disk is full."""
     error: str = ""
-    """What broke, or the detail of what is undone."""
+    """The error, or the detail of `undone`."""
 
 
 class Solver:
-    """Makes records of one configuration into one folder. Safe to use from several threads."""
+    """Makes the records of one configuration in one folder; thread-safe."""
 
     def __init__(
         self, config: CorpusConfig, folder: Path, replies: Path, items: Mapping[str, str] | None = None
@@ -73,7 +74,7 @@ class Solver:
         self.teacher.close()
 
     def solve(self, unit: Unit) -> SolverReply:
-        """Make the record of a unit; whatever happens is a reply."""
+        """Make and write the record of a unit; an expected failure becomes a reply too."""
         try:
             record, blobs, timeouts = self.make_record(unit)
             with atomic_write(unit_path(self.folder, unit)) as file:
@@ -89,7 +90,7 @@ class Solver:
         return SolverReply(unit.name, record.accepted, hits, misses, timeouts)
 
     def take_lookup_counts(self) -> tuple[int, int]:
-        """Hits and misses of the cache since this was last asked; threads share the cache, so they share the count."""
+        """Cache hits and misses since the last call, over all threads."""
         with self._count_lock:
             cache = self.toolbox.cache
             current = (cache.hits, cache.misses) if cache else (0, 0)
@@ -97,14 +98,15 @@ class Solver:
         return current[0] - previous[0], current[1] - previous[1]
 
     def make_record(self, unit: Unit) -> tuple[Record, dict[str, bytes], int]:
-        """The record of a unit, the blobs to keep, and how many of its calls ran out of time in the end."""
+        """The record of a unit, the blobs to keep, and the number of calls that timed out."""
         rendered = self.render_unit(unit)
         try:
             demonstration = self.demonstrate(rendered, unit)
         finally:
-            self.toolbox.release(MediaSet(rendered.media))  # 5,000 clips on disk would be tens of gigabytes
+            self.toolbox.release(MediaSet(rendered.media))  # 5,000 clips would take tens of gigabytes
         demonstration = demonstration._replace(trace=canonicalise_trace(demonstration.trace, rendered.item))
-        judgement = judge_trace(rendered.item, demonstration.trace, cited=demonstration.cited_steps)
+        cited = demonstration.cited_steps
+        judgement = judge_trace(rendered.item, demonstration.trace, cited=cited)
         record = Record(
             split=unit.split,
             ordinal=unit.ordinal,
@@ -113,10 +115,7 @@ class Solver:
             trace=demonstration.trace,
             accepted=judgement.accepted,
             acceptance=judgement.model_dump(mode="json", exclude={"accepted"}),
-            teaching={
-                **demonstration.details,
-                **({"cited": list(demonstration.cited_steps)} if demonstration.cited_steps is not None else {}),
-            },
+            teaching=demonstration.details | ({} if cited is None else {"cited": list(cited)}),
         )
         blobs = dict(demonstration.blobs) if self.config.store_artifacts else {}
         if self.config.store_media and unit.items:
@@ -139,12 +138,12 @@ class Solver:
 
 
 def count_timeouts(demonstration: Demonstration) -> int:
-    """Calls that ended by the clock or with their process."""
+    """Calls that timed out or crashed."""
     return sum(step.result.status in ("timeout", "crashed") for step in demonstration.trace.steps)
 
 
 def media_files(rendered: RenderedItem) -> dict[str, bytes]:
-    """The files of imported media by their hash, where they are single files."""
+    """The files of imported media by hash, if they are single files."""
     paths = {medium.sha256: medium.path for medium in rendered.media}
     return {sha256: path.read_bytes() for sha256, path in paths.items() if path is not None and path.is_file()}
 
@@ -154,7 +153,7 @@ def unit_path(folder: Path, unit: Unit) -> Path:
 
 
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:
-    """The life of a solver: a greeting, then units until the pipe closes; it never outlives its parent."""
+    """Serve units after a greeting until the pipe closes; the process never outlives its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     hello = json.loads(requests.readline())
     sys.path[:] = hello["path"]
@@ -162,8 +161,7 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
         config = CorpusConfig.model_validate(hello["config"])
         solver = Solver(config, Path(hello["folder"]), Path(hello["replies"]), hello.get("items"))
     except PixelisError as error:
-        replies.write(json.dumps(SolverReply("", error=str(error))._asdict()).encode() + b"\n")
-        replies.flush()
+        send(replies, SolverReply("", error=str(error)))
         return
     units: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
     lock = threading.Lock()
@@ -171,20 +169,17 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
     def answer(unit: Unit) -> None:
         try:
             reply = solver.solve(unit)
-        except Exception as error:  # noqa: BLE001 - a teacher's own mistake stops the build with its name, not silently
-            import traceback
-
+        except Exception as error:  # noqa: BLE001 - an error in a teacher stops the build by its name
             frame = traceback.extract_tb(error.__traceback__)[-1]
             location = f"{Path(frame.filename).name}:{frame.lineno}"
             reply = SolverReply(unit.name, error=f"{type(error).__name__}: {str(error)[:300]} ({location})")
         with lock:
-            replies.write(json.dumps(reply._asdict()).encode() + b"\n")
-            replies.flush()
+            send(replies, reply)
 
     def listen() -> None:
         for line in requests:
             units.put(Unit(**json.loads(line)))
-        os._exit(0)  # the parent is gone, or wants no more
+        os._exit(0)  # the parent has closed the pipe
 
     with ThreadPoolExecutor(hello["threads"]) as pool:
         threading.Thread(target=listen, daemon=True).start()
@@ -192,7 +187,12 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
             pool.submit(answer, unit)
 
 
+def send(replies: BinaryIO, reply: SolverReply) -> None:
+    replies.write(json.dumps(reply._asdict()).encode() + b"\n")
+    replies.flush()
+
+
 if __name__ == "__main__":
     reply_stdout = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not fall among the replies
+    os.dup2(2, 1)  # output of libraries must not mix with the replies
     serve(sys.stdin.buffer, reply_stdout)

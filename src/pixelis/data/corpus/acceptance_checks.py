@@ -1,13 +1,12 @@
-"""Which traces enter the corpus, and why: operator checks, S(τ), decisive steps, rights (sec:data).
+"""Acceptance of traces into the corpus: operator checks, S(τ), decisive steps, rights (sec:data).
 
 τ ∈ D ⟺ all operators pass ∧ S(τ) ≥ τ₀, with S from components in [0, 1]:
-    S_logic   the answer is right, and follows from observations of the trace;
-    S_struct  calls are valid, none is made twice, the chain keeps to its length;
+    S_logic   the answer is correct and follows from observations of the trace;
+    S_struct  calls are valid and distinct, and the trace is not too long;
     S_visual  mean verifier score of the decisive steps.
-"All operators" are the steps that the answer rests on: a detour that failed and was corrected is what a teacher is
-for, so its check is reported and does not refuse the trace. Nor does S(τ) alone let a lucky guess in, or a wrong answer
-at the end of a fine chain. The threshold applies to the raw sum; `data.stats` gives the
-z-scored variant beside it.
+"All operators" are the steps that support the answer: failed detours that are corrected are intended, so their checks
+are reported without rejecting the trace. A lucky guess, or a wrong answer after valid calls, is rejected whatever its
+S(τ). The threshold applies to the raw sum; `corpus_stats` reports the z-scored variant beside it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from pixelis.core.geometry import Score, Value
 from pixelis.data.corpus.record import duration_stratum
 from pixelis.equations.acceptance import is_accepted, trajectory_score
-from pixelis.items import Item
+from pixelis.items import CORRECT_THRESHOLD, Item
 from pixelis.tools.results import ToolResult
 from pixelis.tools.toolbox import builtin_thresholds
 from pixelis.trace.decisive import decisive_steps, extract_arguments, used_by_answer, used_by_call
@@ -33,25 +32,23 @@ from pixelis.verification.operators import Verdict, verify_step
 
 TAU_0 = 0.65
 MAX_UNPENALISED_STEPS = 16
-"""Steps of the longest chain that loses nothing."""
-CORRECT_THRESHOLD = 0.5
-"""Score from which on an answer is right: S(τ) alone would let a wrong one pass whose calls were fine."""
+"""Steps of the longest trace without a penalty."""
 VERIFIER_FAILED = "the verifier failed"
-"""How a check begins whose verifier could not cope with what a tool returned; nothing is known about that step then."""
+"""Prefix of the metric of a step whose verifier raised an error on the tool's result."""
 UNGROUNDED_FACTOR = 0.5
-"""What a right answer is worth that no observation of the trace leads to."""
+"""Factor for a correct answer that no observation of the trace supports."""
 
 
 class StepCheck(Value):
-    """What is known about one step."""
+    """The checks of one step."""
 
     tool: str
     status: str
     decisive: bool
     carries: bool
-    """The answer rests on it, directly or through a later step."""
+    """The step supports the answer, directly or through a later step."""
     passed: bool | None = None
-    """The operator check; None where the references say nothing about it."""
+    """The operator check; None if no reference applies."""
     score: Score | None = None
     metric: str = ""
 
@@ -61,7 +58,7 @@ class Judgement(Value):
 
     accepted: bool
     reasons: tuple[str, ...] = ()
-    """Why it was refused; empty where it was accepted."""
+    """Reasons for rejection; empty if accepted."""
     logic: Score
     struct: Score
     visual: Score
@@ -75,7 +72,7 @@ class Judgement(Value):
 
 
 def check_step(result: ToolResult, item: Item) -> tuple[Verdict | None, str]:
-    """The verdict on a step; None, and what happened, where its verifier failed: one step is not worth a run."""
+    """The verdict on a step, or None and a message if its verifier raised: one step must not stop a run."""
     try:
         return verify_step(result, item.references), ""
     except (ArithmeticError, LookupError, TypeError, ValueError, cv2.error) as error:
@@ -83,7 +80,7 @@ def check_step(result: ToolResult, item: Item) -> tuple[Verdict | None, str]:
 
 
 def judge_trace(item: Item, trace: Trace, *, cited: Sequence[int] | None = None, tau_0: float = TAU_0) -> Judgement:
-    """Check, score and decide. `cited` are the steps, from 0, that the teacher computed its answer from, if it says."""
+    """Check, score and decide. `cited` are the steps, from 0, from which the teacher computed its answer, if known."""
     from pixelis.verification.rights import rights_reasons
 
     checks = [check_step(step.result, item) for step in trace.steps]
@@ -135,9 +132,9 @@ def _failure_reason(k: int, trace: Trace, verdict: Verdict | None) -> str:
 
 
 def decisive_positions(trace: Trace, cited: Sequence[int] | None) -> frozenset[int]:
-    """Steps that are decisive by the record, and those confident ones that the teacher says it computed from.
+    """Steps that are decisive by the trace, and the confident ones among those that the teacher cites.
 
-    A count or a comparison leaves no trace in the words of an answer, so that the record alone cannot show its use.
+    The answer of a count or a comparison does not contain its operands, so the trace alone cannot show their use.
     """
     positions = {k for k, decision in enumerate(decisive_steps(trace, builtin_thresholds())) if decision.decisive}
     for k in cited or ():
@@ -148,7 +145,7 @@ def decisive_positions(trace: Trace, cited: Sequence[int] | None) -> frozenset[i
 
 
 def supporting_steps(trace: Trace, cited: Sequence[int] | None, decisive: frozenset[int]) -> frozenset[int]:
-    """Steps that the answer rests on: cited ones (or those it repeats), and whatever went into them."""
+    """Steps that support the answer: cited ones (or those it repeats), and the steps whose results they use."""
     final_steps = set(cited) if cited is not None else {
         k for k, step in enumerate(trace.steps) if used_by_answer(step, trace.answer or "") is not None
     }  # fmt: skip
@@ -167,7 +164,7 @@ def supporting_steps(trace: Trace, cited: Sequence[int] | None, decisive: frozen
 
 
 def s_logic(item: Item, trace: Trace, supporting: frozenset[int]) -> float:
-    """How right the answer is; half of that where nothing that was observed leads to it, unless no tool is needed."""
+    """Score of the answer; reduced if a tool is required and no observation supports it."""
     if not trace.answer:
         return 0.0
     answer_score = item.score(trace.answer)
@@ -175,7 +172,7 @@ def s_logic(item: Item, trace: Trace, supporting: frozenset[int]) -> float:
 
 
 def s_struct(trace: Trace) -> float:
-    """Share of valid calls, times the share of calls that are new, times how far the chain keeps to its length."""
+    """Share of valid calls, times the share of distinct calls, times a penalty on length."""
     count = len(trace.steps)
     if not count:
         return 1.0
@@ -185,16 +182,13 @@ def s_struct(trace: Trace) -> float:
 
 
 def _is_well_formed(call: object) -> bool:
-    """Whether the call comes back from its own text."""
+    """Whether the call is parsed back from its own text."""
     parsed = parse_call(format_call(call))  # type: ignore[arg-type]
     return isinstance(parsed, ParsedCall) and parsed.call == call
 
 
 def s_visual(verdicts: Sequence[Verdict | None], decisive: frozenset[int]) -> float:
-    """Mean verifier score of the decisive steps that can be verified; 1 where there are none to verify.
-
-    Nothing to hold against a trace is nothing against it: a glance that needs no tool keeps its place by logic.
-    """
+    """Mean verifier score of the verifiable decisive steps; 1 if there are none, so that logic alone decides."""
     scores = [verdict.score for k in decisive if (verdict := verdicts[k]) is not None]
     return float(np.mean(scores)) if scores else 1.0
 
@@ -203,11 +197,11 @@ def s_visual(verdicts: Sequence[Verdict | None], decisive: frozenset[int]) -> fl
 
 
 class Stratum(NamedTuple):
-    """Where a trace belongs: by task, by tool, by temporal span (sec:data)."""
+    """Task, tool and temporal span of a trace (sec:data)."""
 
     task: str
     tool: str
-    """The tool that it uses most; `none` for a trace without calls."""
+    """The most used tool; `none` for a trace without calls."""
     span: str
 
 
@@ -219,7 +213,7 @@ def trace_stratum(item: Item, trace: Trace) -> Stratum:
 
 
 def strata_report(strata: Sequence[Stratum]) -> dict[str, dict[str, float]]:
-    """Share of each value on each axis."""
+    """The share of each value on each axis."""
     return {
         axis: {value: n / len(strata) for value, n in sorted(Counter(getattr(s, axis) for s in strata).items())}
         for axis in Stratum._fields
@@ -227,10 +221,10 @@ def strata_report(strata: Sequence[Stratum]) -> dict[str, dict[str, float]]:
 
 
 def sampling_weights(strata: Sequence[Stratum], *, max_weight: float = 5.0, rounds: int = 40) -> NDArray[np.float64]:
-    """A weight for each trace, 1 on the mean, that evens out tasks, tools and spans as far as they can be (sec:data).
+    """A weight for each trace, with mean 1, that balances tasks, tools and spans as far as possible (sec:data).
 
-    Raking: each axis in turn is scaled to equal shares, until all three are. No weight exceeds `most` times the mean,
-    so that a stratum of few traces is not learnt by heart. No traces, no weights.
+    Raking: each axis in turn is scaled to equal shares. No weight exceeds `max_weight` times the mean, so that a small
+    stratum is not memorised.
     """
     weights = np.ones(len(strata))
     axes = [np.unique([s[axis] for s in strata], return_inverse=True)[1] for axis in range(3)]

@@ -1,7 +1,6 @@
-"""The corpus in the numbers of the paper's data section, side by side with the paper's own (sec:data).
+"""Statistics of a corpus beside those of the paper's data section (sec:data).
 
-One pass over the records; of each one memory keeps its task, stratum and three scores, which are z-scored in the end,
-and the beginning of its media hashes. Everything else is counts.
+One pass over the records keeps the task, stratum, three scores and media hash prefixes of each; the rest is counts.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PAPER_USAGE: Mapping[ToolName, tuple[float, float, float]] = {
 }
 """Per cent of calls in train, dev and test (sec:data)."""
 PAPER_FAILURES: Mapping[ToolName, float] = {"SEG": 11.4, "TRK": 16.9, "OCR": 7.5, "TEMP": 17.3, "PROP": 9.7}
-"""Per cent of calls that miss their reference, of a 1,500-sample audit (sec:data)."""
+"""Per cent of calls that miss their reference in a 1,500-sample audit (sec:data)."""
 PAPER_DECISIVE: Mapping[str, float] = {"train": 0.86, "dev": 0.87, "test": 0.86}
 COMPONENTS = ("logic", "struct", "visual")
 PAPER_STEPS = 5.8
@@ -41,19 +40,19 @@ PAPER_TOOL_NEEDED = 84.0
 
 
 class CorpusStat(NamedTuple):
-    """One figure beside the paper's."""
+    """One statistic beside the paper's."""
 
     name: str
     ours: float | None
-    """None where nothing of the kind occurred."""
+    """None if there is nothing to compute it from."""
     paper: float | None
     of: int
-    """What it was computed over."""
+    """The number of values that it is computed from."""
 
 
 @dataclass
 class StreamingMoments:
-    """A mean and a spread, one value after another."""
+    """Running mean and standard deviation."""
 
     n: int = 0
     total: float = 0.0
@@ -70,13 +69,13 @@ class StreamingMoments:
 
     @property
     def std(self) -> float | None:
-        """Standard deviation of the values themselves."""
+        """Population standard deviation."""
         return sqrt(max(self.squares / self.n - (self.total / self.n) ** 2, 0.0)) if self.n else None
 
 
 @dataclass
 class CorpusCell:
-    """A part of the corpus: one family, one difficulty."""
+    """Counts of one family or difficulty."""
 
     records: int = 0
     accepted: int = 0
@@ -86,18 +85,14 @@ class CorpusCell:
 
     def as_dict(self) -> dict[str, float]:
         n = max(self.records, 1)
-        return {
-            "records": self.records,
-            "accepted": round(self.accepted / n, 4),
-            "right": round(self.score_total / n, 4),
-            "steps": round(self.steps / n, 3),
-            "tool_needed": round(self.tool_needed / n, 4),
-        }
+        means = {"accepted": self.accepted, "right": self.score_total, "tool_needed": self.tool_needed}
+        shares = {name: round(value / n, 4) for name, value in means.items()}
+        return {"records": self.records, **shares, "steps": round(self.steps / n, 3)}
 
 
 @dataclass
 class CorpusCounts:
-    """Everything that is counted."""
+    """All counts of a corpus."""
 
     records: Counter[Split] = field(default_factory=Counter)
     accepted: Counter[Split] = field(default_factory=Counter)
@@ -118,11 +113,11 @@ class CorpusCounts:
     scores: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in COMPONENTS})
     tasks: list[str] = field(default_factory=list)
     media: dict[str, int] = field(default_factory=dict)
-    """Splits in which a medium occurs, as bits, by the first 16 digits of its hash."""
+    """Splits in which a medium occurs, as bits, by the first 16 hex digits of its hash."""
     shared_media: int = 0
 
     def add(self, record: Record) -> None:
-        """Count one record. Usage, steps and decisive steps are those of accepted ones, which make the corpus."""
+        """Count one record. Usage, steps and decisive steps are counted for accepted records only."""
         self.records[record.split] += 1
         self._count_media(record)
         self._count_operator_checks(record)
@@ -161,7 +156,7 @@ class CorpusCounts:
                 self.images[record.split] += 1
 
     def _count_operator_checks(self, record: Record) -> None:
-        """Calls against their references, of every record: what acceptance turned away is what failed."""
+        """Calls against their references, for every record: rejected ones hold most failures."""
         for check in record.acceptance.get("steps", ()):
             if check.get("passed") is not None:
                 self.checked[check["tool"]] += 1
@@ -169,7 +164,7 @@ class CorpusCounts:
 
 
 def count_corpus(corpus: Corpus) -> CorpusCounts:
-    """Count a whole corpus, record by record."""
+    """Count all records."""
     counts = CorpusCounts()
     for record in corpus.records():
         counts.add(record)
@@ -177,8 +172,8 @@ def count_corpus(corpus: Corpus) -> CorpusCounts:
 
 
 def compute_stats(counts: CorpusCounts) -> list[CorpusStat]:
-    """The figures of the paper's data section, in its order."""
-    total, accepted = sum(counts.records.values()), sum(counts.accepted.values())
+    """The statistics of the paper's data section, in its order."""
+    total, accepted = counts.records.total(), counts.accepted.total()
     rows = [
         CorpusStat("trajectories", float(accepted), float(PAPER_TRAJECTORIES), total),
         CorpusStat("accepted, %", percent(accepted, total), None, total),
@@ -188,21 +183,17 @@ def compute_stats(counts: CorpusCounts) -> list[CorpusStat]:
     for split in SPLITS:
         rate = percent(counts.decisive[split], counts.succeeded[split])
         ours = None if rate is None else rate / 100
-        rows.append(
-            CorpusStat(f"decisive-step rate, {split}", ours, PAPER_DECISIVE.get(split), counts.succeeded[split])
-        )
-    rows += [
-        CorpusStat("clip duration, s, mean", counts.clip_durations.mean, PAPER_CLIP_S[0], counts.clip_durations.n),
-        CorpusStat("clip duration, s, spread", counts.clip_durations.std, PAPER_CLIP_S[1], counts.clip_durations.n),
-    ]
+        name = f"decisive-step rate, {split}"
+        rows.append(CorpusStat(name, ours, PAPER_DECISIVE.get(split), counts.succeeded[split]))
+    clips = counts.clip_durations
+    rows.append(CorpusStat("clip duration, s, mean", clips.mean, PAPER_CLIP_S[0], clips.n))
+    rows.append(CorpusStat("clip duration, s, spread", clips.std, PAPER_CLIP_S[1], clips.n))
     reported: tuple[Split, ...] = ("train", "dev", "test")
     for column, split in enumerate(reported):
-        calls = counts.calls[split]
+        calls, n = counts.calls[split], counts.calls[split].total()
         for tool in TOOLS:
-            ours = percent(calls[tool], sum(calls.values()))
-            rows.append(
-                CorpusStat(f"usage of {tool}, {split}, %", ours, PAPER_USAGE[tool][column], sum(calls.values()))
-            )
+            paper = PAPER_USAGE[tool][column]
+            rows.append(CorpusStat(f"usage of {tool}, {split}, %", percent(calls[tool], n), paper, n))
     for tool in TOOLS:
         ours = percent(counts.missed[tool], counts.checked[tool])
         rows.append(CorpusStat(f"calls of {tool} that miss, %", ours, PAPER_FAILURES.get(tool), counts.checked[tool]))
@@ -213,14 +204,14 @@ def compute_stats(counts: CorpusCounts) -> list[CorpusStat]:
 
 
 def percent_over_threshold(counts: CorpusCounts) -> float | None:
-    """Per cent of traces whose z-scored S(τ) reaches τ₀: what the paper's words, taken literally, would let in."""
+    """Per cent of traces whose z-scored S(τ) reaches τ₀: the paper's criterion taken literally."""
     logic, struct, visual = (counts.scores[name] for name in COMPONENTS)
     zscored = trajectory_scores(logic, struct, visual, counts.tasks).zscored
     return 100.0 * float((zscored >= TAU_0).mean()) if len(zscored) else None
 
 
 def reason_kind(reason: str) -> str:
-    """A reason for a refusal without its numbers."""
+    """A reason for rejection without its numbers."""
     if reason.startswith("S = "):
         return "the answer is wrong" if reason.endswith("the answer is wrong") else "S(τ) is under τ₀"
     return re.sub(r"^step \d+ \((\w+)\) fails its check.*", r"a step of \1 that carries the answer fails", reason)
@@ -231,7 +222,7 @@ def percent(count: int, total: int) -> float | None:
 
 
 def max_usage_gap(rows: list[CorpusStat]) -> float | None:
-    """The furthest that any tool's share in train lies from the paper's, in points."""
+    """The largest difference of a tool's share in train from the paper's, in percentage points."""
     gaps = [
         abs(row.ours - row.paper)
         for row in rows
@@ -241,7 +232,7 @@ def max_usage_gap(rows: list[CorpusStat]) -> float | None:
 
 
 def stats_to_json(corpus: Corpus, counts: CorpusCounts) -> dict[str, Any]:
-    """Everything, for a file."""
+    """All statistics for a JSON file."""
     rows = compute_stats(counts)
     return {
         "corpus": corpus.manifest.corpus,

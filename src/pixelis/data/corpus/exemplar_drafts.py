@@ -1,4 +1,4 @@
-"""A corpus as drafts of the retrieval memory: the accepted trajectories that a policy may lean on at test time."""
+"""Drafts for the retrieval memory from the accepted trajectories of a corpus."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pixelis.memory.keys import KeyMaker
 from pixelis.memory.memory_item import MemoryDraft
 
 EVALUATION_SPLITS: tuple[Split, ...] = ("dev", "dev-cal", "test")
-"""Splits whose media a memory may never hold."""
+"""Splits whose media a memory must not contain."""
 
 
 class CorpusDraft(NamedTuple):
-    """What became of a record: a draft, or why there is none."""
+    """The draft of a record, or the reason why there is none."""
 
     id: str
     draft: MemoryDraft | None
@@ -36,22 +36,19 @@ def prepare_drafts(
     keep_traces: bool = False,
     cache: FeatureCache | None = None,
 ) -> Iterator[CorpusDraft]:
-    """A draft for each accepted record of `train` that is not known by its id, and was not deleted; what leaks or does
-    not open is named.
+    """A draft for each accepted record of `train` whose id is neither known nor deleted, or a reason.
 
-    Value, curiosity and coherence are a policy's to say: phase 3 writes them when it has one.
+    Value, curiosity and coherence depend on a policy: phase 3 writes them.
     """
     for record in corpus.records(split="train", accepted=True):
         record_id = record.item.id
-        if record_id in known_ids or is_deleted(record_id):
-            yield CorpusDraft(record_id, None, "known" if record_id in known_ids else "deleted")
-            continue
-        try:
-            media = corpus.media(record)
-            draft = build_draft(
-                record.trace, media, keys, mask=mask, item_id=record_id, attach_trace=keep_traces, cache=cache
-            )
-        except (LeakageError, MediaError) as error:
-            yield CorpusDraft(record_id, None, str(error))
-            continue
-        yield CorpusDraft(record_id, draft)
+        draft, reason = None, "known" if record_id in known_ids else "deleted" if is_deleted(record_id) else ""
+        if not reason:
+            try:
+                draft = build_draft(
+                    record.trace, corpus.media(record), keys,
+                    mask=mask, item_id=record_id, attach_trace=keep_traces, cache=cache,
+                )  # fmt: skip
+            except (LeakageError, MediaError) as error:
+                reason = str(error)
+        yield CorpusDraft(record_id, draft, reason)

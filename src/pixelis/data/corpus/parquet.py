@@ -1,8 +1,7 @@
-"""Parquet out: a corpus, items or traces as a folder that Hugging Face `datasets` opens by its path.
+"""Export of a corpus, items or traces to Parquet, as a folder that Hugging Face `datasets` opens by its path.
 
-What one looks at first has a column; the whole item and the whole trace stand beside them as JSON, from which equal
-ones are read again: nothing is lost but the spelling of a file that others wrote. Pixels are not exported: media are
-named by hash, and by path where there is one.
+The most useful fields are columns; the whole item and the whole trace are columns too, as JSON, so that the export is
+lossless. Pixels are not exported: media are named by hash, and by path if there is one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from pixelis.core.errors import ConfigError, TraceError
+from pixelis.core.errors import ConfigError, TraceError, validation_problem
 from pixelis.data.corpus.corpus import MANIFEST, Corpus
 from pixelis.data.corpus.record import Record
 from pixelis.data.importers.import_result import ImportResult
@@ -25,12 +24,12 @@ from pixelis.trace.schema import Trace, canonical_json
 
 ROWS_PER_FILE = 20_000
 ROWS_PER_GROUP = 256
-"""Rows that are held in memory before they are written."""
+"""Rows that are written together."""
 PYARROW_REQUIREMENT = "pyarrow>=26"
 
 
 class ParquetRow(NamedTuple):
-    """One line of the table it belongs to."""
+    """One row, and the table and split that it belongs to."""
 
     table: str
     """`corpus`, `items` or `traces`: one configuration of the dataset each."""
@@ -41,7 +40,7 @@ class ParquetRow(NamedTuple):
 def export_parquet(source: Path, out: Path, *, accepted: bool = False) -> ImportResult:
     """Write `source` (a corpus folder, or a file of items or traces) as Parquet files with a README into `out`.
 
-    `accepted` leaves out what acceptance refused. The folder appears when it is whole.
+    `accepted` excludes rejected records. The folder appears when it is complete.
     """
     arrow, parquet = _import_pyarrow()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -90,7 +89,7 @@ def _import_pyarrow() -> tuple[Any, Any]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Take away what an export that was killed has left: only files and folders that an export writes."""
+    """Delete the files and folders of a killed export, and nothing else."""
     for file in [*sorted(folder.rglob("*.parquet")), folder / "README.md"]:
         file.unlink(missing_ok=True)
     for inner in [f for f in folder.iterdir() if f.is_dir()]:
@@ -98,7 +97,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 class _SplitWriter:
-    """The files of one split of one table, written a group of rows at a time."""
+    """Writes the files of one split of one table, a group of rows at a time."""
 
     def __init__(self, folder: Path, split: str, columns: Any, parquet: Any) -> None:
         folder.mkdir(exist_ok=True)
@@ -147,7 +146,7 @@ def rows(source: Path, *, accepted: bool = False) -> Iterator[ParquetRow | Probl
     if source.is_dir():
         files = sorted(f for f in source.rglob("*.jsonl") if not f.name.endswith(".problems.jsonl"))
         if not files:
-            raise ConfigError(f"{source} is no corpus and holds no .jsonl files of items or traces")
+            raise ConfigError(f"{source} is not a corpus and holds no .jsonl files of items or traces")
     else:
         files = [source]
     for file in files:
@@ -179,14 +178,11 @@ def _file_rows(file: Path) -> Iterator[ParquetRow | Problem]:
         except TraceError as error:
             yield Problem(where, str(error))
         except ValidationError as error:
-            first_error = error.errors(include_url=False)[0]
-            yield Problem(
-                where, f"neither a trace nor an item: {'.'.join(map(str, first_error['loc']))}: {first_error['msg']}"
-            )
+            yield Problem(where, f"neither a trace nor an item: {validation_problem(error)}")
 
 
 def split_name(split: str) -> str:
-    """A split as Hugging Face spells it: `dev-cal` is `dev_cal` there."""
+    """The name of a split for Hugging Face: `dev-cal` is `dev_cal`."""
     return split.replace("-", "_")
 
 
@@ -249,7 +245,7 @@ def trace_columns(trace: Trace) -> dict[str, Any]:
 
 
 def table_schema(arrow: Any, table: str) -> Any:
-    """The columns of a table; the same for every file, whatever its rows hold."""
+    """The columns of a table, independent of its rows."""
     text, texts = arrow.string(), arrow.list_(arrow.string())
     medium = {
         "name": text, "sha256": text, "width": arrow.int32(), "height": arrow.int32(), "frames": arrow.int32(),
@@ -273,7 +269,7 @@ def table_schema(arrow: Any, table: str) -> Any:
 
 
 def dataset_card(source: Path, counts: Mapping[tuple[str, str], int]) -> str:
-    """The dataset's README: its head tells `datasets.load_dataset` which files are which split."""
+    """The README of the dataset, whose header maps files to splits for `datasets.load_dataset`."""
     tables: dict[str, list[tuple[str, int]]] = {}
     for (table, split), count in counts.items():
         tables.setdefault(table, []).append((split, count))
@@ -284,5 +280,5 @@ def dataset_card(source: Path, counts: Mapping[tuple[str, str], int]) -> str:
             header += [f"  - split: {split}", f'    path: "{table}/{split}-*.parquet"']
     listing = [f"| {table} | {split} | {count} |" for table, splits in tables.items() for split, count in splits]
     body = ["# Exported from Pixelis", "", f"Source: `{source.name}`.", "", "| table | split | rows |", "|---|---|---|"]
-    footer = ["", "`item_json` and `trace_json` hold the whole records; the other columns are taken from them."]
+    footer = ["", "`item_json` and `trace_json` hold the whole records; the other columns are derived from them."]
     return "\n".join([*header, "---", "", *body, *listing, *footer, ""])

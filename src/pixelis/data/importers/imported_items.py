@@ -130,7 +130,10 @@ def require_items_file(out: Path) -> None:
 def read_items(path: Path) -> Iterator[Item | Problem]:
     """The items of a file in order, and a problem for each invalid line."""
     for line in parse_lines(path, parse_item):
-        yield line if isinstance(line, Problem) else line.value
+        if not isinstance(line, Problem):
+            yield line.value
+        elif line.kind == "skipped":
+            yield line
 
 
 def parse_item(line: TextLine) -> Item:

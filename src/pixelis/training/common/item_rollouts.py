@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-from pixelis.data.corpus.acceptance_checks import CORRECT_THRESHOLD
+from pixelis.items import CORRECT_THRESHOLD
 from pixelis.media import MediaSet
 from pixelis.policy.model import Policy
 from pixelis.rollout.engine import ROWS_AT_ONCE, rollout
