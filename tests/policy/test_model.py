@@ -147,7 +147,7 @@ def test_the_sanitizer_finds_a_changed_mask_picture_or_probability(policy: Polic
         check_sequence(ledger, policy.tokenizer)
     ledger.logprobs[0] = None
     del ledger.image_spans[0]
-    with pytest.raises(TraceError, match="image tokens where its pictures want"):
+    with pytest.raises(TraceError, match="image tokens, but its images need"):
         check_sequence(ledger, policy.tokenizer)
 
 

@@ -1,7 +1,7 @@
 """A query as the policy reads and writes it: turns of a Qwen-style chat, cut into pieces whose tokens have one kind.
 
-The question comes before the pictures: a small model that reads them first cannot know what to keep.
-Words that a person typed or a tool read are never control: their pieces say so, and `Tokens` keeps to it.
+The question comes before the images: a small model that reads them first cannot know what to keep.
+Text that a person typed or a tool read is never control: its pieces say so, and `PolicyTokenizer.encode` obeys.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.trace.tool_call_parser import CALL_CLOSE, CALL_OPEN
 
 Kind = Literal["prompt", "thought", "action", "answer", "observation"]
-"""What a token belongs to; `prompt` and `observation` were never sampled."""
+"""What a token belongs to; `prompt` and `observation` are never sampled."""
 SAMPLED: tuple[Kind, ...] = ("thought", "action", "answer")
 
 SYSTEM = "You answer questions about pictures and clips. You look with tools, and answer from what they return."
@@ -34,26 +34,26 @@ TOOLS_FOOT = (
     "are options. If it cannot be told, write <answer>I cannot tell</answer>."
 )
 UNWRITTEN_ARGUMENTS = ("mask", "track")
-"""Arguments that no policy writes: run lengths and lists of boxes."""
+"""Arguments that no policy writes: run-length masks and lists of boxes."""
 
 
 class PromptStyle(Config):
-    """How queries are put to a policy; part of its checkpoint."""
+    """How queries are presented to a policy; part of its checkpoint."""
 
     system: str = SYSTEM
     tool_schemas: bool = True
-    """Whether the prompt holds the tools' schemas; nano has learnt them, and saves the tokens."""
+    """Whether the prompt holds the tools' schemas; nano has learnt them, which saves tokens."""
     image_pixels: int = 1_048_576
-    """A picture that was given is scaled to at most this many pixels."""
+    """An image of the query is scaled to at most this many pixels."""
     view_pixels: int = 524_288
-    """The same for views, which ZOOM and TEMP make."""
+    """The same for views, the results of ZOOM and TEMP."""
     frame_pixels: int = 262_144
     """The same for the frames of a clip."""
     clip_frames: int = 16
-    """Frames of a clip that are shown, evenly, each after its time."""
+    """Frames of a clip that are shown, evenly spaced, each after its time."""
     spaced_answers: bool = False
-    """Whether an answer begins with a space: its words are then the tokens that they are in a sentence, and a small
-    policy can carry them over."""
+    """Whether an answer begins with a space: its words then have the same tokens as in a sentence, and a small policy
+    can copy them."""
 
 
 class TextPiece(NamedTuple):
@@ -62,13 +62,13 @@ class TextPiece(NamedTuple):
     text: str
     kind: Kind
     control: bool = False
-    """Whether tags and special tokens in it are meant: written by this module, never by a person or a tool."""
+    """Whether tags and special tokens in it take effect: only in text of this module, never of a person or a tool."""
     step: int = 0
-    """The step, from 1, that it belongs to; 0 before the first."""
+    """The step that it belongs to, from 1; 0 for the prompt."""
 
 
 class ImagePiece(NamedTuple):
-    """A picture among the words."""
+    """An image between texts."""
 
     name: str
     """Image_0, View_1, or Video_0@12 for a frame."""
@@ -82,7 +82,7 @@ Piece = TextPiece | ImagePiece
 
 
 def render_prompt(question: str, media: MediaSet, style: PromptStyle, schemas: Sequence[dict[str, Any]]) -> list[Piece]:
-    """Everything before the policy's first word."""
+    """Everything before the policy's first token."""
     system = style.system
     if style.tool_schemas:
         schema_lines = "".join("\n" + json.dumps(schema, ensure_ascii=False) for schema in schemas)
@@ -94,7 +94,7 @@ def render_prompt(question: str, media: MediaSet, style: PromptStyle, schemas: S
 
 
 def render_question(system: str, question: str, media_pieces: Sequence[Piece] = ()) -> list[Piece]:
-    """A system turn, a question with what it is about, and the beginning of the policy's first turn."""
+    """A system turn, a question with its media, and the beginning of the policy's first turn."""
     return [
         TextPiece(f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n", "prompt", control=True),
         TextPiece(question, "prompt"),
@@ -104,24 +104,24 @@ def render_question(system: str, question: str, media_pieces: Sequence[Piece] = 
 
 
 def render_media(name: str, medium: Medium, style: PromptStyle) -> list[Piece]:
-    """A medium that was given: a picture, or frames of a clip over its whole length, each after its time."""
+    """A medium of the query: an image, or frames of a clip over its whole length, each after its time."""
     if medium.kind == "image":
         return [TextPiece(f"\n{name}: ", "prompt"), ImagePiece(name, medium.frame(0), style.image_pixels, "prompt")]
     pieces: list[Piece] = [TextPiece(f"\n{name}, {medium.frame_count} frames, {medium.duration_s:.2f} s: ", "prompt")]
     for index in spaced_indices(medium.frame_count, style.clip_frames):
-        pieces.append(TextPiece(f"<{medium.time_of(index):.1f} seconds>", "prompt"))  # as Qwen3-VL words it
+        pieces.append(TextPiece(f"<{medium.time_of(index):.1f} seconds>", "prompt"))  # Qwen3-VL's wording
         pieces.append(ImagePiece(f"{name}@{index}", medium.frame(index), style.frame_pixels, "prompt"))
     return pieces
 
 
 def spaced_indices(frame_count: int, count: int) -> list[int]:
-    """Frame numbers, evenly over a clip, at the middles of equal parts."""
+    """Frame numbers at the middles of equal parts of a clip."""
     count = min(count, frame_count)
     return [int((2 * k + 1) * frame_count // (2 * count)) for k in range(count)]
 
 
 def render_call(thought: str, call: ToolCall, *, step: int) -> list[Piece]:
-    """A turn that calls a tool, as a teacher's trace has it."""
+    """A turn that calls a tool, as in a teacher's trace."""
     thought_text = f"{thought}\n" if thought else ""
     return [
         TextPiece(thought_text, "thought", step=step),
@@ -132,7 +132,7 @@ def render_call(thought: str, call: ToolCall, *, step: int) -> list[Piece]:
 
 
 def render_answer(thought: str, answer: str, style: PromptStyle, *, step: int, quote: str | None = None) -> list[Piece]:
-    """The last turn; `quote` stands for the answer (`quoting`), also where the thought names it last."""
+    """The last turn; `quote` replaces the answer (`quoting`), and the thought's last mention of it."""
     answer_text = f" {answer}" if style.spaced_answers else answer
     thought_text = f"{thought}\n" if thought else ""
     before, mention, after = split_at_last_mention(thought_text, answer) if quote else ("", "", thought_text)
@@ -147,7 +147,7 @@ def render_answer(thought: str, answer: str, style: PromptStyle, *, step: int, q
 
 
 def split_at_last_mention(text: str, name: str) -> tuple[str, str, str]:
-    """Words around the last place where a name stands by itself; all of them behind, if there is none.
+    """The text before, at and after the last separate mention of a name; without one, all text is after.
 
     `str.rpartition` would find "12" in "312" and in "1.12".
     """
@@ -158,7 +158,7 @@ def split_at_last_mention(text: str, name: str) -> tuple[str, str, str]:
 def render_observation(
     result: ToolResult, view: str | None, media: MediaSet, style: PromptStyle, *, step: int
 ) -> list[Piece]:
-    """What a call gave back: its text, the view that it made, and the beginning of the policy's next turn."""
+    """The result of a call: its text, its view, and the beginning of the policy's next turn."""
     if view is None:
         return render_result(result, step=step)
     view_pieces: list[Piece] = [
@@ -170,12 +170,12 @@ def render_observation(
 
 
 def render_result(result: ToolResult, *, step: int) -> list[Piece]:
-    """What a call gave back in words, and the beginning of the policy's next turn."""
+    """The text of a result, and the beginning of the policy's next turn."""
     return render_reminder(result.text or result.error or result.status, step=step)
 
 
 def render_reminder(reason: str, *, step: int) -> list[Piece]:
-    """What is read instead of a result, such as why a turn was neither a call nor an answer."""
+    """A text in place of a result, such as why a turn was neither a call nor an answer."""
     return [
         TextPiece("\n<|im_start|>user\n<tool_response>\n", "observation", control=True, step=step),
         TextPiece(reason, "observation", step=step),
@@ -184,7 +184,7 @@ def render_reminder(reason: str, *, step: int) -> list[Piece]:
 
 
 def format_call_text(call: ToolCall) -> str:
-    """A call as the policy writes it: coordinates and seconds with two decimals, as results print them."""
+    """A call as the policy writes it: coordinates and seconds with two decimals, as in results."""
     arguments = ", ".join(f"{json.dumps(key)}: {format_value_text(key, value)}" for key, value in call.args.items())
     return f'{{"name": {json.dumps(call.tool)}, "arguments": {{{arguments}}}}}'
 

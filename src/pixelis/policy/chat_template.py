@@ -1,7 +1,6 @@
-"""The chat template that nano's checkpoints carry, for programs that build prompts by `apply_chat_template`.
+"""The chat template in nano's checkpoints, for programs that build prompts by `apply_chat_template`.
 
-Pixelis itself never renders it: `script` cuts a conversation into pieces whose tokens have one kind. That both write
-the same text is held by a test.
+Pixelis itself uses `chat_format`, which cuts a conversation into pieces of one kind; a test compares both texts.
 """
 
 CHAT_TEMPLATE = """\

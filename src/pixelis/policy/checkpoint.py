@@ -1,6 +1,6 @@
-"""A checkpoint describes itself: weights, tokenizer, manner of speaking, statistics, where it comes from, its scores.
+"""A checkpoint describes itself: weights, tokenizer, prompt style, statistics, origin and scores.
 
-Later verbs need its path and nothing else. Weights are safetensors; nothing is ever unpickled.
+Verbs need only its name. Weights are safetensors; nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -28,37 +28,35 @@ HEADS_FILE = "heads.safetensors"
 
 
 class ModelCard(Config):
-    """What a checkpoint says about itself beside its weights."""
+    """What a checkpoint says about itself."""
 
     name: str = "unnamed"
     style: PromptStyle = PromptStyle()
     tap: int = -3
-    """The layer whose features are tapped, from the top (supp:et_dynamics)."""
+    """The layer whose output gives features, counted from the top (supp:et_dynamics)."""
     tools: dict[str, str] = Field(default_factory=dict)
-    """Version of each tool that it learnt with."""
+    """Version of each tool in training."""
     corpus: str = ""
-    """Hash of the corpus that it was trained on."""
+    """Hash of the training corpus."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Command, commit, configuration, seed, seconds, machine."""
     scores: dict[str, Any] = Field(default_factory=dict)
-    """What it scored, with the command that measured it."""
+    """Scores, with the command that measured them."""
     statistics: dict[str, Any] = Field(default_factory=dict)
     """Token normalisers, per-tool scalers, per-family coherence (subsec:sft), in plain numbers."""
 
 
 class LoadedCheckpoint(NamedTuple):
-    """A checkpoint, opened."""
-
     policy: Policy
     card: ModelCard
     heads: Mapping[str, Tensor]
-    """Tensors of the heads by name; empty where it has none."""
+    """Tensors of the heads by name."""
 
 
 def save_checkpoint(
     folder: Path, policy: Policy, card: ModelCard, heads: Mapping[str, nn.Module] | None = None
 ) -> None:
-    """Write a checkpoint whole or not at all: into a folder beside it, then into its place."""
+    """Write a checkpoint atomically: into a staging folder, which is then renamed."""
     from safetensors.torch import save_file
 
     hide_progress_bars()
@@ -86,7 +84,7 @@ def save_checkpoint(
         json.dumps(saved_card.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     )
     old = folder.with_name(f".{folder.name}.old")
-    if folder.exists():  # where it does not, a save was killed here, and `old` is all there is until the next line
+    if folder.exists():  # if not, a save may have been killed here, and `old` is the only copy
         shutil.rmtree(old, ignore_errors=True)
         folder.rename(old)
     staging.rename(folder)
@@ -94,7 +92,7 @@ def save_checkpoint(
 
 
 def hide_progress_bars() -> None:
-    """Transformers shows none of its own progress bars: ours are enough."""
+    """Disable transformers' own progress bars."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -103,9 +101,9 @@ def hide_progress_bars() -> None:
 def load_checkpoint(
     name: str, *, device: str = "cpu", dtype: torch.dtype | Literal["auto"] = torch.float32
 ) -> LoadedCheckpoint:
-    """Open a checkpoint by folder, shipped name or hub id; ConfigError in one line for whatever is wrong with it.
+    """Open a checkpoint by folder, embedded name or hub id; ConfigError in one line if anything is wrong with it.
 
-    `auto` is the precision in which it was saved.
+    `auto` keeps the precision in which it was saved.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -122,33 +120,25 @@ def load_checkpoint(
     try:
         tokenizer = PolicyTokenizer.open(location)
         load_result: Any = AutoModelForImageTextToText.from_pretrained(
-            location,
-            dtype=dtype,
-            use_safetensors=True,
-            trust_remote_code=False,
-            attn_implementation="sdpa",
+            location, dtype=dtype, use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa",
             output_loading_info=True,
-        )
+        )  # fmt: skip
         model, loading_info = load_result
         heads = load_file(folder / HEADS_FILE) if (folder / HEADS_FILE).is_file() else {}
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ConfigError(f"{name}: the model cannot be opened ({describe_load_error(error, folder)})") from error
     if folder.is_dir() and tokenizer.tags_are_tokens and not (folder / CARD_FILE).exists():
-        raise ConfigError(
-            f"{name}: {CARD_FILE} is missing, without which nobody knows how this policy was taught to look"
-        )
-    if missing := sorted(loading_info["missing_keys"]):  # transformers fills them at random and goes on
+        raise ConfigError(f"{name}: {CARD_FILE} is missing, which holds the prompt style of this policy")
+    if missing := sorted(loading_info["missing_keys"]):  # transformers would initialise them at random
         raise ConfigError(f"{name}: {len(missing)} tensors are missing, the first {missing[0]}")
     if model.config.model_type != "qwen3_vl":
         raise ConfigError(f"{name} is a {model.config.model_type}: want the Qwen3-VL architecture (qwen3_vl)")
-    policy = Policy(model, tokenizer, card.style, read_image_config(folder, model), tap=card.tap).to(
-        torch.device(device)
-    )
-    return LoadedCheckpoint(policy.eval(), card, heads)
+    policy = Policy(model, tokenizer, card.style, read_image_config(folder, model), tap=card.tap)
+    return LoadedCheckpoint(policy.to(torch.device(device)).eval(), card, heads)
 
 
 def describe_load_error(error: Exception, folder: Path) -> str:
-    """Why a model cannot be opened, with the file to blame where a folder shows one; libraries seldom name it."""
+    """Why a model cannot be opened, naming the damaged file, which libraries seldom do."""
     if folder.is_dir():
         for required in ("config.json", "tokenizer.json"):
             if not (folder / required).is_file():
@@ -168,7 +158,7 @@ def describe_load_error(error: Exception, folder: Path) -> str:
 
 
 def find_tensor_damage(path: Path) -> str:
-    """What is wrong with a file of tensors; empty where it can be opened."""
+    """What is wrong with a file of tensors; empty if it can be opened."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -179,7 +169,7 @@ def find_tensor_damage(path: Path) -> str:
 
 
 def read_card(folder: Path) -> ModelCard:
-    """The card of a folder; a model of somebody else has none and gets the defaults."""
+    """The card of a folder; a third-party model has none and gets the defaults."""
     path = folder / CARD_FILE
     if not path.exists():
         return ModelCard(name=folder.name)
@@ -190,7 +180,7 @@ def read_card(folder: Path) -> ModelCard:
 
 
 def first_problem(error: ValueError) -> str:
-    """What is wrong first, in a few words."""
+    """The first problem, in a few words."""
     if not isinstance(error, ValidationError):
         return str(error).splitlines()[0]
     first_error = error.errors(include_url=False, include_input=False)[0]
@@ -199,7 +189,7 @@ def first_problem(error: ValueError) -> str:
 
 
 def read_image_config(folder: Path, model: Any) -> ImageProcessorConfig:
-    """What the vision tower expects: sizes from the model itself, colours from the preprocessor where there is one."""
+    """Sizes from the model's config, colour statistics from the preprocessor's, if there is one."""
     vision = model.config.vision_config
     image_config = ImageProcessorConfig(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
     path = folder / "preprocessor_config.json"

@@ -1,6 +1,6 @@
-"""Pictures as a Qwen-VL tower takes them: scaled, cut into patches, in its order. No torchvision.
+"""Image preprocessing for a Qwen-VL tower: scaled, cut into patches, in its order. No torchvision.
 
-`Qwen2VLImageProcessorPil` of transformers is the reference that the tests hold this against.
+Tests compare it with `Qwen2VLImageProcessorPil` of transformers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from PIL import Image as Pil
 from pixelis.media import Frame
 
 MAX_ASPECT_RATIO = 200
-"""Longest side over the shortest: a thinner picture is widened to this."""
+"""Longest side over shortest: a thinner image is widened to this."""
 
 
 class ImageProcessorConfig(NamedTuple):
@@ -25,11 +25,11 @@ class ImageProcessorConfig(NamedTuple):
     merge: int = 2
     """Patches along a side that become one token."""
     temporal: int = 2
-    """Frames in one patch: a still picture is given twice."""
+    """Frames in one patch: a still image is repeated."""
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     least_pixels: int = 1
-    """A smaller picture is enlarged to this."""
+    """A smaller image is enlarged to this."""
 
     @property
     def cell(self) -> int:
@@ -38,15 +38,14 @@ class ImageProcessorConfig(NamedTuple):
 
 
 class ProcessedImage(NamedTuple):
-    """A picture at the size in which the policy sees it."""
+    """An image at the size at which the policy sees it."""
 
     name: str
     pixels: NDArray[np.uint8]
     """(height, width, 3), multiples of the cell."""
     rows: int
-    """Tokens down."""
     columns: int
-    """Tokens across."""
+    """Of tokens."""
 
     @property
     def token_count(self) -> int:
@@ -54,14 +53,14 @@ class ProcessedImage(NamedTuple):
 
 
 def fit_token_grid(width: int, height: int, max_pixels: int, cell: int, min_pixels: int = 1) -> tuple[int, int]:
-    """Rows and columns of tokens: the picture's shape as nearly as whole cells allow, within the budget."""
+    """Rows and columns of tokens: the image's shape as nearly as whole cells allow, within the budget."""
     width, height = max(width, -(-height // MAX_ASPECT_RATIO)), max(height, -(-width // MAX_ASPECT_RATIO))
     rows, columns = max(round(height / cell), 1), max(round(width / cell), 1)
     if rows * columns * cell * cell > max_pixels:
         shrink = (height * width / max_pixels) ** 0.5
         rows, columns = max(int(height / shrink / cell), 1), max(int(width / shrink / cell), 1)
         cells = max(max_pixels // (cell * cell), 1)
-        rows, columns = min(rows, cells), min(columns, cells)  # a strip of one cell's height
+        rows, columns = min(rows, cells), min(columns, cells)  # a strip one cell high or wide
     elif rows * columns * cell * cell < min_pixels:
         grow = (min_pixels / (height * width)) ** 0.5
         rows, columns = math.ceil(height * grow / cell), math.ceil(width * grow / cell)
@@ -69,10 +68,9 @@ def fit_token_grid(width: int, height: int, max_pixels: int, cell: int, min_pixe
 
 
 def preprocess(name: str, frame: Frame, max_pixels: int, image_config: ImageProcessorConfig) -> ProcessedImage:
-    """A frame as the policy will see it."""
-    rows, columns = fit_token_grid(
-        frame.shape[1], frame.shape[0], max_pixels, image_config.cell, image_config.least_pixels
-    )
+    """A frame as the policy sees it."""
+    height, width, _ = frame.shape
+    rows, columns = fit_token_grid(width, height, max_pixels, image_config.cell, image_config.least_pixels)
     size = columns * image_config.cell, rows * image_config.cell
     image = Pil.fromarray(np.asarray(frame))
     scaled = image if image.size == size else image.resize(size, Pil.Resampling.BICUBIC)
@@ -80,7 +78,7 @@ def preprocess(name: str, frame: Frame, max_pixels: int, image_config: ImageProc
 
 
 def extract_patches(image: ProcessedImage, image_config: ImageProcessorConfig) -> NDArray[np.float32]:
-    """(patches, 3·temporal·patch²): normalised, in the tower's order, the four patches of a token together."""
+    """(patches, 3·temporal·patch²), normalised, in the tower's order: the patches of a token together."""
     scale = np.asarray(image_config.std, dtype=np.float32) * 255.0
     shift = np.asarray(image_config.mean, dtype=np.float32) * 255.0
     values = (image.pixels.astype(np.float32) - shift) / scale  # (H, W, 3)
@@ -88,5 +86,5 @@ def extract_patches(image: ProcessedImage, image_config: ImageProcessorConfig) -
     grid = values.reshape(image.rows, m, p, image.columns, m, p, 3)
     grid = grid.transpose(0, 3, 1, 4, 6, 2, 5)  # (rows, columns, m, m, 3, p, p)
     flat = grid.reshape(image.token_count * m * m, 3, 1, p, p)
-    doubled = np.repeat(flat, image_config.temporal, axis=2)  # a still picture fills both frames of a patch
+    doubled = np.repeat(flat, image_config.temporal, axis=2)  # a still image fills both frames of a patch
     return np.ascontiguousarray(doubled.reshape(len(flat), -1))

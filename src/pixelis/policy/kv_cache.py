@@ -1,8 +1,7 @@
-"""Keys and values of many sequences of different length, one row each, kept from turn to turn.
+"""Keys and values of many sequences of different lengths, one row each, kept from turn to turn.
 
-Rows that are being decoded lie at the top, so that a step works on a slice and copies nothing; a row that waits for a
-tool is swapped below them. What a row wrote beyond its length is never looked at. In memory the rows of one head lie
-together.
+Rows that decode come first, so that a step works on a slice and copies nothing; a row that waits for a tool is swapped
+below them. Cells beyond a row's length are never read. In memory the rows of one head are contiguous.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ GROWTH_STEP = 128
 
 
 class RowCache:
-    """The cache that the layers write to: `update` has the form that transformers' attention calls."""
+    """The cache that the layers write to; transformers' attention calls `update`."""
 
     def __init__(self, layers: int, rows: int, heads: int, width: int, *, dtype: torch.dtype, device: torch.device):
         self._shape = (heads, rows, 0, width)
@@ -27,7 +26,7 @@ class RowCache:
         """(rows, heads, capacity, width) of each layer, views of the stores."""
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.max_length: int | None = None
-        """Tokens that no row will pass, where that is known: nothing is set aside beyond."""
+        """A known upper bound on tokens per row: no memory is reserved beyond it."""
         self._row_numbers = torch.arange(rows, device=device)
         self._rows = slice(0, rows)
         self._cells = self._order = torch.zeros(0, dtype=torch.long)
@@ -45,7 +44,7 @@ class RowCache:
 
     @staticmethod
     def token_bytes(language: object) -> int:
-        """What one token of one row takes."""
+        """Bytes of one token of one row."""
         config = language.config  # type: ignore[attr-defined]
         size = language.embed_tokens.weight.element_size()  # type: ignore[attr-defined]
         return 2 * int(config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size)
@@ -59,9 +58,9 @@ class RowCache:
         return 2 * len(self.keys) * self.keys[0].numel() * self.keys[0].element_size()
 
     def prepare(self, rows: slice, counts: Tensor, width: int) -> Tensor:
-        """Make ready for `width` new tokens a row, `counts` (B,) of them real; gives the mask (B, 1, width, reach).
+        """Prepare for `width` new tokens per row, `counts` (B,) of them real; returns the mask (B, 1, width, reach).
 
-        A token sees what its row holds and the new tokens up to itself.
+        A token attends to its row's cached tokens and to the new tokens up to itself.
         """
         old_lengths = self.lengths[rows]  # (B,)
         self._rows, self._reach = rows, int((old_lengths + width).max())
@@ -73,40 +72,34 @@ class RowCache:
         return (cells[None, None, :] <= self._cells[:, :, None])[:, None]
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: object) -> tuple[Tensor, Tensor]:
-        """Write the new keys and values (B, heads, width, d) of a layer; all that these rows hold comes back."""
+        """Write the new keys and values (B, heads, width, d) of a layer; returns all cached ones of these rows."""
         cached_keys, cached_values = self.keys[layer][self._rows], self.values[layer][self._rows]
-        # under autocast values come in half precision, and keys, which a norm has scaled, do not
+        # under autocast values are in half precision; keys, which a norm has scaled, are not
         cached_keys.transpose(1, 2)[self._order, self._cells] = keys.transpose(1, 2).to(cached_keys.dtype)
         cached_values.transpose(1, 2)[self._order, self._cells] = values.transpose(1, 2).to(cached_values.dtype)
         return cached_keys[:, :, : self._reach], cached_values[:, :, : self._reach]
 
     def prepare_one(self, rows: int) -> Tensor | None:
-        """Make ready for one token in each of the first rows; gives what to add to their scores (rows, 1, reach).
-
-        None where all rows are equally long, and nothing is to be hidden.
-        """
+        """Prepare for one token in each of the first rows; returns the bias on their scores (rows, 1, reach), or None
+        if all rows are equally long."""
         old_lengths = self.lengths[:rows]
         longest_length = int(old_lengths.max())
         self._rows, self._reach = slice(0, rows), longest_length + 1
         self.reserve(self._reach)
         heads, all_rows, _, _ = self._shape
         first = torch.arange(2 * heads, device=old_lengths.device)[:, None] * all_rows + self._row_numbers[:rows]
-        self._cells = (
-            first * self.capacity + old_lengths
-        ).flatten()  # (2 · heads · rows,) cells, counted over a whole store
+        self._cells = (first * self.capacity + old_lengths).flatten()  # (2 · heads · rows,) indices into a store
         bias = None
         if int(old_lengths.min()) < longest_length:
-            hidden = torch.arange(self._reach, device=old_lengths.device) > old_lengths[:, None]
-            bias = torch.zeros(rows, 1, self._reach, device=old_lengths.device).masked_fill_(
-                hidden[:, None], -torch.inf
-            )
+            hidden = torch.arange(self._reach, device=old_lengths.device) > old_lengths[:, None]  # (rows, reach)
+            bias = torch.zeros_like(hidden, dtype=torch.float32).masked_fill_(hidden, -torch.inf)[:, None]
         self.lengths[:rows] += 1
         return bias
 
     def append(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Write one key and value (heads · rows, d) each; what these rows hold comes back, (heads, rows, reach, d).
+        """Write one key and value (heads · rows, d) each; returns views of all cached ones, (heads, rows, reach, d).
 
-        After `begin_one`: whole cells are written, and views come back.
+        `prepare_one` comes before.
         """
         store = self._stores[layer]
         store.view(-1, self._shape[-1]).index_copy_(0, self._cells, torch.cat((keys, values)))
@@ -114,7 +107,6 @@ class RowCache:
         return cached[0], cached[1]
 
     def swap(self, a: int, b: int) -> None:
-        """Exchange two rows."""
         if a == b:
             return
         reach = int(torch.maximum(self.lengths[a], self.lengths[b]))
@@ -125,7 +117,7 @@ class RowCache:
         self.lengths[[a, b]] = self.lengths[[b, a]]
 
     def copy_row(self, other: RowCache, row: int, to: int) -> None:
-        """Copy a row of a cache to a row of this one, which may be the same cache."""
+        """Copy a row of another cache, or of this one, to row `to`."""
         reach = int(other.lengths[row])
         self.reserve(reach)
         for target, source in zip((*self.keys, *self.values), (*other.keys, *other.values), strict=True):
@@ -133,8 +125,8 @@ class RowCache:
         self.lengths[to] = reach
 
     def reserve(self, reach: int) -> None:
-        """Grow by steps of one size: what is held in vain is never more than one step, and memory grows with the chain
-        in a line. To copy all cells once in a step costs as much as a few tokens of it, which read them all."""
+        """Grow to at least `reach` cells, in steps of one size: unused memory is at most one step and grows linearly
+        with the trajectory. Copying all cells costs as much as decoding a few tokens, which read them all."""
         if reach <= self.capacity:
             return
         new_capacity = max(reach, min(-(-reach // GROWTH_STEP) * GROWTH_STEP, self.max_length or 2**62))
@@ -142,7 +134,7 @@ class RowCache:
         for layer, old in enumerate(self._stores):
             new = torch.empty((2, heads, rows, new_capacity, width), **self._options)  # type: ignore[call-overload]
             new[:, :, :, : old.shape[3]] = old
-            new[:, :, :, old.shape[3] :] = 0.0  # hidden cells count for nothing, but nothing times NaN is NaN
+            new[:, :, :, old.shape[3] :] = 0.0  # hidden cells have weight 0, but 0 times NaN is NaN
             self._stores[layer] = new
             self.keys[layer], self.values[layer] = new[0].transpose(0, 1), new[1].transpose(0, 1)
-            del old, new  # a layer's old cells go before the next layer's new ones come
+            del old, new  # free a layer's old cells before allocating the next layer's

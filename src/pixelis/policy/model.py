@@ -1,8 +1,8 @@
 """The policy network: Qwen3-VL of transformers, from nano to 8B, called layer by layer.
 
-One path serves training (whole ledgers, no cache), the first reading of a prompt, later observations and decoding (with
-a cache): the language model's own layers are run in one loop, so that features can be tapped and no work is repeated.
-Pictures are encoded once, however many ledgers show them.
+One path serves training (whole sequences, no cache), prefill of prompts and observations, and decoding (with a cache):
+the language model's own layers run in one loop, so that hidden features can be read out and no work is repeated.
+Images are encoded once, however many sequences show them.
 """
 
 from __future__ import annotations
@@ -24,54 +24,51 @@ from pixelis.policy.tokenizer import PolicyTokenizer
 
 
 class ImageFeatures(NamedTuple):
-    """Pictures after the vision tower."""
+    """Images after the vision tower."""
 
     embeddings: Tensor
-    """(n, d) one row for each visual token, picture after picture."""
+    """(n, d) one row for each visual token, image after image."""
     deepstack: tuple[Tensor, ...]
     """Deepstack features, added after the first layers: each (n, d)."""
 
     def slice_tokens(self, start: int, end: int) -> ImageFeatures:
-        """Some of the tokens."""
         return ImageFeatures(self.embeddings[start:end], tuple(layer[start:end] for layer in self.deepstack))
 
 
 class TokenBatch(NamedTuple):
-    """Ledgers side by side, filled up on the right."""
+    """Token sequences as rows, padded on the right."""
 
     ids: Tensor
     """(B, L)"""
     positions: Tensor
     """(3, B, L)"""
     images: tuple[ProcessedImage, ...]
-    """Each picture once."""
+    """Each image once."""
     image_order: tuple[int, ...]
-    """Which picture each place shows, ledger after ledger."""
+    """The image of each image span, sequence after sequence; with a prefix tree, in the order of its branches."""
     lengths: tuple[int, ...]
     prefix_tree: PrefixTree | None = None
-    """What they share, where it is read once; the order of the pictures is then that of the branches."""
+    """Shared prefixes, where they are computed once."""
 
 
 class ForwardOutput(NamedTuple):
-    """What the layers make of tokens."""
-
     hidden: Tensor
     """(B, L, d) after the final norm."""
     features: Tensor
-    """(B, L, d) after the tapped layer (supp:et_dynamics)."""
+    """(B, L, d) after the feature layer (supp:et_dynamics)."""
 
 
 class Policy(nn.Module):
-    """A Qwen3-VL with its tokens, its eyes and its manner of speaking."""
+    """A Qwen3-VL with its tokenizer, its image preprocessing and its prompt style."""
 
     banned_mask: Tensor
-    """(V,) what is never sampled."""
+    """(V,) tokens that are never sampled."""
     ban_bias: Tensor
-    """(V,) the same to be added to logits: minus infinity, 0 everywhere else."""
+    """(V,) what is added to logits: minus infinity for banned tokens, 0 for all others."""
     allowed_ids: Tensor
-    """(V',) everything else."""
+    """(V',) tokens that may be sampled."""
     allowed_index: Tensor
-    """(V,) the place of a token in `allowed_ids`; −1 where it has none."""
+    """(V,) index of a token in `allowed_ids`, or −1."""
 
     def __init__(
         self,
@@ -93,7 +90,7 @@ class Policy(nn.Module):
             raise ConfigError(f"tap {tap} lies outside the {len(self.language.layers)} layers of the model")
         banned = torch.zeros(self._core.config.text_config.vocab_size, dtype=torch.bool)
         banned[list(tokenizer.banned_ids)] = True
-        banned[len(tokenizer) :] = True  # rows of the embedding that no token has
+        banned[len(tokenizer) :] = True  # rows of the embedding without a token
         self.register_buffer("banned_mask", banned, persistent=False)
         self.register_buffer("ban_bias", torch.zeros(len(banned)).masked_fill(banned, -torch.inf), persistent=False)
         self.register_buffer("allowed_ids", torch.nonzero(~banned)[:, 0], persistent=False)
@@ -101,11 +98,9 @@ class Policy(nn.Module):
         allowed_index[self.allowed_ids] = torch.arange(len(self.allowed_ids))
         self.register_buffer("allowed_index", allowed_index, persistent=False)
 
-    # --- the parts of the network
-
     @property
     def _core(self) -> Any:
-        """The Hugging Face model itself, also where PEFT is wrapped around it."""
+        """The Hugging Face model, without PEFT's wrapper."""
         model = self.model
         return model.get_base_model() if hasattr(model, "get_base_model") else model
 
@@ -119,7 +114,7 @@ class Policy(nn.Module):
 
     @property
     def width(self) -> int:
-        """d, the size of a token."""
+        """d, the hidden size."""
         return int(self._core.config.text_config.hidden_size)
 
     @property
@@ -128,16 +123,13 @@ class Policy(nn.Module):
 
     @property
     def feature_layer(self) -> int:
-        """Which layer the features come from: the third from the top, or as configured."""
+        """Index of the layer whose output is `features`."""
         return len(self.language.layers) + self.tap
 
-    # --- reading
-
     def encode_images(self, images: Sequence[ProcessedImage]) -> ImageFeatures:
-        """Every picture through the vision tower, in one pass."""
+        """Run all images through the vision tower in one pass."""
         if not images:
-            empty = torch.zeros(0, self.width, device=self.device)
-            return ImageFeatures(empty, ())
+            return ImageFeatures(torch.zeros(0, self.width, device=self.device), ())
         tower = self.vision
         values = np.concatenate([extract_patches(image, self.image_config) for image in images])
         m = self.image_config.merge
@@ -155,29 +147,26 @@ class Policy(nn.Module):
         mask: Tensor | None = None,
         prefix_tree: PrefixTree | None = None,
     ) -> ForwardOutput:
-        """Run the layers over ids (B, L) at positions (3, B, L); `seen` fills the image tokens, in their order."""
+        """Run the layers over ids (B, L) at positions (3, B, L); `image_features` fill the image tokens in order."""
         language, extra = self.language, {} if prefix_tree is None else {"prefix_tree": prefix_tree}
-        hidden = language.embed_tokens(ids)
-        image_mask = (
-            ids == self.tokenizer.image_id if image_features is not None and len(image_features.embeddings) else None
-        )
-        if image_mask is not None and image_features is not None:
-            hidden = hidden.masked_scatter(image_mask[..., None], image_features.embeddings.to(hidden.dtype))
+        hidden = language.embed_tokens(ids)  # (B, L, d)
+        image_mask = (ids == self.tokenizer.image_id)[..., None]
+        deepstack: tuple[Tensor, ...] = ()
+        if image_features is not None and len(image_features.embeddings):
+            hidden = hidden.masked_scatter(image_mask, image_features.embeddings.to(hidden.dtype))
+            deepstack = image_features.deepstack
         rotary = language.rotary_emb(hidden, position_ids)
         features = hidden
         for k, layer in enumerate(language.layers):
             hidden = layer(hidden, position_embeddings=rotary, attention_mask=mask, past_key_values=cache, **extra)
-            if image_mask is not None and image_features is not None and k < len(image_features.deepstack):
-                added = torch.zeros_like(hidden).masked_scatter(
-                    image_mask[..., None], image_features.deepstack[k].to(hidden.dtype)
-                )
-                hidden = hidden + added
+            if k < len(deepstack):
+                hidden = hidden + torch.zeros_like(hidden).masked_scatter(image_mask, deepstack[k].to(hidden.dtype))
             if k == self.feature_layer:
                 features = hidden
         return ForwardOutput(language.norm(hidden), features)
 
     def forward(self, batch: TokenBatch) -> ForwardOutput:
-        """Whole ledgers at once, as training reads them. Filling on the right needs no mask: attention is causal."""
+        """Run whole sequences, as training does. Padding on the right needs no mask: attention is causal."""
         image_features = gather_image_features(self.encode_images(batch.images), batch.images, batch.image_order)
         tree = batch.prefix_tree
         if tree is None:
@@ -187,7 +176,7 @@ class Policy(nn.Module):
         return ForwardOutput(*(part[0].index_select(0, tree.inverse).view(*batch.ids.shape, -1) for part in output))
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, V) with what is never sampled at minus infinity, in sampling and in every recomputation alike."""
+        """(…, V) with banned tokens at minus infinity, in sampling and in every recomputation alike."""
         head = self._core.lm_head
         if type(head) is nn.Linear and head.bias is None and not torch.is_grad_enabled():
             bias = self.ban_bias.to(head.weight.dtype)
@@ -196,58 +185,43 @@ class Policy(nn.Module):
         return logits + self.ban_bias.to(logits.dtype)
 
     def allowed_logits(self, hidden: Tensor) -> Tensor:
-        """(…, V') of the tokens that may be sampled, in the order of `allowed_ids`: the same softmax without infinities,
-        which label smoothing would add up."""
+        """(…, V') in the order of `allowed_ids`: the same softmax without infinities, which label smoothing would
+        sum."""
         return nn.functional.linear(hidden, self._core.lm_head.weight[self.allowed_ids])
 
     def logprobs(self, batch: TokenBatch) -> tuple[Tensor, ForwardOutput]:
-        """(B, L) log-probability of each token given those before it (the first has 0), and what was read."""
+        """(B, L) log-probability of each token given those before it, 0 for the first token; and the output."""
         output = self(batch)
         logits = self.logits(output.hidden[:, :-1]).float()
         targets = batch.ids[:, 1:].clone()
         is_banned = self.banned_mask[targets]
-        targets[is_banned] = (
-            self.tokenizer.end_id
-        )  # given tokens that are never sampled have no probability; nobody asks for it
+        targets[is_banned] = self.tokenizer.end_id  # a banned token occurs only as context and gets 0
         token_logprobs = torch.gather(logits.log_softmax(-1), -1, targets[..., None])[..., 0]
-        return torch.cat(
-            [torch.zeros_like(token_logprobs[:, :1]), token_logprobs.masked_fill(is_banned, 0.0)], dim=1
-        ), output
+        return nn.functional.pad(token_logprobs.masked_fill(is_banned, 0.0), (1, 0)), output
 
     def collate(self, sequences: Sequence[TokenSequence], *, share_prefixes: bool = False) -> TokenBatch:
-        """Ledgers as tensors, each picture once; with `once` also what else they share is read once."""
+        """Sequences as tensors, each image once; with `share_prefixes`, shared prefixes are computed once."""
         max_length, device = max(len(sequence) for sequence in sequences), self.device
         ids = torch.full((len(sequences), max_length), self.tokenizer.pad_id, dtype=torch.long)
         position_ids = torch.zeros(3, len(sequences), max_length, dtype=torch.long)
         for row, sequence in enumerate(sequences):
             ids[row, : len(sequence)] = torch.tensor(sequence.ids)
-            position_ids[:, row, : len(sequence)] = torch.from_numpy(
-                compute_positions(sequence.ids, sequence.image_spans)
-            )
+            positions = compute_positions(sequence.ids, sequence.image_spans)
+            position_ids[:, row, : len(sequence)] = torch.from_numpy(positions)
         keys, images = compute_sequence_keys(sequences)
         tree = build_prefix_tree(keys, device) if share_prefixes else None
-        if tree is not None:
-            order = tree.image_order
-        else:
-            order = tuple(
-                int(-1 - key[p.start])
-                for sequence, key in zip(sequences, keys, strict=True)
-                for p in sequence.image_spans
-            )
-        return TokenBatch(
-            ids.to(device),
-            position_ids.to(device),
-            tuple(images),
-            order,
-            tuple(len(sequence) for sequence in sequences),
-            tree,
-        )
+        spans = [
+            (key, span.start) for sequence, key in zip(sequences, keys, strict=True) for span in sequence.image_spans
+        ]
+        order = tree.image_order if tree else tuple(int(-1 - key[start]) for key, start in spans)
+        lengths = tuple(len(sequence) for sequence in sequences)
+        return TokenBatch(ids.to(device), position_ids.to(device), tuple(images), order, lengths, tree)
 
 
 def gather_image_features(
     image_features: ImageFeatures, images: Sequence[ProcessedImage], order: Sequence[int]
 ) -> ImageFeatures:
-    """The tokens of pictures in the order of their places, repeated where a picture is shown again."""
+    """The features of images in this order, repeated where an image is shown again."""
     if list(order) == list(range(len(images))):
         return image_features
     starts = np.concatenate([[0], np.cumsum([p.token_count for p in images])])

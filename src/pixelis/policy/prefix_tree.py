@@ -1,9 +1,8 @@
-"""Ledgers that begin alike, read once as far as they do.
+"""Shared prefixes of token sequences, computed once.
 
-Rollouts of a question share its prompt, and often their first calls with what came back. Laid out as a tree, what they
-share stands once: a branch is a run of tokens that the same ledgers have, and sees itself and the branches below it.
-Layers then run over every token once, and attention branch by branch; what comes out is what each ledger alone would
-have given, but for rounding.
+Rollouts of a question share its prompt, and often their first calls with the results. As a tree, a shared run of tokens
+(a branch) is stored once; it attends to itself and to the branches before it. Layers run over every token once, and
+attention branch by branch. The result is that of each sequence alone, up to rounding.
 """
 
 from __future__ import annotations
@@ -23,42 +22,42 @@ from pixelis.policy.images import ProcessedImage
 from pixelis.policy.sequence import TokenSequence
 
 ATTENTION_NAME = "pixelis_branches"
-"""The name that transformers knows the attention by."""
+"""Under this name transformers knows the attention."""
 MIN_SHARED_TOKENS = 8
-"""Tokens in common under which ledgers are not worth a branch of their own."""
+"""A shorter shared prefix does not get a branch."""
 Keys = NDArray[np.int64]
 
 
 class PrefixTree(NamedTuple):
-    """A tree of ledgers, branch after branch."""
+    """A tree of sequences, branch after branch."""
 
     tokens: Tensor
-    """(N,) every token once: where it stands among the ledgers side by side, row · L + column."""
+    """(N,) every token once: its index in the padded batch, row · L + column."""
     inverse: Tensor
-    """(B · L,) the other way round; filling has 0."""
+    """(B · L,) the index among `tokens`; 0 for padding."""
     image_order: tuple[int, ...]
-    """Which picture each place shows, in the order of the tokens."""
+    """The image of each image span, in the order of `tokens`."""
     sizes: tuple[int, ...]
     """Tokens of each branch."""
     reaches: tuple[int, ...]
-    """Tokens that the last one of each branch sees, itself among them."""
+    """Tokens that the last token of each branch attends to, including itself."""
     visible: Tensor
-    """(sum of reaches,) which tokens those are."""
+    """(sum of reaches,) indices of those tokens."""
     masks: tuple[Tensor | None, ...]
-    """For each branch what is added to its scores, (size, reach); None for one that begins a ledger: causal."""
+    """The bias on each branch's scores, (size, reach); None (causal) for a branch that begins a sequence."""
 
 
 def compute_sequence_keys(sequences: Sequence[TokenSequence]) -> tuple[list[Keys], list[ProcessedImage]]:
-    """(n,) of each ledger: its tokens, and in the place of image tokens which picture they show, as −1 − its number.
+    """(n,) for each sequence: its token ids, with −1 − the image's number in place of image tokens.
 
-    Pictures of the same content have one number; they come back in the order of their numbers.
+    Images with the same content have one number; they are returned in the order of their numbers.
     """
     keys, images = list[Keys](), list[ProcessedImage]()
     by_object, by_content = dict[int, int](), dict[tuple[object, ...], int]()
     for sequence in sequences:
         key = np.array(sequence.ids, dtype=np.int64)
         for start, image in sequence.image_spans:
-            number = by_object.get(id(image.pixels))  # most ledgers share the object: content is looked at once
+            number = by_object.get(id(image.pixels))  # most sequences share the object: content is compared once
             if number is None:
                 content = (image.rows, image.columns, image.pixels.shape, image.pixels.tobytes())
                 number = by_object[id(image.pixels)] = by_content.setdefault(content, len(images))
@@ -70,16 +69,16 @@ def compute_sequence_keys(sequences: Sequence[TokenSequence]) -> tuple[list[Keys
 
 
 def common_prefix_length(a: Keys, b: Keys) -> int:
-    """Tokens from the beginning that two ledgers share."""
+    """The number of leading tokens that two sequences share."""
     end = min(len(a), len(b))
     differs = a[:end] != b[:end]
     return int(differs.argmax()) if differs.any() else end
 
 
 def group_by_prefix(keys: Sequence[Keys], max_tokens: int) -> list[list[int]]:
-    """Ledgers in groups of at most so many tokens, each counted once in a group, or of a single ledger.
+    """Sequences in groups of at most `max_tokens`, shared tokens counted once, or of a single sequence.
 
-    Those that share most stay together: a group too large is parted where neighbours share least.
+    A group that is too large is split where neighbours share least.
     """
     order = sorted(range(len(keys)), key=lambda k: keys[k].tolist())
     shared = [0, *(common_prefix_length(keys[a], keys[b]) for a, b in pairwise(order))]
@@ -96,13 +95,12 @@ def group_by_prefix(keys: Sequence[Keys], max_tokens: int) -> list[list[int]]:
 
 
 def build_prefix_tree(keys: Sequence[Keys], device: torch.device) -> PrefixTree:
-    """The tree of some ledgers."""
     max_length = max(len(key) for key in keys)
     inverse = np.zeros((len(keys), max_length), dtype=np.int64)
     tokens, sizes, paths = list[NDArray[np.int64]](), list[int](), list[NDArray[np.int64]]()
 
     def add_branches(rows: list[int], start: int, path: NDArray[np.int64]) -> None:
-        """The branches of ledgers that are alike up to `start`, on top of the tokens of their path."""
+        """Add the branches of sequences that agree up to `start`; `path` holds the tokens before."""
         first = keys[rows[0]]
         stop = min(common_prefix_length(first, keys[row]) for row in rows)
         children: dict[int, list[int]] = {}
@@ -126,12 +124,8 @@ def build_prefix_tree(keys: Sequence[Keys], device: torch.device) -> PrefixTree:
 
     add_branches(list(range(len(keys))), 0, np.zeros(0, dtype=np.int64))
     flat = np.concatenate(tokens)
-    flat_keys = np.concatenate(
-        [np.concatenate([key, np.zeros(max_length - len(key), dtype=np.int64)]) for key in keys]
-    )[flat]
-    begins = (flat_keys < 0) & np.concatenate(
-        [[True], flat_keys[:-1] >= 0]
-    )  # words stand before and after every picture
+    flat_keys = np.concatenate([np.pad(key, (0, max_length - len(key))) for key in keys])[flat]
+    begins = (flat_keys < 0) & np.concatenate([[True], flat_keys[:-1] >= 0])  # text surrounds every image
     return PrefixTree(
         tokens=torch.from_numpy(flat).to(device),
         inverse=torch.from_numpy(inverse.ravel()).to(device),
@@ -144,7 +138,7 @@ def build_prefix_tree(keys: Sequence[Keys], device: torch.device) -> PrefixTree:
 
 
 def causal_bias(size: int, reach: int, device: torch.device) -> Tensor | None:
-    """(size, reach) minus infinity for what comes after each token of a branch; None where that is all of a ledger."""
+    """(size, reach) minus infinity for what comes after each token; None if the branch begins a sequence."""
     if size == reach:
         return None
     return torch.full((size, reach), -torch.inf, device=device).triu_(reach - size + 1)
@@ -173,13 +167,15 @@ def tree_attention(
         )
         return sdpa_output
     queries = query.split(prefix_tree.sizes, dim=2)
-    keys, values = (part.index_select(2, prefix_tree.visible).split(prefix_tree.reaches, dim=2) for part in (key, value))
+    keys, values = (
+        part.index_select(2, prefix_tree.visible).split(prefix_tree.reaches, dim=2) for part in (key, value)
+    )
     repeats = query.shape[1] // key.shape[1]
     outputs = []
     for q, k, v, mask in zip(queries, keys, values, prefix_tree.masks, strict=True):
         if mask is None:
             output = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=repeats > 1)
-        else:  # grouped heads and a mask together would keep a GPU from its quick kernels
+        else:  # with grouped heads and a mask together, a GPU would not use its fast kernels
             k, v = (part.repeat_interleave(repeats, dim=1) for part in (k, v))  # noqa: PLW2901
             output = scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype), scale=scaling)
         outputs.append(output)
@@ -187,7 +183,7 @@ def tree_attention(
 
 
 def use_tree_attention(config: Any) -> None:
-    """Have a language model use `attention`, which is torch's own where nothing branches."""
+    """Have a language model use `tree_attention`, which without a tree is torch's own."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 

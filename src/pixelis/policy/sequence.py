@@ -1,7 +1,7 @@
-"""One ledger of tokens and pictures for a trajectory, kept from sampling to update: nothing is ever tokenised again.
+"""The tokens and images of one trajectory, kept from sampling to update: nothing is tokenised twice.
 
-Every token has an id, a kind, the step that it belongs to, and, where the policy sampled it, its log-probability at
-that moment. Pictures lie among the tokens with their grids. `check` refuses a ledger whose parts disagree.
+Every token has an id, a kind, the step that it belongs to, and, if the policy sampled it, its log-probability at that
+moment. `check_sequence` refuses a sequence whose parts disagree.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS: tuple[Kind, ...] = ("prompt", "thought", "action", "answer", "observation
 
 
 class ImageSpan(NamedTuple):
-    """Where a picture lies among the tokens."""
+    """The position of an image among the tokens."""
 
     start: int
     image: ProcessedImage
@@ -39,22 +39,21 @@ class TokenSequence:
     kinds: list[Kind] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     logprobs: list[float | None] = field(default_factory=list)
-    """Nats, under the policy that sampled; None for what was given."""
+    """Nats, under the policy that sampled; None for context."""
     image_spans: list[ImageSpan] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def copy(self) -> TokenSequence:
-        """One that goes on by itself; pictures are shared."""
-        return TokenSequence(
-            list(self.ids), list(self.kinds), list(self.steps), list(self.logprobs), list(self.image_spans)
-        )
+        """A copy that grows separately; images are shared."""
+        parts = (self.ids, self.kinds, self.steps, self.logprobs, self.image_spans)
+        return TokenSequence(*map(list, parts))  # type: ignore[arg-type]
 
     def append_context(
         self, pieces: Sequence[Piece], tokenizer: PolicyTokenizer, image_config: ImageProcessorConfig
     ) -> int:
-        """Append what was not sampled; returns where it begins."""
+        """Append tokens that were not sampled; returns their start."""
         start = len(self)
         for piece in pieces:
             if isinstance(piece, TextPiece):
@@ -99,8 +98,8 @@ class TokenSequence:
         return np.array([logprob is not None for logprob in self.logprobs], dtype=bool)
 
     def token_record(self, step: int) -> TokenRecord:
-        """The tokens of one step as its trace keeps them."""
-        span = slice(bisect_left(self.steps, step), bisect_right(self.steps, step))  # steps never go back
+        """The tokens of one step, as traces store them."""
+        span = slice(bisect_left(self.steps, step), bisect_right(self.steps, step))  # steps never decrease
         rows = zip(self.ids[span], self.logprobs[span], self.kinds[span], strict=True)
         entries = [(token, None if kind == "observation" else p, kind) for token, p, kind in rows if kind != "prompt"]
         ids, logprobs, kinds = zip(*entries, strict=True) if entries else ((), (), ())
@@ -108,30 +107,30 @@ class TokenSequence:
 
 
 def check_sequence(sequence: TokenSequence, tokenizer: PolicyTokenizer) -> None:
-    """TraceError, saying where, unless kinds, log-probabilities, pictures and image tokens agree with each other."""
+    """Raise TraceError unless kinds, log-probabilities, images and image tokens agree with each other."""
     lengths = {len(part) for part in (sequence.ids, sequence.kinds, sequence.steps, sequence.logprobs)}
     if len(lengths) > 1:
-        raise TraceError(f"the ledger has {len(sequence.ids)} ids, but other parts have {sorted(lengths)} entries")
+        raise TraceError(f"the sequence has {len(sequence.ids)} ids, but other parts have {sorted(lengths)} entries")
     image_positions = [k for k, token in enumerate(sequence.ids) if token == tokenizer.image_id]
     expected = [span.start + j for span in sequence.image_spans for j in range(span.image.token_count)]
     if image_positions != expected:
-        raise TraceError(f"the ledger has {len(image_positions)} image tokens where its pictures want {len(expected)}")
+        raise TraceError(f"the sequence has {len(image_positions)} image tokens, but its images need {len(expected)}")
     banned_ids = set(tokenizer.banned_ids)
     for k, (token, kind, logprob) in enumerate(zip(sequence.ids, sequence.kinds, sequence.logprobs, strict=True)):
         if logprob is not None and kind not in SAMPLED:
-            raise TraceError(f"token {k} ({kind}) has a log-probability, but nobody sampled it")
+            raise TraceError(f"token {k} ({kind}) has a log-probability, but was not sampled")
         if logprob is not None and token in banned_ids:
-            raise TraceError(f"token {k} ({kind}) was sampled, but {tokenizer.decode([token])!r} never is")
+            raise TraceError(f"token {k} ({kind}) was sampled, but {tokenizer.decode([token])!r} is banned")
         if logprob is not None and not logprob <= 0.0:
             raise TraceError(f"token {k} ({kind}) has the log-probability {logprob}: want 0 or less")
     if any(later < earlier for earlier, later in zip(sequence.steps, sequence.steps[1:], strict=False)):
-        raise TraceError("the steps of the ledger go back: want them in order")
+        raise TraceError("the steps of the sequence are not in order")
 
 
 def check_recomputed(sequence: TokenSequence, recomputed: Sequence[float], *, tolerance: float = 1e-4) -> float:
-    """The largest difference between sampled and recomputed log-probabilities; TraceError where it is too large.
+    """The largest difference between sampled and recomputed log-probabilities; TraceError if it is too large.
 
-    `recomputed` (n,) is aligned with the tokens; entries of tokens that were given are not looked at.
+    `recomputed` (n,) is aligned with the tokens; entries of context tokens are ignored.
     """
     worst, worst_index = 0.0, -1
     for k, (sampled, new) in enumerate(zip(sequence.logprobs, recomputed, strict=True)):
@@ -142,15 +141,16 @@ def check_recomputed(sequence: TokenSequence, recomputed: Sequence[float], *, to
             break
     if not worst <= tolerance:
         raise TraceError(
-            f"token {worst_index} ({sequence.kinds[worst_index]}) was sampled at {sequence.logprobs[worst_index]:.6f} nats and is recomputed "
-            f"at {recomputed[worst_index]:.6f}: the masks or pictures of the update are not those of the rollout"
+            f"token {worst_index} ({sequence.kinds[worst_index]}) was sampled at {sequence.logprobs[worst_index]:.6f} "
+            f"nats and recomputed at {recomputed[worst_index]:.6f}: the masks or images of the update differ from the "
+            "rollout's"
         )
     return worst
 
 
 def compute_positions(ids: Sequence[int], image_spans: Sequence[ImageSpan], start: int = 0) -> NDArray[np.int64]:
-    """(3, n) positions in time, height and width (M-RoPE) of tokens: words go on by one in all three, a picture stands
-    at one time and spreads over its rows and columns, and what follows begins after its longer side."""
+    """(3, n) positions in time, height and width (M-RoPE): text advances all three by one, an image keeps one time and
+    spreads over rows and columns, and what follows starts after its longer side."""
     out = np.empty((3, len(ids)), dtype=np.int64)
     at, next_position = 0, start
     for span in image_spans:

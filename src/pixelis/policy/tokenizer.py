@@ -1,7 +1,7 @@
-"""Words to token ids and back, for any Qwen-style tokenizer; and how nano's own is trained.
+"""Text to token ids and back for any Qwen-style tokenizer, and the training of nano's.
 
-Text that a person typed or a tool read never becomes a control token: a tag in it is cut inside before it is encoded,
-so that its letters stay and its meaning does not.
+Text that a person typed or a tool read never becomes a control token: a tag in it is split before encoding, so that its
+letters remain and its function does not.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +20,28 @@ from pixelis.nano.quoting import QUOTES
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 TAG_TOKENS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<answer>", "</answer>")
 TAG_PATTERN = re.compile(r"<[^<>\s]+>")
-"""Added tokens of this form are control, also those of a model that has more than ours, such as <think>."""
+"""Added tokens of this form are control tokens, including those that only some models have, such as <think>."""
 NANO_WORD_COUNT = 600
-"""Frequent words that are one token together with the space before them; all others are spelt the same everywhere."""
+"""Frequent words that form one token with the space before them; all others have the same tokens everywhere."""
 WORD_AFTER_WORD = re.compile(r"(?<=[A-Za-z0-9]) ([a-z]+)\b")
-"""Names and headings, which have capitals, stand on pages too, where no space is before them: they are spelt alike."""
+"""Lower case only: names and headings also occur on pages, without a space before them, and keep the same tokens."""
 MIN_WORD_COUNT = 30
 OTHER_PIECES = r"[A-Za-z]+|[0-9]| ?[^\sA-Za-z0-9] ?| |\n|\s"
-"""Signs take the spaces beside them. Before numbers and words a space stands alone, so that a rare one has the same
-tokens wherever it is copied."""
+"""Punctuation takes the spaces beside it. Before numbers and words a space is its own token, so that a rare word has
+the same tokens wherever it is copied."""
 OCR_SEPARATORS = ('" at [', '; "')
-"""Between a line's text and its box, and between lines: a box stands right behind the last letters of its line."""
+"""Between a line's text and its box, and between lines: a box follows directly on the last letters of its line."""
 
 
 class PolicyTokenizer:
-    """A tokenizer with its control tokens known by id."""
+    """A Hugging Face tokenizer with the ids of its control tokens."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.hf_tokenizer = tokenizer
         added = {str(token): int(k) for k, token in tokenizer.added_tokens_decoder.items()}
         missing = [token for token in SPECIAL_TOKENS if token not in added]
         if missing:
-            raise ConfigError(f"the tokenizer has no {', '.join(missing)}: want one of the Qwen-VL family")
+            raise ConfigError(f"the tokenizer lacks {', '.join(missing)}: want one of the Qwen-VL family")
         self.control_ids = {token: k for token, k in added.items() if TAG_PATTERN.fullmatch(token)}
         self.end_id = added["<|im_end|>"]
         self.pad_id = added["<|endoftext|>"]
@@ -48,7 +49,7 @@ class PolicyTokenizer:
         self.banned_ids = tuple(
             k for token, k in sorted(self.control_ids.items()) if token.startswith("<|") and k != self.end_id
         )
-        """Never sampled, and left out of the softmax: a sampled image token would break the record."""
+        """Never sampled and excluded from the softmax: a sampled image token would break the sequence."""
         self._tag = re.compile("|".join(re.escape(t) for t in sorted(self.control_ids, key=len, reverse=True)))
 
     @classmethod
@@ -62,24 +63,19 @@ class PolicyTokenizer:
 
     @property
     def has_quote_tokens(self) -> bool:
-        """Whether answers that were read are quoted (`quoting`)."""
+        """Whether answers may quote OCR lines (`quoting`)."""
         return all(quote in self.control_ids for quote in QUOTES)
 
     @property
     def tags_are_tokens(self) -> bool:
-        """Whether calls and answers are opened and closed by tokens of their own."""
+        """Whether the tags of calls and answers are single tokens."""
         return all(tag in self.control_ids for tag in TAG_TOKENS)
 
     def encode(self, text: str, *, control: bool = False) -> list[int]:
         """Token ids. Without `control`, tags and special tokens in the text are plain letters."""
-        if control:
-            return self._ids(text)
-        parts, at = list[str](), 0
-        for match in self._tag.finditer(text):
-            inside = match.start() + 1  # between `<` and the rest
-            parts.append(text[at:inside])
-            at = inside
-        return [k for part in (*parts, text[at:]) for k in self._ids(part)]
+        # a tag is split between `<` and the rest
+        cuts = [] if control else [match.start() + 1 for match in self._tag.finditer(text)]
+        return [k for start, end in pairwise([0, *cuts, len(text)]) for k in self._ids(text[start:end])]
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.hf_tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
@@ -87,28 +83,23 @@ class PolicyTokenizer:
     def _ids(self, text: str) -> list[int]:
         if not text:
             return []
-        # transformers' own `encode` makes a batch of one with masks and offsets around it, and takes twice as long
+        # transformers' own `encode` builds a batch of one with masks and offsets, and takes twice as long
         return list(self.hf_tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def train_tokenizer(
     texts: Iterable[str], schemas: Sequence[dict[str, Any]], *, vocabulary: int = 1600, quotes: bool = False
 ) -> Any:
-    """nano's tokenizer: byte-level BPE with one token for each coordinate, each key of a call, perhaps each quote."""
+    """nano's tokenizer: byte-level BPE with one token for each coordinate, key of a call and, optionally, quote."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     corpus = list(texts)
     words = "|".join(frequent_words(corpus, NANO_WORD_COUNT))
     inner = Tokenizer(models.BPE())
-    inner.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(
-                Regex(f" (?:{words})(?![A-Za-z])|{OTHER_PIECES}" if words else OTHER_PIECES), behavior="isolated"
-            ),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    pattern = Regex(f" (?:{words})(?![A-Za-z])|{OTHER_PIECES}" if words else OTHER_PIECES)
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(pattern, behavior="isolated"), byte_level])
     inner.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
@@ -119,14 +110,11 @@ def train_tokenizer(
     tokenizer.add_tokens([AddedToken(t, special=True, normalized=False) for t in control])
     tokenizer.pad_token, tokenizer.eos_token = SPECIAL_TOKENS[0], SPECIAL_TOKENS[2]
     coordinates = [AddedToken(f"{k / 100:.2f}", normalized=False, single_word=True) for k in range(101)]
-    # In a box a coordinate takes the sign behind it, so that each stands next to the one before; in a text the space.
-    shapes = ("{}, ", "{}]", " {}")
-    coordinate_pieces = [
-        AddedToken(shape.format(f"{k / 100:.2f}"), normalized=False) for k in range(101) for shape in shapes
-    ]
-    pieces = [AddedToken(text, normalized=False) for text in json_pieces(schemas)]
-    separators = [AddedToken(text, normalized=False) for text in OCR_SEPARATORS]
-    tokenizer.add_tokens([*coordinates, *coordinate_pieces, *pieces, *separators])
+    # In a box a coordinate takes the sign after it, so that coordinates are adjacent; in text the space before.
+    shapes = ("{:.2f}, ", "{:.2f}]", " {:.2f}")
+    coordinate_pieces = [shape.format(k / 100) for k in range(101) for shape in shapes]
+    pieces = [*coordinate_pieces, *json_pieces(schemas), *OCR_SEPARATORS]
+    tokenizer.add_tokens([*coordinates, *(AddedToken(text, normalized=False) for text in pieces)])
     from pixelis.policy.chat_template import CHAT_TEMPLATE
 
     tokenizer.chat_template = CHAT_TEMPLATE
@@ -134,7 +122,7 @@ def train_tokenizer(
 
 
 def json_pieces(schemas: Sequence[dict[str, Any]]) -> list[str]:
-    """What calls are built of, by their schemas: the head of each tool's call, and each argument's key."""
+    """The parts of calls, from their schemas: the head of each tool's call, and each argument's key."""
     heads, keys = [], dict[str, None]()
     for schema in schemas:
         function = schema["function"]
@@ -144,7 +132,7 @@ def json_pieces(schemas: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def frequent_words(texts: Iterable[str], limit: int) -> list[str]:
-    """Words that often follow another word, by frequency; equally frequent ones by the alphabet."""
+    """Words that often follow another word, by frequency, then alphabetically."""
     counts = Counter(word for text in texts for word in WORD_AFTER_WORD.findall(text))
     ranked = sorted((-count, word) for word, count in counts.items() if count >= MIN_WORD_COUNT)
     return [word for _, word in ranked[:limit]]
