@@ -125,6 +125,14 @@ class Lecture:
         """Add the span of a slide; returns the name of its reference."""
         return self.film.add_event(f"slide {self.slides[number].title}", self.starts[number], self.ends[number])
 
+    @property
+    def size(self) -> Size:
+        return self.film.size
+
+    @property
+    def traits(self) -> set[str]:
+        return self.film.traits
+
     def finish(self) -> tuple[Clip, list[Reference]]:
         clip, references = self.film.finish()
         return clip, references + self.texts

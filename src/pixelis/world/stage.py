@@ -154,7 +154,8 @@ class Stage:
         self, sprite: Sprite, box: PixelRect, phrase: str, colour: str, figure: str, properties: dict[str, Scalar]
     ) -> Thing:
         owner = self.canvas.paste(sprite, box[0], box[1], shadow=max(round(3 * self.unit), 1))
-        new_thing = Thing(f"thing_{len(self.things)}", phrase, colour, figure, box, owner, properties)
+        name = f"thing_{len(self.things)}{self._name_suffix}"
+        new_thing = Thing(name, phrase, colour, figure, box, owner, properties)
         self.things.append(new_thing)
         return new_thing
 
@@ -254,10 +255,6 @@ class Stage:
         if self.brief.bernoulli(self.brief.difficulty.occlusion_probability):
             self.occlude(target)
 
-    def reference_name(self, scene_thing: Thing) -> str:
-        """The name of a thing's reference."""
-        return f"{scene_thing.name}{self._name_suffix}"
-
     def finish(self) -> tuple[Image, list[Reference]]:
         """The picture and all of its references."""
         x1 = y1 = 1.0
@@ -274,9 +271,8 @@ class Stage:
             )
             if mask is not None:
                 # not validated again, because that reads all runs of the mask
-                name = self.reference_name(scene_thing)
                 references.append(
-                    Reference.model_construct(name=name, footprint=mask, properties=scene_thing.properties)
+                    Reference.model_construct(name=scene_thing.name, footprint=mask, properties=scene_thing.properties)
                 )
         return Image.from_array(self.canvas.pixels), references + self.texts
 

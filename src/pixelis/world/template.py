@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.random import Generator
 from pydantic import Field
 
-from pixelis.core.geometry import Value
+from pixelis.core.geometry import Size, Value
 from pixelis.items import Family, Reference, Scalar, Scoring, ToolName
 from pixelis.media import Medium
 from pixelis.world.package_data import read_package_yaml
@@ -90,6 +90,52 @@ class ItemDraft:
     accepted_answers: Callable[[str], tuple[str, ...]] = lambda answer: (answer,)
     """Variants of the answer that are accepted."""
     traits: set[str] = field(default_factory=set)
+
+
+class Scene(Protocol):
+    """A picture or clip under construction."""
+
+    @property
+    def size(self) -> Size: ...
+
+    @property
+    def traits(self) -> set[str]: ...
+
+    def finish(self) -> tuple[Medium, list[Reference]]: ...
+
+
+class Named(Protocol):
+    """A thing, actor or reference, by the name of its reference."""
+
+    @property
+    def name(self) -> str: ...
+
+
+def make_draft(
+    scenes: Scene | Sequence[Scene],
+    evidence: Iterable[Named | str],
+    parameters: Mapping[str, object],
+    options: tuple[str, ...] = (),
+) -> ItemDraft:
+    """A draft over one scene or two; `evidence` is what the answer depends on."""
+    scenes = scenes if isinstance(scenes, Sequence) else (scenes,)
+    media, references = zip(*(scene.finish() for scene in scenes), strict=True)
+    return ItemDraft(
+        media,
+        [reference for group in references for reference in group],
+        [part if isinstance(part, str) else part.name for part in evidence],
+        {**parameters, **({"options": options} if options else {})},  # type: ignore[dict-item]
+        options,
+        traits=set().union(*(scene.traits for scene in scenes), {"pair"} if len(scenes) > 1 else ()),
+    )
+
+
+def make_measured_draft(
+    scenes: Scene | Sequence[Scene], evidence: Iterable[Named | str], parameters: Mapping[str, object]
+) -> ItemDraft:
+    """A draft with the aspect ratio of its frame, for programs that measure distances in frame widths."""
+    size = scenes[0].size if isinstance(scenes, Sequence) else scenes.size
+    return make_draft(scenes, evidence, {**parameters, "aspect": size.height / size.width})
 
 
 @dataclass(frozen=True)

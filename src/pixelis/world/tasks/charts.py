@@ -21,8 +21,8 @@ from pixelis.world.programs import (
     nearest,
     parse_number,
 )
-from pixelis.world.tasks.document import find_texts, make_draft, pick_extreme
-from pixelis.world.template import Brief, ItemDraft, load_templates
+from pixelis.world.tasks.document import find_texts, pick_extreme
+from pixelis.world.template import Brief, ItemDraft, load_templates, make_draft
 from pixelis.world.vocabulary import (
     MONTHS,
     TOPICS,
@@ -55,7 +55,7 @@ def _compose_column_value(brief: Brief) -> ItemDraft:
     page, labels, _, _ = _make_column_chart(brief)
     label = choose(brief.rng, labels)
     return make_draft(
-        page, {"label": label}, [find_printed_line(page.references, label), find_value_above(page.references, label)]
+        page, [find_printed_line(page.references, label), find_value_above(page.references, label)], {"label": label}
     )
 
 
@@ -66,7 +66,7 @@ def _solve_label_value(references: References, parameters: Parameters) -> str:
 def _compose_most_label(brief: Brief) -> ItemDraft:
     page, _, _, _ = _make_column_chart(brief)
     evidence = find_texts(page, role="label") + find_texts(page, role="value")
-    return make_draft(page, {"most": choose(brief.rng, ("highest", "lowest"))}, evidence)
+    return make_draft(page, evidence, {"most": choose(brief.rng, ("highest", "lowest"))})
 
 
 def _solve_most_label(references: References, parameters: Parameters) -> str:
@@ -82,7 +82,7 @@ def _compose_difference(brief: Brief) -> ItemDraft:
     pair = sorted(sample(brief.rng, range(len(labels)), 2), key=lambda k: -values[k])
     a, b = (labels[k] for k in pair)
     evidence = [f(page.references, label) for label in (a, b) for f in (find_printed_line, find_value_above)]
-    return make_draft(page, {"a": a, "b": b}, evidence)
+    return make_draft(page, evidence, {"a": a, "b": b})
 
 
 def _solve_difference(references: References, parameters: Parameters) -> str:
@@ -95,7 +95,7 @@ def _compose_colour_value(brief: Brief) -> ItemDraft:
     colour = choose(brief.rng, hues)
     target = find_region(page.references, f"{colour} column")
     return make_draft(
-        page, {"colour": colour, "target": f"{colour} column"}, [target, _find_value_on_top(page.references, target)]
+        page, [target, _find_value_on_top(page.references, target)], {"colour": colour, "target": f"{colour} column"}
     )
 
 
@@ -124,14 +124,14 @@ def _compose_month_value(brief: Brief) -> ItemDraft:
     page, labels = _make_line_chart(brief)
     label = choose(brief.rng, labels)
     return make_draft(
-        page, {"label": label}, [find_printed_line(page.references, label), find_value_above(page.references, label)]
+        page, [find_printed_line(page.references, label), find_value_above(page.references, label)], {"label": label}
     )
 
 
 def _compose_peak(brief: Brief) -> ItemDraft:
     page, _ = _make_line_chart(brief)
     evidence = find_texts(page, role="label") + find_texts(page, role="value")
-    return make_draft(page, {"most": choose(brief.rng, ("highest", "lowest"))}, evidence)
+    return make_draft(page, evidence, {"most": choose(brief.rng, ("highest", "lowest"))})
 
 
 def _make_pie_chart(brief: Brief) -> tuple[DocumentPage, list[str], list[str]]:
@@ -158,7 +158,7 @@ def _compose_share(brief: Brief) -> ItemDraft:
     label = choose(brief.rng, labels)
     label_line = find_printed_line(page.references, label)
     value = find_at_height(page.references, centre(get_box(label_line))[1], "value")
-    draft = make_draft(page, {"label": label}, [label_line, value])
+    draft = make_draft(page, [label_line, value], {"label": label})
     draft.accepted_answers = lambda answer: (answer, answer.replace("%", " %"), answer.removesuffix("%"))
     return draft
 
@@ -173,7 +173,7 @@ def _compose_legend(brief: Brief) -> ItemDraft:
     colour = choose(brief.rng, hues)
     key = find_region(page.references, f"{colour} key")
     label = find_at_height(page.references, centre(get_box(key))[1], "label")
-    return make_draft(page, {"colour": colour, "target": f"{colour} key"}, [key, label])
+    return make_draft(page, [key, label], {"colour": colour, "target": f"{colour} key"})
 
 
 def _solve_legend(references: References, parameters: Parameters) -> str:

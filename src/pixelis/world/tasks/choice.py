@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from numpy.random import Generator
 
 from pixelis.core.geometry import Size
@@ -24,31 +22,22 @@ from pixelis.world.programs import (
     get_text,
     get_words,
 )
-from pixelis.world.stage import Stage, Thing
+from pixelis.world.stage import Stage
 from pixelis.world.tasks.staging import (
     COMMON_FIGURES,
     PATTERN_PAINTS,
     add_group,
     make_options,
-    make_pair_draft,
     make_stage_pair,
     pattern_colours,
     plural_phrase,
     sample_colour_figures,
     solve_text_on,
 )
-from pixelis.world.template import Brief, ItemDraft, load_templates
+from pixelis.world.template import Brief, ItemDraft, load_templates, make_draft
 from pixelis.world.vocabulary import choose, choose_name, sample, sample_integer
 
 IMAGE_SIZE = Size(512, 512)
-
-
-def make_draft(
-    stage: Stage, evidence: Sequence[Thing], parameters: Mapping[str, object], options: tuple[str, ...]
-) -> ItemDraft:
-    image, references = stage.finish()
-    names = [stage.reference_name(thing) for thing in evidence]
-    return ItemDraft((image,), references, names, {**parameters, "options": options}, options, traits=stage.traits)  # type: ignore[dict-item]
 
 
 def _compose_present(brief: Brief) -> ItemDraft:
@@ -183,9 +172,7 @@ def _compose_panel(brief: Brief) -> ItemDraft:
     stage.add_distractors(brief.difficulty.distractors - 2, avoid=(panel.colour,))
     wrong = [misspell(brief.rng, correct) for _ in range(8)]
     parameters = {"target": panel.phrase, "colour": panel.colour}
-    draft = make_draft(stage, [panel], parameters, make_options(brief.rng, correct, wrong))
-    draft.evidence.append(text.name)
-    return draft
+    return make_draft(stage, [panel, text], parameters, make_options(brief.rng, correct, wrong))
 
 
 def misspell(rng: Generator, word: str) -> str:
@@ -264,8 +251,7 @@ def _compose_pair_more(brief: Brief) -> ItemDraft:
     counts = {0: (more, low), 1: (low, more), 2: (low, low), 3: (0, 0)}[answer]
     evidence = []
     for stage, count in zip((first, second), counts, strict=True):
-        things = add_group(brief, stage, [(colour, figure)] * count, big=big)
-        evidence += [stage.reference_name(thing) for thing in things]
+        evidence += add_group(brief, stage, [(colour, figure)] * count, big=big)
         if brief.bernoulli(0.7) or not count:
             stage.add(
                 colour,
@@ -275,14 +261,8 @@ def _compose_pair_more(brief: Brief) -> ItemDraft:
             )
         stage.add_distractors(brief.difficulty.distractors - 2, avoid=(colour,))
     options = tuple(sample(brief.rng, ("Image_0", "Image_1", "as many in both", "none in either"), 4))
-    draft = make_pair_draft(
-        first,
-        second,
-        evidence,
-        {"target": f"{colour} {figure}", "plural": plural_phrase(colour, figure), "options": options},
-    )
-    draft.options = options
-    return draft
+    parameters = {"target": f"{colour} {figure}", "plural": plural_phrase(colour, figure)}
+    return make_draft((first, second), evidence, parameters, options)
 
 
 def _solve_pair_more(references: References, parameters: Parameters) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from numpy.random import Generator
 
@@ -21,7 +21,7 @@ from pixelis.world.programs import (
     nearest,
     parse_number,
 )
-from pixelis.world.template import Brief, ItemDraft, load_templates
+from pixelis.world.template import Brief, ItemDraft, load_templates, make_draft
 from pixelis.world.vocabulary import (
     MEASURES,
     MONTHS,
@@ -34,11 +34,6 @@ from pixelis.world.vocabulary import (
     sample_integer,
     sample_spaced_integers,
 )
-
-
-def make_draft(page: DocumentPage, parameters: Mapping[str, object], evidence: Sequence[Reference]) -> ItemDraft:
-    image, references = page.finish()
-    return ItemDraft((image,), references, [r.name for r in evidence], parameters, traits=page.traits)  # type: ignore[arg-type]
 
 
 def find_texts(page: DocumentPage, **properties: str) -> list[Reference]:
@@ -66,7 +61,7 @@ def _compose_cell(brief: Brief) -> ItemDraft:
         find_printed_line(page.references, heads[k]),
         _find_named_cell(page.references, rows[j], heads[k]),
     ]
-    return make_draft(page, {"row": rows[j], "column": heads[k]}, evidence)
+    return make_draft(page, evidence, {"row": rows[j], "column": heads[k]})
 
 
 def find_cell(references: References, row: Reference, column: Reference) -> Reference:
@@ -97,7 +92,7 @@ def _compose_row_most(brief: Brief) -> ItemDraft:
         *find_texts(page, role="cell"),
         find_printed_line(page.references, column),
     ]
-    return make_draft(page, {"column": column, "most": most}, evidence)
+    return make_draft(page, evidence, {"column": column, "most": most})
 
 
 def _solve_row_most(references: References, parameters: Parameters) -> str:
@@ -145,7 +140,7 @@ def _make_poster_page(
 def _compose_field(brief: Brief) -> ItemDraft:
     page, values = _make_poster_page(brief)
     key = choose(brief.rng, tuple(values))
-    return make_draft(page, {"key": key}, find_lines(page.references, role="line", key=key))
+    return make_draft(page, find_lines(page.references, role="line", key=key), {"key": key})
 
 
 def _solve_field(references: References, parameters: Parameters) -> str:
@@ -162,18 +157,7 @@ def _compose_pair_field(brief: Brief) -> ItemDraft:
     pages = [_make_poster_page(brief, f"Image_{k}", keys)[0] for k in (0, 1)]
     target_index, key = int(brief.rng.integers(2)), choose(brief.rng, keys)
     evidence = find_lines(pages[target_index].references, role="line", key=key)
-    return _make_pair_draft(pages, {"key": key, "media": f"Image_{target_index}"}, evidence)
-
-
-def _make_pair_draft(
-    pages: Sequence[DocumentPage], parameters: Mapping[str, object], evidence: Sequence[Reference]
-) -> ItemDraft:
-    finished_pages = [page.finish() for page in pages]
-    references = [r for _, page_references in finished_pages for r in page_references]
-    traits = {"pair"}.union(*(page.traits for page in pages))
-    return ItemDraft(
-        tuple(image for image, _ in finished_pages), references, [r.name for r in evidence], parameters, traits=traits
-    )  # type: ignore[arg-type]
+    return make_draft(pages, evidence, {"key": key, "media": f"Image_{target_index}"})
 
 
 def _compose_pair_more(brief: Brief) -> ItemDraft:
@@ -185,7 +169,7 @@ def _compose_pair_more(brief: Brief) -> ItemDraft:
         for page in pages
         for r in (*find_lines(page.references, role="title"), *find_lines(page.references, key="Seats"))
     ]
-    return _make_pair_draft(pages, {"key": "Seats"}, evidence)
+    return make_draft(pages, evidence, {"key": "Seats"})
 
 
 def _solve_pair_more(references: References, parameters: Parameters) -> str:

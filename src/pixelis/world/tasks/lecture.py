@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pixelis.items import Reference
 from pixelis.world.film import FPS
@@ -25,7 +25,7 @@ from pixelis.world.programs import (
 )
 from pixelis.world.slides import SCREEN, Lecture, Slide, line_centre_y
 from pixelis.world.tasks.staging import COMMON_FIGURES
-from pixelis.world.template import Brief, ItemDraft, load_templates
+from pixelis.world.template import Brief, ItemDraft, load_templates, make_draft
 from pixelis.world.vocabulary import MEASURES, choose, choose_names, sample, sample_integer, sample_spaced_integers
 
 
@@ -42,11 +42,6 @@ def make_lecture(
         values = sample_spaced_integers(brief.rng, len(slide_keys), 12, 96, 3)
         slides.append(Slide(title, tuple(f"{key} = {value}" for key, value in zip(slide_keys, values, strict=True))))
     return Lecture(brief, slides, alternate_sheets=alternate_sheets), titles
-
-
-def make_draft(lecture: Lecture, evidence: Sequence[str], parameters: Mapping[str, object]) -> ItemDraft:
-    clip, references = lecture.finish()
-    return ItemDraft((clip,), references, list(evidence), parameters, traits=lecture.film.traits)  # type: ignore[arg-type]
 
 
 def find_texts(lecture: Lecture, number: int, role: str) -> list[Reference]:
@@ -71,7 +66,7 @@ def _compose_title_when(brief: Brief) -> ItemDraft:
     lecture, _ = make_lecture(brief)
     number = int(brief.rng.integers(len(lecture.slides)))
     phrase, event = add_mark(brief, lecture, number)
-    return make_draft(lecture, [event, find_texts(lecture, number, "title")[0].name], {"target": phrase})
+    return make_draft(lecture, [event, find_texts(lecture, number, "title")[0]], {"target": phrase})
 
 
 def mark_time(references: References, parameters: Parameters) -> float:
@@ -93,7 +88,7 @@ def _compose_value_when(brief: Brief) -> ItemDraft:
     number = int(brief.rng.integers(len(lecture.slides)))
     phrase, event = add_mark(brief, lecture, number)
     target_line = choose(brief.rng, find_texts(lecture, number, "line"))
-    return make_draft(lecture, [event, target_line.name], {"target": phrase, "key": str(target_line.properties["key"])})
+    return make_draft(lecture, [event, target_line], {"target": phrase, "key": str(target_line.properties["key"])})
 
 
 def find_key_value(references: References, seconds: float, key: str) -> float:
@@ -129,7 +124,7 @@ def _compose_task(brief: Brief) -> ItemDraft:
     lecture = Lecture(brief, slides)
     number = int(brief.rng.integers(len(slides)))
     phrase, event = add_mark(brief, lecture, number)
-    return make_draft(lecture, [event, find_texts(lecture, number, "line")[1].name], {"target": phrase})
+    return make_draft(lecture, [event, find_texts(lecture, number, "line")[1]], {"target": phrase})
 
 
 def _solve_task(references: References, parameters: Parameters) -> str:
@@ -149,7 +144,7 @@ def _compose_pointed(brief: Brief) -> ItemDraft:
     colour, figure = lecture.colours[0], choose(brief.rng, ("circle", "square", "star", "diamond"))
     actor, event = lecture.add_mark(colour, figure, first, lecture.ends[number], (42.0, line_centre_y(lecture, line)))
     parameters = {"target": actor.phrase}
-    draft = make_draft(lecture, [event, actor.name, line.name], parameters)
+    draft = make_draft(lecture, [event, actor, line], parameters)
     draft.accepted_answers = lambda answer: (answer, answer.replace(" = ", "="), answer.replace(" = ", " "))
     return draft
 
@@ -173,7 +168,7 @@ def _compose_value_on(brief: Brief) -> ItemDraft:
     lecture, titles = make_lecture(brief, same_keys=True)
     number = int(brief.rng.integers(len(titles)))
     target_line = choose(brief.rng, find_texts(lecture, number, "line"))
-    evidence = [lecture.add_slide_event(number), find_texts(lecture, number, "title")[0].name, target_line.name]
+    evidence = [lecture.add_slide_event(number), find_texts(lecture, number, "title")[0], target_line]
     return make_draft(lecture, evidence, {"title": titles[number], "key": str(target_line.properties["key"])})
 
 
@@ -197,7 +192,7 @@ def _compose_sum(brief: Brief) -> ItemDraft:
     lecture, titles = make_lecture(brief, same_keys=True)
     number = int(brief.rng.integers(len(titles)))
     first, second = sample(brief.rng, find_texts(lecture, number, "line"), 2)
-    evidence = [lecture.add_slide_event(number), find_texts(lecture, number, "title")[0].name, first.name, second.name]
+    evidence = [lecture.add_slide_event(number), find_texts(lecture, number, "title")[0], first, second]
     keys = {"a": str(first.properties["key"]), "b": str(second.properties["key"])}
     return make_draft(lecture, evidence, {"title": titles[number], **keys})
 
@@ -213,8 +208,8 @@ def _compose_change(brief: Brief) -> ItemDraft:
     key = str(choose(brief.rng, find_texts(lecture, first, "line")).properties["key"])
     evidence = []
     for slide in (first, second):
-        evidence += [lecture.add_slide_event(slide), find_texts(lecture, slide, "title")[0].name]
-        evidence += [r.name for r in find_texts(lecture, slide, "line") if r.properties["key"] == key]
+        evidence += [lecture.add_slide_event(slide), find_texts(lecture, slide, "title")[0]]
+        evidence += [r for r in find_texts(lecture, slide, "line") if r.properties["key"] == key]
     return make_draft(lecture, evidence, {"a": titles[first], "b": titles[second], "key": key})
 
 
@@ -229,7 +224,7 @@ def _compose_next(brief: Brief) -> ItemDraft:
     number = int(brief.rng.integers(len(titles) - 1))
     evidence = [
         lecture.add_slide_event(number),
-        *(find_texts(lecture, k, "title")[0].name for k in (number, number + 1)),
+        *(find_texts(lecture, k, "title")[0] for k in (number, number + 1)),
     ]
     return make_draft(lecture, evidence, {"title": titles[number]})
 

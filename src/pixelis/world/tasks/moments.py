@@ -25,9 +25,9 @@ from pixelis.world.programs import (
     locate_field,
     midpoint,
 )
-from pixelis.world.tasks.motion import choose_colour_figures, choose_lanes, make_draft
+from pixelis.world.tasks.motion import choose_colour_figures, choose_lanes
 from pixelis.world.tasks.staging import COMMON_FIGURES
-from pixelis.world.template import Brief, ItemDraft, load_templates
+from pixelis.world.template import Brief, ItemDraft, load_templates, make_measured_draft
 from pixelis.world.vocabulary import choose, choose_names, join_words, sample, sample_integer
 
 FIRST_OR_LAST = ("first", "last")
@@ -65,7 +65,7 @@ def _compose_order(brief: Brief) -> ItemDraft:
         evidence.append(film.add_event(f"{colour} {figure} appears", first))
     phrases = tuple(sample(brief.rng, [a.phrase for a in actors], 3))
     parameters = {"things": phrases, "listed": join_words(phrases), "which": choose(brief.rng, FIRST_OR_LAST)}
-    return make_draft(film, evidence, parameters)
+    return make_measured_draft(film, evidence, parameters)
 
 
 def _solve_order(references: References, parameters: Parameters) -> str:
@@ -95,7 +95,7 @@ def _compose_times(brief: Brief) -> ItemDraft:
     spots = [(60, 60), (width - 60, 60), (60, height - 60), (width - 60, height - 60)]
     spots = [s for s in spots if abs(s[0] - spot[0]) + abs(s[1] - spot[1]) > 130]
     add_bystanders(brief, film, [c for c in film.colours if c != colour], 2, spots)
-    return make_draft(film, evidence, {"target": f"{colour} {figure}"})
+    return make_measured_draft(film, evidence, {"target": f"{colour} {figure}"})
 
 
 def _solve_times(references: References, parameters: Parameters) -> str:
@@ -124,7 +124,7 @@ def _compose_where_when(brief: Brief) -> ItemDraft:
     )
     film.add(*b, film.still_path(*corner, first), radius=min(film.sample_radius(), 24))
     event = film.add_event(f"{' '.join(b)} appears", first)
-    return make_draft(film, [subject.name, event], {"target": subject.phrase, "b": " ".join(b)})
+    return make_measured_draft(film, [subject, event], {"target": subject.phrase, "b": " ".join(b)})
 
 
 def _bouncing_path_through(
@@ -199,7 +199,7 @@ def _compose_turns(brief: Brief) -> ItemDraft:
         Reference(name="end", footprint=mask, properties={"colour": last_colour, "shape": figure})
     )
     parameters = {"target": f"{first_colour} {figure}", "attribute": "colour", "last_frame": last}
-    return make_draft(film, ["end"], parameters)
+    return make_measured_draft(film, ["end"], parameters)
 
 
 def _solve_turns(references: References, parameters: Parameters) -> str:
@@ -225,7 +225,7 @@ def _compose_passing(brief: Brief) -> ItemDraft:
     )
     film.add_panel(hues[1], words[1], film.still_path(brief.rng.uniform(0.35, 0.65) * width, rows[1]), px)
     evidence = [film.add_event(target_panel.phrase, first, last), f"text_{target_panel.name}"]
-    return make_draft(film, evidence, {"target": target_panel.phrase, "colour": hues[0]})
+    return make_measured_draft(film, evidence, {"target": target_panel.phrase, "colour": hues[0]})
 
 
 def _solve_passing(references: References, parameters: Parameters) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from pixelis.items import Scalar
 from pixelis.world.film import Actor, Film, MotionPath
 from pixelis.world.programs import (
     Parameters,
@@ -18,19 +15,13 @@ from pixelis.world.programs import (
     track_displacement,
 )
 from pixelis.world.tasks.staging import COMMON_FIGURES
-from pixelis.world.template import Brief, ItemDraft, load_templates
+from pixelis.world.template import Brief, ItemDraft, load_templates, make_measured_draft
 from pixelis.world.vocabulary import choose, join_words, sample, sample_integer
 
 COMPASS = {
     "right": (1, 0), "up right": (1, -1), "up": (0, -1), "up left": (-1, -1),
     "left": (-1, 0), "down left": (-1, 1), "down": (0, 1), "down right": (1, 1),
 }  # fmt: skip
-
-
-def make_draft(film: Film, evidence: Sequence[str], parameters: Mapping[str, object]) -> ItemDraft:
-    clip, references = film.finish()
-    all_parameters = {**parameters, "aspect": film.size.height / film.size.width}
-    return ItemDraft((clip,), references, list(evidence), all_parameters, traits=film.traits)  # type: ignore[arg-type]
 
 
 def choose_colour_figures(brief: Brief, film: Film, count: int) -> list[tuple[str, str]]:
@@ -62,7 +53,7 @@ def _compose_direction(brief: Brief) -> ItemDraft:
         film.add(colour, figure, directed_path(brief, film, word, spot, length_px))
         for (colour, figure), word, spot in zip(choose_colour_figures(brief, film, 2), words, spots, strict=True)
     ]
-    draft = make_draft(film, [actors[0].name], {"target": actors[0].phrase})
+    draft = make_measured_draft(film, actors[:1], {"target": actors[0].phrase})
     draft.accepted_answers = lambda answer: (answer, answer.replace(" ", "-"))
     return draft
 
@@ -84,7 +75,7 @@ def _compose_mover(brief: Brief) -> ItemDraft:
             path = film.straight_path((ends[0], row), (ends[1], row))
         actors.append(film.add(colour, figure, path, radius=min(film.sample_radius(), 26)))
     phrases = tuple(sample(brief.rng, [a.phrase for a in actors], 4))
-    return make_draft(film, [a.name for a in actors], {"things": phrases, "listed": join_words(phrases)})
+    return make_measured_draft(film, actors, {"things": phrases, "listed": join_words(phrases)})
 
 
 def _solve_mover(references: References, parameters: Parameters) -> str:
@@ -109,7 +100,7 @@ def _compose_fastest(brief: Brief) -> ItemDraft:
         actors.append(film.add(colour, figure, film.straight_path((start, row), (start + side * length, row))))
     phrases = tuple(sample(brief.rng, [a.phrase for a in actors], 3))
     most = choose(brief.rng, ("fastest", "slowest"))
-    return make_draft(film, [a.name for a in actors], {"things": phrases, "listed": join_words(phrases), "most": most})
+    return make_measured_draft(film, actors, {"things": phrases, "listed": join_words(phrases), "most": most})
 
 
 def _solve_fastest(references: References, parameters: Parameters) -> str:
@@ -140,22 +131,8 @@ def _compose_pair(brief: Brief) -> ItemDraft:
             choose(brief.rng, COMMON_FIGURES),
             directed_path(brief, film, choose(brief.rng, (word, opposite)), spots[1], length_px),
         )
-        film.traits.add("pair")
-        evidence.append(target.name)
-    finished_films = [film.finish() for film in films]
-    parameters: dict[str, Scalar | tuple[Scalar, ...]] = {
-        "target": f"{shared[0]} {figure}",
-        "way": word,
-        "aspect": 0.75,
-    }
-    references = [r for _, clip_references in finished_films for r in clip_references]
-    return ItemDraft(
-        tuple(clip for clip, _ in finished_films),
-        references,
-        evidence,
-        parameters,
-        traits=films[0].traits | films[1].traits,
-    )
+        evidence.append(target)
+    return make_measured_draft(films, evidence, {"target": f"{shared[0]} {figure}", "way": word})
 
 
 def _solve_pair(references: References, parameters: Parameters) -> str:
@@ -184,9 +161,9 @@ def _compose_leaver(brief: Brief) -> ItemDraft:
         path = film.straight_path((x, row), (goal, row), 0, last)
         actors.append(film.add(colour, figure, path))
     phrases = tuple(sample(brief.rng, [a.phrase for a in actors], 3))
-    return make_draft(
+    return make_measured_draft(
         film,
-        [a.name for a in actors],
+        actors,
         {"things": phrases, "listed": join_words(phrases), "frames": film.frames, "last_frame": film.frames - 1},
     )
 

@@ -19,20 +19,18 @@ from pixelis.world.programs import (
     locate_field,
     nearest,
 )
-from pixelis.world.stage import PixelRect, Stage
+from pixelis.world.stage import PixelRect, Stage, Thing
 from pixelis.world.tasks.staging import (
     COMMON_FIGURES,
     DISTINCT_FIGURES,
     PATTERN_PAINTS,
-    make_draft,
     make_large_stage,
-    make_pair_draft,
     make_stage_pair,
     pattern_colours,
     sample_small_radius,
     solve_text_on,
 )
-from pixelis.world.template import Brief, ItemDraft, load_templates
+from pixelis.world.template import Brief, ItemDraft, load_templates, make_draft
 from pixelis.world.vocabulary import choose, choose_names, make_code, sample
 
 
@@ -45,9 +43,7 @@ def _compose_panel_text(brief: Brief) -> ItemDraft:
     ]
     target, text = panels[0]
     stage.add_distractors(brief.difficulty.distractors, avoid=(target.colour,))
-    return make_draft(
-        stage, [stage.reference_name(target), text.name], {"target": target.phrase, "colour": target.colour}
-    )
+    return make_draft(stage, [target, text], {"target": target.phrase, "colour": target.colour})
 
 
 def _compose_tag_text(brief: Brief) -> ItemDraft:
@@ -66,7 +62,7 @@ def _compose_tag_text(brief: Brief) -> ItemDraft:
         stage.layout.reserve(box)
     stage.add_distractors(brief.difficulty.distractors, avoid=(hues[0],))
     target = stage.things[0]
-    return make_draft(stage, [stage.reference_name(target), stage.texts[0].name], {"target": target.phrase})
+    return make_draft(stage, [target, stage.texts[0]], {"target": target.phrase})
 
 
 def _solve_tag_text(references: References, parameters: Parameters) -> str:
@@ -91,7 +87,7 @@ def _compose_ink_colour(brief: Brief) -> ItemDraft:
         for hue, word in zip(hues, words, strict=True)
     ]
     stage.add_distractors(brief.difficulty.distractors)
-    return make_draft(stage, [lines[0].name], {"word": words[0], "attribute": "colour"})
+    return make_draft(stage, lines[:1], {"word": words[0], "attribute": "colour"})
 
 
 def _solve_ink_colour(references: References, parameters: Parameters) -> str:
@@ -110,7 +106,7 @@ def _compose_shape(brief: Brief) -> ItemDraft:
     stage.maybe_occlude(target)
     stage.add_distractors(brief.difficulty.distractors, avoid=(colour,))
     parameters = {"target": f"{colour} thing", "colour": colour, "attribute": "shape"}
-    return make_draft(stage, [stage.reference_name(target)], parameters)
+    return make_draft(stage, [target], parameters)
 
 
 def _compose_texture(brief: Brief) -> ItemDraft:
@@ -120,9 +116,7 @@ def _compose_texture(brief: Brief) -> ItemDraft:
     radius = max(round(sample_small_radius(stage, big=False) * 1.4), 42)
     target = stage.add(colour, figure, radius, pattern=pattern, paint_rgb=PATTERN_PAINTS[colour], turn=0.0)
     stage.add_distractors(brief.difficulty.distractors, avoid=(colour,))
-    return make_draft(
-        stage, [stage.reference_name(target)], {"target": f"{colour} thing", "colour": colour, "attribute": "texture"}
-    )
+    return make_draft(stage, [target], {"target": f"{colour} thing", "colour": colour, "attribute": "texture"})
 
 
 def _compose_orientation(brief: Brief) -> ItemDraft:
@@ -136,7 +130,7 @@ def _compose_orientation(brief: Brief) -> ItemDraft:
     target.properties["orientation"] = word
     stage.add_distractors(brief.difficulty.distractors, avoid=(colour,))
     parameters = {"target": f"{colour} bar", "colour": colour, "attribute": "orientation"}
-    return make_draft(stage, [stage.reference_name(target)], parameters)
+    return make_draft(stage, [target], parameters)
 
 
 def _solve_property(references: References, parameters: Parameters) -> str:
@@ -170,7 +164,7 @@ def _compose_relation(brief: Brief) -> ItemDraft:
     stage.maybe_occlude(first)
     stage.add_distractors(brief.difficulty.distractors, avoid=(first.colour, second.colour))
     parameters = {"a": first.phrase, "b": second.phrase, "aspect": height / width}
-    return make_draft(stage, [stage.reference_name(first), stage.reference_name(second)], parameters)
+    return make_draft(stage, [first, second], parameters)
 
 
 def _solve_relation(references: References, parameters: Parameters) -> str:
@@ -208,7 +202,7 @@ def _compose_field(brief: Brief) -> ItemDraft:
     target = stage.add(colour, choose(brief.rng, DISTINCT_FIGURES[:8]), radius, at=inside)
     stage.maybe_occlude(target)
     stage.add_distractors(brief.difficulty.distractors, avoid=(colour,))
-    return make_draft(stage, [stage.reference_name(target)], {"target": target.phrase})
+    return make_draft(stage, [target], {"target": target.phrase})
 
 
 def _solve_field(references: References, parameters: Parameters) -> str:
@@ -219,17 +213,17 @@ def _compose_pair_presence(brief: Brief) -> ItemDraft:
     first, second, shared = make_stage_pair(brief, Size(640, 480))
     answer, big = int(brief.rng.integers(4)), brief.sample_is_large()
     colour, figure = shared[0], choose(brief.rng, COMMON_FIGURES)
-    evidence: list[str] = []
+    evidence: list[Thing] = []
     for stage, is_present in ((first, answer in (0, 2)), (second, answer in (1, 2))):
         other = choose(brief.rng, distinct_figures(COMMON_FIGURES, figure))
         if is_present:
             target = stage.add(colour, figure, sample_small_radius(stage, big=big))
-            evidence.append(stage.reference_name(target))
+            evidence.append(target)
         elif brief.bernoulli(0.7):
             stage.add(colour, other, sample_small_radius(stage, big=big))
         stage.add(choose(brief.rng, shared[1:]), figure, sample_small_radius(stage, big=False))
         stage.add_distractors(brief.difficulty.distractors - 1, avoid=(colour,))
-    return make_pair_draft(first, second, evidence, {"target": f"{colour} {figure}"})
+    return make_draft((first, second), evidence, {"target": f"{colour} {figure}"})
 
 
 def _solve_pair_presence(references: References, parameters: Parameters) -> str:
@@ -250,9 +244,9 @@ def _compose_pair_text(brief: Brief) -> ItemDraft:
         stage.add_panel(shared[1], words[2 * k + 1], stage.sample_text_px())
         stage.add_distractors(brief.difficulty.distractors - 1, avoid=(shared[0],))
         if k == target_index:
-            evidence = [stage.reference_name(panel), text.name]
+            evidence = [panel, text]
     parameters = {"target": f"{shared[0]} panel", "colour": shared[0], "media": f"Image_{target_index}"}
-    return make_pair_draft(first, second, evidence, parameters)
+    return make_draft((first, second), evidence, parameters)
 
 
 TEMPLATES = load_templates(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from math import hypot
 
 from pixelis.core.geometry import Size
@@ -29,21 +28,14 @@ from pixelis.world.stage import Stage, Thing
 from pixelis.world.tasks.staging import (
     COMMON_FIGURES,
     add_group,
-    make_pair_draft,
     make_stage_pair,
     plural_phrase,
     sample_colour_figures,
 )
-from pixelis.world.template import Brief, ItemDraft, load_templates
+from pixelis.world.template import Brief, ItemDraft, load_templates, make_draft, make_measured_draft
 from pixelis.world.vocabulary import choose, join_words, sample, sample_integer
 
 IMAGE_SIZE = Size(640, 512)
-
-
-def make_draft(stage: Stage, evidence: Sequence[str], parameters: Mapping[str, object]) -> ItemDraft:
-    image, references = stage.finish()
-    all_parameters = {**parameters, "aspect": stage.size.height / stage.size.width}
-    return ItemDraft((image,), references, list(evidence), all_parameters, traits=stage.traits)  # type: ignore[arg-type]
 
 
 # --- counting
@@ -63,7 +55,7 @@ def _compose_count(brief: Brief) -> ItemDraft:
         )
     stage.add_distractors(brief.difficulty.distractors - 2, avoid=(colour,))
     parameters = {"target": f"{colour} {figure}", "plural": plural_phrase(colour, figure)}
-    return make_draft(stage, [stage.reference_name(thing) for thing in things], parameters)
+    return make_measured_draft(stage, things, parameters)
 
 
 def _solve_count(references: References, parameters: Parameters) -> str:
@@ -89,7 +81,7 @@ def _compose_together(brief: Brief) -> ItemDraft:
         "plural_a": plural_phrase(*first),
         "plural_b": plural_phrase(*second),
     }
-    return make_draft(stage, [stage.reference_name(thing) for thing in things], parameters)
+    return make_measured_draft(stage, things, parameters)
 
 
 def _solve_together(references: References, parameters: Parameters) -> str:
@@ -104,9 +96,7 @@ def _compose_pair_count(brief: Brief) -> ItemDraft:
         count = (
             sample_integer(brief.rng, 0, 3) if big else sample_integer(brief.rng, 1, 3 + brief.difficulty.level // 2)
         )
-        evidence += [
-            stage.reference_name(thing) for thing in add_group(brief, stage, [(colour, figure)] * count, big=big)
-        ]
+        evidence += add_group(brief, stage, [(colour, figure)] * count, big=big)
         stage.add(
             colour,
             choose(brief.rng, distinct_figures(COMMON_FIGURES, figure)),
@@ -115,9 +105,9 @@ def _compose_pair_count(brief: Brief) -> ItemDraft:
         )
         stage.add_distractors(brief.difficulty.distractors - 2, avoid=(colour,))
     if not evidence:
-        evidence = [second.reference_name(add_group(brief, second, [(colour, figure)], big=False)[0])]
-    return make_pair_draft(
-        first, second, evidence, {"target": f"{colour} {figure}", "plural": plural_phrase(colour, figure)}
+        evidence = add_group(brief, second, [(colour, figure)], big=False)
+    return make_draft(
+        (first, second), evidence, {"target": f"{colour} {figure}", "plural": plural_phrase(colour, figure)}
     )
 
 
@@ -137,9 +127,7 @@ def _compose_ratio(brief: Brief) -> ItemDraft:
     min_radius = 30 - 3 * brief.difficulty.level
     factor = brief.rng.uniform(1.3, 4.2)
     first, second = add_two_things(brief, stage, (min(round(min_radius * factor), 110), min_radius))
-    return make_draft(
-        stage, [stage.reference_name(first), stage.reference_name(second)], {"a": first.phrase, "b": second.phrase}
-    )
+    return make_measured_draft(stage, [first, second], {"a": first.phrase, "b": second.phrase})
 
 
 def _solve_ratio(references: References, parameters: Parameters) -> str:
@@ -154,7 +142,7 @@ def _compose_share(brief: Brief) -> ItemDraft:
     target = stage.add(colour, figure, radius)
     stage.maybe_occlude(target)
     stage.add_distractors(brief.difficulty.distractors, avoid=(colour,))
-    return make_draft(stage, [stage.reference_name(target)], {"target": target.phrase})
+    return make_measured_draft(stage, [target], {"target": target.phrase})
 
 
 def _solve_share(references: References, parameters: Parameters) -> str:
@@ -175,8 +163,8 @@ def _compose_distance(brief: Brief) -> ItemDraft:
     stage = Stage(brief, IMAGE_SIZE)
     bar, text = add_scale_bar(brief, stage)
     first, second = _add_two_apart(brief, stage, bar)
-    evidence = [stage.reference_name(first), stage.reference_name(second), stage.reference_name(bar), text]
-    return make_draft(stage, evidence, {"a": first.phrase, "b": second.phrase, "bar": bar.phrase})
+    evidence = [first, second, bar, text]
+    return make_measured_draft(stage, evidence, {"a": first.phrase, "b": second.phrase, "bar": bar.phrase})
 
 
 def _add_two_apart(brief: Brief, stage: Stage, bar: Thing) -> tuple[Thing, Thing]:
@@ -206,8 +194,8 @@ def _compose_width(brief: Brief) -> ItemDraft:
     colour, figure = stage.colours[0], choose(brief.rng, ("circle", "square", "hexagon", "ring", "rectangle"))
     target = stage.add(colour, figure, int(brief.rng.integers(20, 70)))
     stage.add_distractors(brief.difficulty.distractors - 1, avoid=(colour, bar.colour))
-    evidence = [stage.reference_name(target), stage.reference_name(bar), text]
-    return make_draft(stage, evidence, {"target": target.phrase, "bar": bar.phrase})
+    evidence = [target, bar, text]
+    return make_measured_draft(stage, evidence, {"target": target.phrase, "bar": bar.phrase})
 
 
 def _solve_width(references: References, parameters: Parameters) -> str:
@@ -234,7 +222,7 @@ def _compose_order(brief: Brief) -> ItemDraft:
     stage.add_distractors(brief.difficulty.distractors - 2, avoid=tuple(c for c, _ in colour_figures))
     phrases = tuple(thing.phrase for thing in things)
     parameters = {"way": direction, "things": phrases, "listed": join_words(phrases, "and")}
-    return make_draft(stage, [stage.reference_name(thing) for thing in things], parameters)
+    return make_measured_draft(stage, things, parameters)
 
 
 def _solve_order(references: References, parameters: Parameters) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from numpy.random import Generator
 
@@ -19,7 +19,7 @@ from pixelis.world.programs import (
     get_text,
 )
 from pixelis.world.stage import Stage, Thing
-from pixelis.world.template import Brief, ItemDraft
+from pixelis.world.template import Brief
 from pixelis.world.vocabulary import choose, sample
 
 DISTINCT_FIGURES = (
@@ -64,26 +64,11 @@ def sample_small_radius(stage: Stage, *, big: bool) -> int:
     return int(stage.rng.integers(low, high + 1))
 
 
-def make_draft(stage: Stage, evidence: list[str], parameters: Mapping[str, object]) -> ItemDraft:
-    """A draft over one picture."""
-    image, references = stage.finish()
-    return ItemDraft((image,), references, evidence, parameters, traits=stage.traits)  # type: ignore[arg-type]
-
-
 def make_stage_pair(brief: Brief, size: Size) -> tuple[Stage, Stage, list[str]]:
     """Two pictures, and the colours that neither ground contains."""
     first, second = Stage(brief, size, "Image_0"), Stage(brief, size, "Image_1")
     shared = [c for c in first.colours if c in second.colours]
-    for stage in (first, second):
-        stage.traits.add("pair")
     return first, second, shared
-
-
-def make_pair_draft(first: Stage, second: Stage, evidence: list[str], parameters: Mapping[str, object]) -> ItemDraft:
-    """A draft over two pictures."""
-    (image, references), (other, others) = first.finish(), second.finish()
-    traits = first.traits | second.traits
-    return ItemDraft((image, other), references + others, evidence, parameters, traits=traits)  # type: ignore[arg-type]
 
 
 def sample_colour_figures(rng: Generator, colours: Sequence[str], count: int) -> list[tuple[str, str]]:
