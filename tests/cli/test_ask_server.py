@@ -85,7 +85,7 @@ def test_a_name_without_a_model_is_one_line():
 
 
 def test_a_served_model_is_not_trained(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"init.*behind a server has no weights that could be trained"):
+    with pytest.raises(ConfigError, match=r"init.*behind a server has no weights to train"):
         load_config(SftConfig, None, ["corpus=x", "init=openai:http://127.0.0.1:9/v1#qwen"])
     with pytest.raises(ConfigError, match="behind a server has no weights here"):
         load_checkpoint("openai:http://127.0.0.1:9/v1#qwen")

@@ -200,7 +200,7 @@ def test_the_demo_asks_the_shipped_policy_and_leaves_the_evidence(tmp_path):
         assert trace["query"] == entry["question"]
         assert trace["origin"] == "policy:nano-rft"
         assert record.with_suffix(".html").read_text().startswith("<!doctype html>")
-    assert f"of {len(asked)} right" in done.stdout
+    assert f"of {len(asked)} correct" in done.stdout
 
 
 def test_cache_info_and_clear(tmp_path, monkeypatch):
@@ -233,7 +233,7 @@ def test_a_corpus_of_questions_names_every_line_that_it_leaves_out_and_what_come
     ):
         assert f"mine.jsonl:{number}: skipped: {reason}" in done.stdout
     assert "1 records" in done.stdout
-    assert "1 of 1 are learnt as answers alone" in done.stdout
+    assert "1 of 1 have an answer but no tool calls" in done.stdout
     assert "next: pixelis train sft configs/nano/own.yaml corpus=corpus -o runs/corpus" in done.stdout
 
 

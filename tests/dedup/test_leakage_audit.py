@@ -203,10 +203,10 @@ def test_a_member_of_a_mask_that_is_too_long_is_refused_unread(
 ) -> None:
     mask.save(tmp_path / "mask.zip")
     monkeypatch.setattr(mask_module, "MAX_FEATURE_BYTES", 1000)
-    with pytest.raises(ConfigError, match=r"0.npz says it has \d+ bytes; at most 1000"):
+    with pytest.raises(ConfigError, match=r"0.npz states \d+ bytes; at most 1000"):
         EvaluationMask.load(tmp_path / "mask.zip")
     monkeypatch.setattr(mask_module, "MAX_HEAD_BYTES", 100)
-    with pytest.raises(ConfigError, match=r"mask.json says it has \d+ bytes; at most 100"):
+    with pytest.raises(ConfigError, match=r"mask.json states \d+ bytes; at most 100"):
         EvaluationMask.load(tmp_path / "mask.zip")
 
 
@@ -365,7 +365,7 @@ def test_the_verbs_print_json_write_a_report_and_leave_with_a_status(
     assert [u["name"] for u in report["unread"]] == ["broken.png"]
     words = CliRunner().invoke(app, ["dedup", str(tmp_path / "train"), *cache])
     assert words.exit_code == 1
-    assert "not read: broken.png" in words.stdout
+    assert "unreadable: broken.png" in words.stdout
 
 
 def test_the_verbs_close_what_they_opened_however_they_end(

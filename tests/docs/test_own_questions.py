@@ -98,7 +98,7 @@ def test_the_three_commands_lead_from_questions_to_scores(done):
     splits = [row.split for row in corpus.rows()]
     assert {"train", "dev", "test"} <= set(splits)
     assert "next: pixelis train sft configs/nano/own.yaml corpus=corpus/mine -o runs/mine" in done.said[build].output
-    assert "are learnt as answers alone" in done.said[build].output
+    assert "have an answer but no tool calls" in done.said[build].output
     assert "next: pixelis eval corpus/mine -m runs/mine/policy" in done.said[train].output
     percent, items = done.score(score, "corpus/mine:test")
     assert 0.0 <= percent <= 100.0

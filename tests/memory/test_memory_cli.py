@@ -175,7 +175,7 @@ def test_a_changed_copy_of_evaluation_media_is_refused_at_add(built, tmp_path):
 
 def test_what_a_person_can_mistype_ends_in_one_line(tmp_path):
     assert "holds no memory" in run("delete", tmp_path, "x", code=2)
-    assert "wants a corpus" in run("build", "-o", tmp_path / "m", code=2)
+    assert "needs a corpus" in run("build", "-o", tmp_path / "m", code=2)
     assert "--reindex takes no corpus" in run("build", tmp_path, "-o", tmp_path / "m", "--reindex", code=2)
     assert "wants --text, --media" in run("search", tmp_path, code=2)
     with new_memory(tmp_path / "m") as memory:
@@ -185,7 +185,7 @@ def test_what_a_person_can_mistype_ends_in_one_line(tmp_path):
     assert "--row wants a number" in run("delete", tmp_path / "m", "x", "--row", code=2)
     assert json.loads(run("build", "--reindex", "-o", tmp_path / "m", "--json"))["items"] == 1
     assert json.loads(run("build", "index.exact_below=7", "--reindex", "-o", tmp_path / "m", "--json"))["items"] == 1
-    assert "row 0 is gone" in run("delete", tmp_path / "m", "0", "--row")
+    assert "deleted row 0" in run("delete", tmp_path / "m", "0", "--row")
 
 
 def mask_of(**hashes: int) -> EvaluationMask:
@@ -223,7 +223,7 @@ def test_a_damaged_key_is_told_also_where_there_is_no_mask_to_audit_by(tmp_path)
         memory.add(drafts(keys(13)))
     command = [sys.executable, "-m", "pixelis", "index", "audit", str(tmp_path / "m")]
     whole = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (whole.returncode, "is undamaged, and was built without an evaluation mask" in whole.stderr) == (2, True)
+    assert (whole.returncode, "is undamaged, but was built without an evaluation mask" in whole.stderr) == (2, True)
     path = tmp_path / "m" / "keys.f16"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF  # the middle of 13 rows is row 6

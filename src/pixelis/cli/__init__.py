@@ -30,8 +30,10 @@ from pixelis.cli import (
     world,
 )  # fmt: skip
 
-EXIT_STATUSES = """Exit status: 0 success; 1 a negative result (no answer, a failed call or check, skipped items; see the
-help of each verb); 2 wrong input or another error, in one line; 130 interrupted."""
+EXIT_STATUSES = (
+    "Exit status: 0 success; 1 a negative result (no answer, a failed call or check, skipped items; see the help of "
+    "each verb); 2 wrong input or another error, in one line; 130 interrupted."
+)
 INTERRUPTED_MESSAGE = "interrupted; finished work is kept, and most verbs resume with the same command"
 
 app = typer.Typer(
@@ -41,7 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Visual question answering with executable tools on images and videos, and evidence that can be replayed.",
-    epilog=EXIT_STATUSES.replace("\n", " "),
+    epilog=EXIT_STATUSES,
 )
 app.command("ask")(ask.ask)
 app.add_typer(tools.app, name="tools", help="List the tools, print their schemas, run one.")
@@ -59,9 +61,7 @@ app.command("eval")(evaluate.evaluate)
 app.add_typer(index.app, name="index", help="The retrieval memory: build, add, search, audit, delete.")
 app.add_typer(reproduce.app, name="reproduce", help="Repeat the paper's experiments on nano (needs a clone).")
 app.command("doctor")(doctor.doctor)
-app.add_typer(
-    bench.app, name="bench", help="Benchmarks, compared with the paper and with other libraries (needs a clone)."
-)
+app.add_typer(bench.app, name="bench", help="Benchmarks against the paper and other libraries (needs a clone).")
 app.command("demo")(demo.demo)
 
 

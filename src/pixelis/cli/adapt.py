@@ -93,12 +93,8 @@ def run(
     Run the same command again to resume after an interruption; recorded answers are never lost. Exit status: 1 if the
     run stopped before the end of the stream.
     """
-    from pixelis.cli.index_files import make_key_maker
     from pixelis.core.config import load_config
     from pixelis.core.errors import ConfigError
-    from pixelis.evaluation.streams import make_stream
-    from pixelis.training.ttrl.journal import LEDGER, read_rows
-    from pixelis.training.ttrl.train import adapt
     from pixelis.training.ttrl.ttrl_config import TtrlConfig
 
     arguments = stream or []
@@ -107,6 +103,11 @@ def run(
     require_model(settings.policy)
     if settings.plugins:
         add_plugin_folder()
+    from pixelis.cli.index_files import make_key_maker
+    from pixelis.evaluation.streams import make_stream
+    from pixelis.training.ttrl.journal import LEDGER, read_rows
+    from pixelis.training.ttrl.train import adapt
+
     names = [word for word in arguments if "=" not in word]
     if split == "dev-cal" and (settings.calibration.items_per_family or settings.canary.items_per_family):
         raise ConfigError(
@@ -181,7 +182,7 @@ def live_stream_view(total: int | None, *, previous_rows: Sequence[dict[str, Any
             for name, text in (
                 ("query", f"{completed}{total_text}; {row['item']} {row['shift']}"),
                 ("question", row["question"][:100]),
-                ("answer", f"{row['answer'] or '–'}: {100 * vote['share']:.0f} % of weight, margin {vote['margin']:.2f}"),
+                ("answer", f"{row['answer'] or '–'}: {100 * vote['share']:.0f} % of the weight"),
                 ("outcome", f"{row_outcome(row)}{': ' if row['why'] else ''}{row['why']}"),
                 ("so far", outcome_counts),
                 ("correct", accuracy_text),

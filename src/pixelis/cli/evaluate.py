@@ -64,11 +64,11 @@ def evaluate(
 
     Items of a corpus or a file are scored by their own rules (docs/tutorials/own_questions.md).
     """
+    require_model(model)
     from pixelis.evaluation.harness import to_json
     from pixelis.evaluation.run_evaluation import evaluate_model
     from pixelis.evaluation.tasks import make_tasks
 
-    require_model(model)
     selected_tasks = make_tasks(tasks or [], split=split, shift=shift)
     tools = make_toolbox_config(plugin, disable, seg=seg, deadline_s=deadline, isolate=deadline is not None, workers=2)
     total = sum(task.size(limit) for task in selected_tasks)
