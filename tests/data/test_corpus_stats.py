@@ -13,7 +13,6 @@ from pixelis.data.corpus.corpus import Corpus, write_manifest
 from pixelis.data.corpus.corpus_stats import (
     PAPER_USAGE,
     CorpusCounts,
-    StreamingMoments,
     compute_stats,
     count_corpus,
     max_usage_gap,
@@ -190,10 +189,10 @@ def test_families_and_difficulties_are_told_apart(corpus):
 
 
 def test_the_spread_of_two_values_by_hand():
-    moments = StreamingMoments()
-    for value in (3.0, 7.0):
-        moments.add(value)
-    assert (moments.mean, moments.std) == (5.0, 2.0)
+    stats = {stat.name: stat for stat in compute_stats(CorpusCounts(clip_durations=[3.0, 7.0]))}
+    assert [stats[f"clip duration, s, {name}"].ours for name in ("mean", "spread")] == [5.0, 2.0]
+    assert stats["clip duration, s, mean"].of == 2
+    assert stats["steps a trajectory"].ours is None
 
 
 def test_the_verb_prints_both_columns_and_json(corpus):

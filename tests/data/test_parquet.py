@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import builtins
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pixelis.core.errors import ConfigError
+from pixelis.core.errors import ConfigError, MissingExtraError
 from pixelis.data.corpus.corpus import write_manifest
 from pixelis.data.corpus.parquet import ROWS_PER_GROUP, export_parquet
 from pixelis.data.corpus.record import Record, encode
@@ -60,15 +60,8 @@ def table(path: Path) -> Any:
 
 
 def test_without_pyarrow_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def refuse(name: str, *rest: Any, **more: Any) -> Any:
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ConfigError, match="pip install 'pyarrow"):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"Parquet needs pyarrow: pip install 'pixelis\[data\]'"):
         export_parquet(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

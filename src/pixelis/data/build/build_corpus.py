@@ -24,7 +24,7 @@ from pixelis.data.build.solver_pool import SolverPool
 from pixelis.data.corpus.corpus import MANIFEST, Corpus, write_manifest
 from pixelis.data.corpus.corpus_config import CorpusConfig
 from pixelis.data.corpus.item_files import ItemFiles, corpus_units, item_seed
-from pixelis.data.corpus.record import Record, Split, decode, unpack
+from pixelis.data.corpus.record import Record, decode, unpack
 from pixelis.data.corpus.shard import Shard, ShardFacts, write_shard
 from pixelis.data.corpus.splits import Unit
 
@@ -96,7 +96,6 @@ class ShardJob(NamedTuple):
     """One shard to write."""
 
     name: str
-    split: Split
     units: tuple[Unit, ...]
 
 
@@ -104,7 +103,7 @@ def shard_jobs(config: CorpusConfig, items: ItemFiles) -> Iterator[ShardJob]:
     """The shards of a corpus in order, generated one at a time."""
     units = corpus_units(config, items)
     for (split, number), group in groupby(units, key=lambda u: (u.split, u.ordinal // config.shard_size)):
-        yield ShardJob(f"{split}-{number:05d}.zip", split, tuple(group))
+        yield ShardJob(f"{split}-{number:05d}.zip", tuple(group))
 
 
 def build(

@@ -91,8 +91,8 @@ def require_known_templates(items: ItemFiles) -> None:
     if unknown:
         listing = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items()))
         raise ConfigError(
-            f"the oracle does not know the templates {listing}: leave these items out, or use a VLM "
-            "(teacher.kind: vlm) or their answers alone (teacher.kind: answers, or auto to keep the oracle for the others)"
+            f"the oracle does not know the templates {listing}: leave these items out, or use a VLM (teacher.kind: vlm)"
+            " or their answers alone (teacher.kind: answers, or auto to keep the oracle for the others)"
         )
 
 

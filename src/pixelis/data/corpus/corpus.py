@@ -117,11 +117,7 @@ class Corpus:
                 yield from self._shard(facts.name).rows
 
     def records(
-        self,
-        *,
-        split: Split | None = None,
-        family: str | Collection[str] | None = None,
-        accepted: bool | None = None,
+        self, *, split: Split | None = None, family: str | Collection[str] | None = None, accepted: bool | None = None
     ) -> Iterator[Record]:
         """The selected records in order, verified; blocks without one of them are not read."""
         families = (family,) if isinstance(family, str) else family
@@ -197,11 +193,7 @@ def render_item_media(item: Item, *, photographs: Path | None = None) -> tuple[M
     from pixelis.world import generate, shift_item
 
     rendered = generate(
-        item.family,
-        seed=item.seed,
-        difficulty=item.difficulty,
-        template_id=item.template,
-        photographs=photographs,
+        item.family, seed=item.seed, difficulty=item.difficulty, template_id=item.template, photographs=photographs
     )
     if item.shift is not None:
         rendered = shift_item(rendered, item.shift.name, item.shift.severity, seed=item.shift.seed)

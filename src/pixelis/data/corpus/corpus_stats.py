@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import nan, sqrt
+from math import nan
+from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
 from pixelis.data.corpus.acceptance_checks import TAU_0, Stratum, strata_report, trace_stratum
@@ -51,29 +52,6 @@ class CorpusStat(NamedTuple):
 
 
 @dataclass
-class StreamingMoments:
-    """Running mean and standard deviation."""
-
-    n: int = 0
-    total: float = 0.0
-    squares: float = 0.0
-
-    def add(self, value: float) -> None:
-        self.n += 1
-        self.total += value
-        self.squares += value * value
-
-    @property
-    def mean(self) -> float | None:
-        return self.total / self.n if self.n else None
-
-    @property
-    def std(self) -> float | None:
-        """Population standard deviation."""
-        return sqrt(max(self.squares / self.n - (self.total / self.n) ** 2, 0.0)) if self.n else None
-
-
-@dataclass
 class CorpusCell:
     """Counts of one family or difficulty."""
 
@@ -96,8 +74,8 @@ class CorpusCounts:
 
     records: Counter[Split] = field(default_factory=Counter)
     accepted: Counter[Split] = field(default_factory=Counter)
-    steps: StreamingMoments = field(default_factory=StreamingMoments)
-    clip_durations: StreamingMoments = field(default_factory=StreamingMoments)
+    steps: list[int] = field(default_factory=list)
+    clip_durations: list[float] = field(default_factory=list)
     images: Counter[Split] = field(default_factory=Counter)
     videos: Counter[Split] = field(default_factory=Counter)
     calls: dict[Split, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -136,7 +114,7 @@ class CorpusCounts:
             return
         self.strata.append(trace_stratum(record.item, record.trace))
         self.accepted[record.split] += 1
-        self.steps.add(len(record.trace.steps))
+        self.steps.append(len(record.trace.steps))
         for check in record.acceptance.get("steps", ()):
             self.calls[record.split][check["tool"]] += 1
             self.statuses[check["status"]] += 1
@@ -151,7 +129,7 @@ class CorpusCounts:
             self.shared_media += bool(previous_bits & ~bit) and not previous_bits & bit
             if medium.frames > 1:
                 self.videos[record.split] += 1
-                self.clip_durations.add(medium.duration_s)
+                self.clip_durations.append(medium.duration_s)
             else:
                 self.images[record.split] += 1
 
@@ -178,7 +156,7 @@ def compute_stats(counts: CorpusCounts) -> list[CorpusStat]:
         CorpusStat("trajectories", float(accepted), float(PAPER_TRAJECTORIES), total),
         CorpusStat("accepted, %", percent(accepted, total), None, total),
         CorpusStat("S(τ) over τ₀ if z-scored per task, %", percent_over_threshold(counts), None, total),
-        CorpusStat("steps a trajectory", counts.steps.mean, PAPER_STEPS, counts.steps.n),
+        CorpusStat("steps a trajectory", mean(counts.steps), PAPER_STEPS, len(counts.steps)),
     ]
     for split in SPLITS:
         rate = percent(counts.decisive[split], counts.succeeded[split])
@@ -186,8 +164,8 @@ def compute_stats(counts: CorpusCounts) -> list[CorpusStat]:
         name = f"decisive-step rate, {split}"
         rows.append(CorpusStat(name, ours, PAPER_DECISIVE.get(split), counts.succeeded[split]))
     clips = counts.clip_durations
-    rows.append(CorpusStat("clip duration, s, mean", clips.mean, PAPER_CLIP_S[0], clips.n))
-    rows.append(CorpusStat("clip duration, s, spread", clips.std, PAPER_CLIP_S[1], clips.n))
+    rows.append(CorpusStat("clip duration, s, mean", mean(clips), PAPER_CLIP_S[0], len(clips)))
+    rows.append(CorpusStat("clip duration, s, spread", pstdev(clips) if clips else None, PAPER_CLIP_S[1], len(clips)))
     reported: tuple[Split, ...] = ("train", "dev", "test")
     for column, split in enumerate(reported):
         calls, n = counts.calls[split], counts.calls[split].total()
@@ -219,6 +197,10 @@ def reason_kind(reason: str) -> str:
 
 def percent(count: int, total: int) -> float | None:
     return 100.0 * count / total if total else None
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def max_usage_gap(rows: list[CorpusStat]) -> float | None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from pixelis.core.errors import ConfigError, TraceError, validation_problem
+from pixelis.core.extras import require
 from pixelis.data.corpus.corpus import MANIFEST, Corpus
 from pixelis.data.corpus.record import Record
 from pixelis.data.importers.import_result import ImportResult
@@ -25,7 +26,6 @@ from pixelis.trace.schema import Trace, canonical_json
 ROWS_PER_FILE = 20_000
 ROWS_PER_GROUP = 256
 """Rows that are written together."""
-PYARROW_REQUIREMENT = "pyarrow>=26"
 
 
 class ParquetRow(NamedTuple):
@@ -42,7 +42,8 @@ def export_parquet(source: Path, out: Path, *, accepted: bool = False) -> Import
 
     `accepted` excludes rejected records. The folder appears when it is complete.
     """
-    arrow, parquet = _import_pyarrow()
+    arrow = require("pyarrow", "Parquet")
+    require("pyarrow.parquet", "Parquet")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists and is not empty: name a new folder")
     staging = out.with_name(f".{out.name}.part")
@@ -57,7 +58,7 @@ def export_parquet(source: Path, out: Path, *, accepted: bool = False) -> Import
                 continue
             key = (row.table, row.split)
             if key not in writers:
-                writers[key] = _SplitWriter(staging / row.table, row.split, table_schema(arrow, row.table), parquet)
+                writers[key] = _SplitWriter(staging / row.table, row.split, table_schema(arrow, row.table), arrow)
             writers[key].add(row.columns)
             result.count += 1
         for files in writers.values():
@@ -77,17 +78,6 @@ def export_parquet(source: Path, out: Path, *, accepted: bool = False) -> Import
     return result
 
 
-def _import_pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ConfigError(
-            f"Parquet needs pyarrow, which is not installed: pip install '{PYARROW_REQUIREMENT}'"
-        ) from None
-    return pyarrow, pyarrow.parquet
-
-
 def _remove_leftovers(folder: Path) -> None:
     """Delete the files and folders of a killed export, and nothing else."""
     for file in [*sorted(folder.rglob("*.parquet")), folder / "README.md"]:
@@ -99,9 +89,9 @@ def _remove_leftovers(folder: Path) -> None:
 class _SplitWriter:
     """Writes the files of one split of one table, a group of rows at a time."""
 
-    def __init__(self, folder: Path, split: str, columns: Any, parquet: Any) -> None:
+    def __init__(self, folder: Path, split: str, schema: Any, arrow: Any) -> None:
         folder.mkdir(exist_ok=True)
-        self._folder, self._split, self._schema, self._parquet = folder, split, columns, parquet
+        self._folder, self._split, self._schema, self._arrow = folder, split, schema, arrow
         self._writer: Any = None
         self._buffer: list[dict[str, Any]] = []
         self.row_count = 0
@@ -109,30 +99,24 @@ class _SplitWriter:
     def add(self, columns: dict[str, Any]) -> None:
         self._buffer.append(columns)
         self.row_count += 1
-        if len(self._buffer) == ROWS_PER_GROUP or self.row_count % ROWS_PER_FILE == 0:
-            self._flush()
         if self.row_count % ROWS_PER_FILE == 0:
-            self._close_file()
+            self.close()
+        elif len(self._buffer) == ROWS_PER_GROUP:
+            self._flush()
 
     def _flush(self) -> None:
-        import pyarrow
-
-        if not self._buffer:
-            return
         if self._writer is None:
             name = f"{self._split}-{(self.row_count - 1) // ROWS_PER_FILE:05d}.parquet"
-            self._writer = self._parquet.ParquetWriter(self._folder / name, self._schema, compression="zstd")
-        self._writer.write_table(pyarrow.Table.from_pylist(self._buffer, schema=self._schema))
+            self._writer = self._arrow.parquet.ParquetWriter(self._folder / name, self._schema, compression="zstd")
+        self._writer.write_table(self._arrow.Table.from_pylist(self._buffer, schema=self._schema))
         self._buffer.clear()
 
-    def _close_file(self) -> None:
+    def close(self) -> None:
+        if self._buffer:
+            self._flush()
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-    def close(self) -> None:
-        self._flush()
-        self._close_file()
 
 
 # --- rows
@@ -199,17 +183,12 @@ def record_columns(record: Record) -> dict[str, Any]:
 def item_columns(item: Item) -> dict[str, Any]:
     paths = item.parameters.get("media_paths", ())
     hints = paths if isinstance(paths, tuple) else (paths,)
+    same = {"id", "family", "template", "difficulty", "seed", "answer", "scoring"}
     return {
-        "id": item.id,
-        "family": item.family,
-        "template": item.template,
-        "difficulty": item.difficulty,
-        "seed": item.seed,
+        **item.model_dump(include=same),
         "question": item.question,
         "options": list(item.options),
-        "answer": item.answer,
         "answers": list(item.answers),
-        "scoring": item.scoring,
         "needs": list(item.required_tools),
         "media": [
             {**m.model_dump(), "path": str(hints[k]) if k < len(hints) else None} for k, m in enumerate(item.media)

@@ -104,13 +104,7 @@ class MediaLocator:
 
 
 def origin_parameters(
-    dataset: str,
-    source_id: str,
-    medium: Medium,
-    options: ImportOptions,
-    *,
-    licence: str = "",
-    watermark: str = "",
+    dataset: str, source_id: str, medium: Medium, options: ImportOptions, *, licence: str = "", watermark: str = ""
 ) -> dict[str, Scalar | tuple[Scalar, ...]]:
     """The origin of an item, as part of its parameters."""
     facts: dict[str, Scalar | tuple[Scalar, ...]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar
 
@@ -88,12 +88,15 @@ def _write_outcomes(
     result = ImportResult()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(problems_path(out)) as problems_file, _open_unless_empty(out, result) as file:
+        with ExitStack() as stack:
+            problems_file = stack.enter_context(atomic_write(problems_path(out)))
+            file: BinaryIO | None = None  # opened by the first item, so that without one `out` stays as it is
             for outcome in outcomes:
                 if isinstance(outcome, Problem):
                     result.add_problem(outcome)
                     problems_file.write(canonical_json(outcome._asdict()) + b"\n")
                     continue
+                file = file or stack.enter_context(atomic_write(out))
                 file.write(encode(outcome, result))
                 result.count += 1
                 if limit and result.count >= limit:
@@ -101,19 +104,6 @@ def _write_outcomes(
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror})") from error
     return result
-
-
-class _NothingWritten(Exception):  # noqa: N818 - it only removes the unwritten file
-    pass
-
-
-@contextmanager
-def _open_unless_empty(out: Path, result: ImportResult) -> Iterator[BinaryIO]:
-    """A file that appears only if something was written to it."""
-    with suppress(_NothingWritten), atomic_write(out) as file:
-        yield file
-        if not result.count:
-            raise _NothingWritten
 
 
 def require_items_file(out: Path) -> None:

