@@ -212,7 +212,7 @@ def test_artifacts_that_were_not_handed_over_or_are_others_are_refused(tmp_path)
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a" * 63, "A" * 64, ""])
 def test_an_artifact_cannot_name_a_file_elsewhere(tmp_path, name):
     artifact = Blob("x", "image/png", b"x").artifact().model_copy(update={"sha256": name})
-    with pytest.raises(TraceError, match="no SHA-256"):
+    with pytest.raises(TraceError, match="not a SHA-256"):
         artifact_path(tmp_path / "t.jsonl", artifact)
 
 
@@ -222,7 +222,7 @@ def test_a_line_that_a_crash_cut_off_is_reported_and_taken_away_by_the_next_appe
     append(first, path, {})
     with path.open("ab") as file:
         file.write(encode(second)[:-200])
-    with pytest.raises(TraceError, match=r"t\.jsonl:2: .*cut off, and the next append takes it away"):
+    with pytest.raises(TraceError, match=r"t\.jsonl:2: .*truncated, and the next append removes it"):
         list(read(path))
     append(second, path, {})
     assert list(read(path)) == [first, second]
@@ -246,7 +246,7 @@ def test_a_file_that_is_no_trace_file_is_left_alone(tmp_path, content):
         lambda: write([one_step()], path, {}),
         lambda: check_target(path),
     ):
-        with pytest.raises(TraceError, match="no trace file"):
+        with pytest.raises(TraceError, match="not a trace file"):
             act()
     assert path.read_bytes() == content
     with pytest.raises(TraceError, match="not a file"):

@@ -114,7 +114,7 @@ def test_a_box_of_one_medium_is_not_handed_to_a_call_on_another(photograph):
 def test_a_file_that_is_no_plan_gets_one_line(tmp_path, content):
     path = tmp_path / "plan.json"
     path.write_bytes(content)
-    with pytest.raises(TraceError, match="is no plan: ") as caught:
+    with pytest.raises(TraceError, match="is not a plan: ") as caught:
         read_plan(path)
     assert "\n" not in str(caught.value)
 
@@ -142,13 +142,13 @@ def test_media_given_by_hand_are_matched_by_their_hash(recording, photograph, tm
     renamed = photograph.rename(tmp_path / "renamed.png")
     (record,) = recording.trace.media
     assert resolve_media(record, tmp_path / "trace.jsonl", [other, renamed]).path == renamed
-    with pytest.raises(TraceError, match=r"Image_0 .* not at hand.*another content.*--media"):
+    with pytest.raises(TraceError, match=r"Image_0 .* is missing.*other content.*--media"):
         resolve_media(record, tmp_path / "trace.jsonl", [other])
 
 
 def test_a_medium_that_changed_is_not_the_medium(recording, photograph, tmp_path):
     Pil.new("RGB", (120, 80)).save(photograph)
-    with pytest.raises(TraceError, match="another content"):
+    with pytest.raises(TraceError, match="other content"):
         reopen_media(recording.trace, tmp_path / "trace.jsonl")
 
 

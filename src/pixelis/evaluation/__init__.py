@@ -1,1 +1,1 @@
-"""Running and scoring: tasks, benchmarks, baselines, ablations, and the files that other people score with."""
+"""Evaluation: run a policy on tasks, score its answers and process, and score files of predictions."""

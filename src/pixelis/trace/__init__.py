@@ -1,4 +1,4 @@
-"""Trajectories as typed, sealed records: written beside their artifacts, read back, verified and executed again."""
+"""Trajectories as typed, sealed records: recorded, written with their artifacts, read, verified and replayed."""
 
 from pixelis.trace.schema import MediaRecord, Step, TokenRecord, Trace
 

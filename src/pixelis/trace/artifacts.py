@@ -24,7 +24,7 @@ EXTENSIONS = {
     "text/plain": "txt",
 }
 DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, KeyError)
-"""What a damaged archive makes of the standard library."""
+"""What the standard library raises for a damaged archive."""
 
 
 def artifact_folder(trace_path: Path) -> Path:
@@ -32,15 +32,15 @@ def artifact_folder(trace_path: Path) -> Path:
 
 
 def artifact_path(trace_path: Path, artifact: Artifact) -> Path:
-    """Where an artifact lies. Its own name, which a stranger may have written, plays no part."""
+    """The path of an artifact. Its name, which may be hostile, is not part of it."""
     if not re.fullmatch(r"[0-9a-f]{64}", artifact.sha256):
-        raise TraceError(f"artifact {artifact.name!r} has no SHA-256 for an identity: {artifact.sha256[:80]!r}")
+        raise TraceError(f"artifact {artifact.name!r} has an identity that is not a SHA-256: {artifact.sha256[:80]!r}")
     extension = EXTENSIONS.get(artifact.media_type, "bin")
     return artifact_folder(trace_path) / artifact.sha256[:2] / f"{artifact.sha256}.{extension}"
 
 
 def read_artifact(trace_path: Path, artifact: Artifact) -> bytes | None:
-    """The artifact's bytes; None where they are missing or not the ones that were recorded."""
+    """The artifact's bytes; None if they are missing or differ from the recorded ones."""
     file = artifact_path(trace_path, artifact)
     return None if describe_artifact_problem(artifact, file) else file.read_bytes()
 
@@ -49,7 +49,7 @@ def describe_artifact_problem(artifact: Artifact, file: Path) -> str | None:
     """What is wrong with an artifact's file, as the end of a sentence."""
     try:
         status = file.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe would keep the reader waiting for ever
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would block for ever
             return f"is not a plain file ({file})"
         if status.st_size != artifact.size_bytes:
             return f"was changed: it has {status.st_size} bytes, not {artifact.size_bytes} ({file})"
@@ -64,7 +64,7 @@ def describe_artifact_problem(artifact: Artifact, file: Path) -> str | None:
 
 @contextmanager
 def write_artifacts(trace: Trace, trace_path: Path, blobs: Mapping[str, bytes]) -> Iterator[None]:
-    """Write what is not there yet; take it away again where the body fails, so that nothing is left half-done."""
+    """Write the artifacts that are missing; remove them again if the body fails."""
     written: list[Path] = []
     try:
         for number, artifact in trace.artifacts:
@@ -73,7 +73,7 @@ def write_artifacts(trace: Trace, trace_path: Path, blobs: Mapping[str, bytes]) 
                 continue
             content = blobs.get(artifact.sha256)
             if content is None:
-                raise TraceError(f"step {number}: the bytes of artifact {artifact.name} were not handed over")
+                raise TraceError(f"step {number}: the bytes of artifact {artifact.name} are missing")
             if hashlib.sha256(content).hexdigest() != artifact.sha256 or len(content) != artifact.size_bytes:
                 raise TraceError(f"step {number}: the bytes of artifact {artifact.name} are not the recorded ones")
             written.append(file)
@@ -86,21 +86,21 @@ def write_artifacts(trace: Trace, trace_path: Path, blobs: Mapping[str, bytes]) 
 
 
 def add_member(archive: zipfile.ZipFile, name: str, content: bytes, compression: int) -> None:
-    """A member that knows neither the time nor the machine, so that equal content gives equal archives."""
+    """Add a member without time or machine, so that equal content gives equal archives."""
     info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
     info.create_system, info.external_attr, info.compress_type = 3, 0o644 << 16, compression
     archive.writestr(info, content, compresslevel=6 if compression == zipfile.ZIP_DEFLATED else None)
 
 
 def read_member(archive: zipfile.ZipFile, name: str, *, max_bytes: int) -> bytes:
-    """A member's bytes; ValueError, and nothing read, where it says it has over `most` of them."""
+    """A member's bytes; ValueError, before anything is read, if it states more than `max_bytes`."""
     info = archive.getinfo(name)
     if info.file_size > max_bytes:
-        raise ValueError(f"{name} says it has {info.file_size} bytes; at most {max_bytes}")
+        raise ValueError(f"{name} states {info.file_size} bytes; at most {max_bytes} are read")
     with archive.open(info) as stream:
         content = stream.read(info.file_size + 1)
     if len(content) != info.file_size:
-        raise ValueError(f"{name} has not the length that it says")
+        raise ValueError(f"{name} does not have the length that it states")
     return content
 
 

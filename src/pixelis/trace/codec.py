@@ -1,8 +1,7 @@
 """Traces on disk: one JSON line for each, and beside the file a folder of artifacts named by their content.
 
 `runs/a.jsonl` has its artifacts in `runs/a.artifacts/ab/ab12….png`. Artifacts are written first, then the line, under
-one lock, so that a line never names a file that is not there. Whatever goes wrong on the way (a full disk, a crash)
-leaves the lines before it as they were.
+one lock, so that a line never names a missing file. A failed write (full disk, crash) leaves the earlier lines intact.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from pixelis.trace.artifacts import artifact_path, describe_artifact_problem, wr
 from pixelis.trace.schema import VERSION, Trace, canonical_json, verify, verify_record
 
 MAX_LINE_BYTES = 64 * 2**20
-"""A longer line is refused, unread and unwritten: a trace keeps hashes of large things, not the things."""
+"""Longer lines are neither read nor written: a trace holds hashes of large data, not the data."""
 FIRST_BYTES = b'{"answer"'
-"""How every trace file begins: keys are sorted."""
+"""Every trace file begins so, since keys are sorted."""
 
 
 class ArtifactProblem(NamedTuple):
-    """An artifact that is not what its step says."""
+    """An artifact that differs from its record."""
 
     step: int
     artifact: Artifact
@@ -38,9 +37,9 @@ class ArtifactProblem(NamedTuple):
 
 
 def append(trace: Trace, path: Path | str, blobs: Mapping[str, bytes]) -> None:
-    """Add one trace to the end of a file, which is created where there is none.
+    """Append one trace to a file, which is created if missing.
 
-    A last line that a crash cut off is taken away first; one that only lacks its newline gets it.
+    A last line that a crash truncated is removed first; one that only lacks its newline gets it.
     """
     path = Path(path)
     line = encode(trace)
@@ -60,7 +59,7 @@ def append(trace: Trace, path: Path | str, blobs: Mapping[str, bytes]) -> None:
 
 
 def write(traces: Iterable[Trace], path: Path | str, blobs: Mapping[str, bytes]) -> None:
-    """A whole file at once: it holds all of the traces, or is what it was before."""
+    """Write a whole file: it holds all of the traces, or stays as it was."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +78,7 @@ def write(traces: Iterable[Trace], path: Path | str, blobs: Mapping[str, bytes])
 
 
 def check_target(path: Path) -> None:
-    """TraceError where a trace could not be written, before the work that would be lost is done."""
+    """TraceError if a trace cannot be written here, before the work that would be lost."""
     if path.is_dir() or (path.exists() and not path.is_file()):
         raise TraceError(f"{path} is not a file")
     try:
@@ -87,13 +86,13 @@ def check_target(path: Path) -> None:
             with path.open("r+b") as file:
                 require_trace_file(file.fileno(), path)
         elif not os.access(next(p for p in path.absolute().parents if p.exists()), os.W_OK):
-            raise TraceError(f"{path} cannot be written: its folder is closed to you")
+            raise TraceError(f"{path} cannot be written: its folder is not writable")
     except OSError as error:
         raise TraceError(f"{path} cannot be written ({error.strerror})") from error
 
 
 def read(path: Path | str, *, check_artifacts: bool = True) -> Iterator[Trace]:
-    """The traces of a file, one after another, each verified; TraceError with `file:line` where one is not sound."""
+    """Iterate over the verified traces of a file; TraceError with `file:line` for one that is damaged."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -116,7 +115,7 @@ def read(path: Path | str, *, check_artifacts: bool = True) -> Iterator[Trace]:
 
 
 def encode(trace: Trace) -> bytes:
-    """The line of a trace, which is checked once more before it leaves."""
+    """The line of a trace, after a last verification."""
     verify(trace)
     line = canonical_json(trace.model_dump(mode="json")) + b"\n"
     if len(line) > MAX_LINE_BYTES:
@@ -125,28 +124,28 @@ def encode(trace: Trace) -> bytes:
 
 
 def decode(line: bytes) -> Trace:
-    """A trace from its line, chain and seal checked over the bytes themselves before any model reads them."""
+    """A trace from its line; chain and seal are checked on the record before it is validated."""
     if len(line) > MAX_LINE_BYTES:
-        raise TraceError(f"the line has over {MAX_LINE_BYTES} bytes: no trace is that long")
+        raise TraceError(f"the line has over {MAX_LINE_BYTES} bytes, more than any trace")
     record = parse(line)
     version = record.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise TraceError("no trace: it has no version")
+        raise TraceError("not a trace: it has no version")
     if version > VERSION:
         raise TraceError(f"trace version {version}, this build reads up to {VERSION}; update pixelis")
     verify_record(record)
     if canonical_json(record) != line.rstrip(b"\n"):
-        raise TraceError("the line is not spelled as it was written (spaces, key order or number format were changed)")
+        raise TraceError("the line is not in canonical form (spaces, key order or number format were changed)")
     try:
         return Trace.model_validate(record)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         location = ".".join(str(part) for part in first["loc"])
-        raise TraceError(f"no trace: {location}: {first['msg']}") from error
+        raise TraceError(f"not a trace: {location}: {first['msg']}") from error
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    cut_off = "" if line.endswith(b"\n") else "; the line is cut off, and the next append takes it away"
+    cut_off = "" if line.endswith(b"\n") else "; the line is truncated, and the next append removes it"
     try:
         record = json.loads(
             line.decode("utf-8"), object_pairs_hook=reject_duplicate_keys, parse_constant=reject_constant
@@ -155,14 +154,14 @@ def parse(line: bytes) -> dict[str, Any]:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise TraceError(f"not JSON ({reason}){cut_off}") from error
     if not isinstance(record, dict):
-        raise TraceError(f"no trace: a {type(record).__name__}, not an object")
+        raise TraceError(f"not a trace: a {type(record).__name__}, not an object")
     return record
 
 
 def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return record
 
 
@@ -171,7 +170,7 @@ def reject_constant(constant: str) -> None:
 
 
 def artifact_problems(trace: Trace, path: Path | str) -> list[ArtifactProblem]:
-    """Every artifact that is missing or changed, with its step."""
+    """The artifacts that are missing or changed, with their steps."""
     checked = ((k, a, describe_artifact_problem(a, artifact_path(Path(path), a))) for k, a in trace.artifacts)
     return [ArtifactProblem(k, a, reason) for k, a, reason in checked if reason is not None]
 
@@ -184,7 +183,7 @@ def require_artifacts(trace: Trace, path: Path) -> None:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
-    """The file, open for appending and locked, and whether it is new."""
+    """Open a file for appending and lock it; also whether it is new."""
     while True:
         created = not path.exists()
         if not created and not path.is_file():
@@ -192,7 +191,7 @@ def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # While we waited, another writer may have replaced the file or taken an empty one away again.
+            # another writer may have replaced the file, or removed an empty one, while this one waited
             if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
                 yield descriptor, created and os.fstat(descriptor).st_size == 0
                 return
@@ -201,14 +200,14 @@ def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
 
 
 def write_at_end(descriptor: int, line: bytes) -> None:
-    """All of the line or none of it."""
+    """Write all of the line or nothing."""
     old_size = os.fstat(descriptor).st_size
     try:
         written = os.write(descriptor, line)
         if written != len(line):
-            os.write(descriptor, line[written:])  # says why: a full disk takes a part, then raises
+            os.write(descriptor, line[written:])  # raises the reason: a full disk accepts a part first
             if os.fstat(descriptor).st_size != old_size + len(line):
-                raise OSError(0, "the disk took only a part of it")
+                raise OSError(0, "the disk accepted only a part of it")
         os.fsync(descriptor)
     except BaseException:
         os.ftruncate(descriptor, old_size)
@@ -216,7 +215,7 @@ def write_at_end(descriptor: int, line: bytes) -> None:
 
 
 def repair_tail(descriptor: int, path: Path) -> None:
-    """Make the file end with a newline: a whole trace without one keeps its line, a part of one goes."""
+    """Make the file end with a newline: complete a whole trace, remove a truncated one."""
     require_trace_file(descriptor, path)
     size = os.fstat(descriptor).st_size
     if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
@@ -231,14 +230,14 @@ def repair_tail(descriptor: int, path: Path) -> None:
 
 
 def require_trace_file(descriptor: int, path: Path) -> None:
-    """Nobody's photograph is overwritten, or gets a line added, because its name was given by mistake."""
+    """TraceError for a file that holds something else, such as a photograph named by mistake."""
     start = os.pread(descriptor, len(FIRST_BYTES), 0)
     if start != FIRST_BYTES[: len(start)]:
-        raise TraceError(f"{path} exists and is no trace file: nothing was written")
+        raise TraceError(f"{path} exists and is not a trace file: nothing was written")
 
 
 def last_line_start(descriptor: int, size: int, block: int = 1 << 16) -> int:
-    """Where the text after the last newline begins."""
+    """The offset after the last newline."""
     end = size
     while end > 0:
         start = max(end - block, 0)
@@ -250,8 +249,8 @@ def last_line_start(descriptor: int, size: int, block: int = 1 << 16) -> int:
 
 
 def locked_length(file: BinaryIO) -> int:
-    """Bytes in the file while nobody is writing: a reader never meets half of a line that is being added."""
-    with suppress(OSError):  # some file systems know no locks
+    """Size of the file while no writer holds the lock, so that a reader never sees half of a line."""
+    with suppress(OSError):  # some file systems have no locks
         fcntl.flock(file, fcntl.LOCK_SH)
     length = os.fstat(file.fileno()).st_size
     with suppress(OSError):

@@ -1,10 +1,9 @@
 """Which steps carried the answer.
 
 The paper calls a step decisive that "succeeded and changes the intermediate state or the final answer"
-(sec:data), and counts high-confidence, answer-contributing calls. We take it to be a call that succeeded, with
-confidence at or over its tool's threshold, of which a region, text, view, time or value reaches a later call or the
-answer. A tool that states no confidence is exact. A later call that never ran (invalid, disabled) uses nothing. Pure:
-the record alone decides.
+(sec:data), and counts high-confidence, answer-contributing calls. Here it is a call that succeeded with at least its
+tool's threshold of confidence, and of which a later call or the answer uses a region, text, view, time or value. A tool
+without confidence is exact. A later call that never ran (invalid, disabled) uses nothing.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ from pixelis.trace.text_match import boxes_in, content_words, mentions_line, num
 DEFAULT_THRESHOLD = Tool.decisive_confidence
 SAME_REGION_IOU = 0.5
 MIN_FILLED_SHARE = 0.2
-"""A later box that holds a region with room around it counts, as long as the region fills this much of it."""
+"""Least share of a later box that a region in it fills to count as the same region."""
 IGNORED_OUTPUT_KEYS = frozenset(
     (
         "box", "boxes", "quad", "mask", "counts", "point", "score", "scores", "confidence", "frame", "frames", "text",
         "track_id", "width", "height", "lines", "regions", "tracks", "segments", "turned_degrees", "magnification",
     )
 )  # fmt: skip
-"""Keys of outputs that footprints tell better, or whose small numbers would match an answer by accident."""
+"""Output keys that footprints represent better, or whose small numbers would match an answer by accident."""
 
 
 class StepDecision(NamedTuple):
-    """Whether a step was decisive, and why: what of it was used where, or what it lacks."""
+    """Whether a step was decisive, and why or why not."""
 
     decisive: bool
     reason: str
 
 
 class CallArguments(NamedTuple):
-    """What a later call was given, in the coordinates of the media that the query was given."""
+    """The arguments of a later call, in the coordinates of the query's media."""
 
     media: str
     boxes: tuple[UnitBox, ...]
@@ -80,7 +79,7 @@ def decide_step(trace: Trace, k: int, all_arguments: list[CallArguments], thresh
 
 
 def used_by_call(trace: Trace, k: int, later: CallArguments) -> str | None:
-    """What of step k a later call was given."""
+    """What a later call used of step k."""
     step, view = trace.steps[k], trace.views[k]
     if view is not None and later.view == view:
         return f"view {view}"
@@ -109,7 +108,7 @@ def used_by_call(trace: Trace, k: int, later: CallArguments) -> str | None:
 
 
 def used_by_answer(step: Step, answer: str) -> str | None:
-    """What of a step the answer says."""
+    """What the answer uses of a step."""
     answer_words = word_set(answer)
     for footprint in step.result.footprints:
         if isinstance(footprint, TextSpan) and mentions_line(footprint.text, answer):
@@ -130,7 +129,7 @@ def used_by_answer(step: Step, answer: str) -> str | None:
 
 
 def iter_boxes(footprint: object, frame: int | None) -> Iterator[UnitBox]:
-    """Boxes of a footprint, on one frame where a frame is named."""
+    """Boxes of a footprint, on one frame if `frame` is given."""
     if isinstance(footprint, Track):
         for at, box in zip(footprint.frames, footprint.boxes, strict=True):
             if frame is None or at == frame:
@@ -149,7 +148,7 @@ def is_region_used(region: UnitBox, later: CallArguments) -> bool:
 
 
 def boxes_match(region: UnitBox, box: UnitBox) -> bool:
-    """Whether two boxes are about the same place: they coincide, or the second holds the first with some room."""
+    """Whether two boxes show the same region: they coincide, or the second contains the first with a margin."""
     a, b, c, d = max(region[0], box[0]), max(region[1], box[1]), min(region[2], box[2]), min(region[3], box[3])
     shared = max(c - a, 0.0) * max(d - b, 0.0)
     region_area = (region[2] - region[0]) * (region[3] - region[1])
@@ -163,7 +162,7 @@ def boxes_match(region: UnitBox, box: UnitBox) -> bool:
 def extract_arguments(
     step: Step, media: tuple[MediaRecord, ...], views: Mapping[str | None, ViewRecipe | None]
 ) -> CallArguments:
-    """What a call was given, found by shape and key, whatever the tool."""
+    """Arguments recognised by their shape and key, for any tool."""
     args = step.call.args
     media_name = str(args.get("media") or (media[0].name if media else "")).strip().lower()
     view = next((name for name in views if name is not None and name.lower() == media_name), None)
@@ -191,7 +190,7 @@ def extract_arguments(
 
 
 def find_boxes_and_points(value: Any) -> tuple[list[UnitBox], list[tuple[float, float]]]:
-    """Lists of four and of two unit numbers, anywhere in the arguments."""
+    """Lists of four and of two numbers in [0, 1], anywhere in the arguments."""
     boxes: list[UnitBox] = []
     points: list[tuple[float, float]] = []
     if isinstance(value, dict):
@@ -218,7 +217,7 @@ def find_boxes_and_points(value: Any) -> tuple[list[UnitBox], list[tuple[float, 
 
 
 def mask_box(value: dict[str, Any]) -> UnitBox | None:
-    """The box around a mask that was given as an argument; None where it is no mask, or empty."""
+    """The bounding box of a mask argument; None if it is invalid or empty."""
     try:
         return Mask.model_validate(value).box_unit
     except ValueError:
@@ -226,7 +225,7 @@ def mask_box(value: dict[str, Any]) -> UnitBox | None:
 
 
 def iter_leaves(value: Any, excluded: frozenset[str] = frozenset()) -> Iterator[str | float]:
-    """Texts and numbers in JSON, save those under certain keys."""
+    """Texts and numbers in JSON, except under certain keys."""
     if isinstance(value, dict):
         for key, part in value.items():
             if key not in excluded or (isinstance(part, list) and part and isinstance(part[0], dict)):

@@ -1,4 +1,4 @@
-"""From media to their records, and from a record back to the very same medium, or a sentence why not."""
+"""Media to records, and records back to the identical medium, or the reason why not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pixelis.trace.schema import MediaRecord, Trace
 
 
 def record_media(media: MediaSet, beside: Path | None = None) -> tuple[MediaRecord, ...]:
-    """Records of the media that a query was given; paths are written relative to the trace file `beside`."""
+    """Records of the media of a query; paths are relative to the trace file `beside`."""
     return tuple(
         MediaRecord(
             name=name,
@@ -33,12 +33,12 @@ def path_hint(path: Path, beside: Path | None) -> str:
     path = path.resolve()
     folder = beside.resolve().parent if beside else None
     if folder is None or len(Path(os.path.commonpath([path, folder])).parts) < 2:
-        return str(path)  # they share nothing but the root
+        return str(path)  # they share only the root
     return os.path.relpath(path, folder)
 
 
 def resolve_media(record: MediaRecord, trace_path: Path | None, overrides: Sequence[Path] = ()) -> Medium:
-    """The medium that a record names, by its hash: among the overrides first, then where the hint says."""
+    """The medium with a record's hash: one of the overrides, else at the recorded path."""
     failures: list[str] = []
     hint = Path(record.path) if record.path else None
     if hint is not None and not hint.is_absolute() and trace_path is not None:
@@ -51,13 +51,11 @@ def resolve_media(record: MediaRecord, trace_path: Path | None, overrides: Seque
             continue
         if medium.sha256 == record.sha256:
             return medium
-        failures.append(f"{path} has another content (sha256 {medium.sha256[:12]}…)")
-    reason = "; ".join(failures) or "the trace does not say where it was"
-    raise TraceError(
-        f"{record.name} (sha256 {record.sha256[:12]}…) is not at hand: {reason}; name its file with --media"
-    )
+        failures.append(f"{path} has other content (sha256 {medium.sha256[:12]}…)")
+    reason = "; ".join(failures) or "the trace holds no path"
+    raise TraceError(f"{record.name} (sha256 {record.sha256[:12]}…) is missing: {reason}; name its file with --media")
 
 
 def reopen_media(trace: Trace, trace_path: Path | None, overrides: Sequence[Path] = ()) -> MediaSet:
-    """The media of a trace as they were given, without views."""
+    """The media of a trace's query, without views."""
     return MediaSet(tuple(resolve_media(record, trace_path, overrides) for record in trace.media))

@@ -1,7 +1,7 @@
-"""A given list of calls, executed into a trace. Nobody chose the calls, and the record says so: origin `plan`.
+"""Execute a written list of calls into a trace, whose origin is `plan`: no model chose the calls.
 
-A plan's arguments may refer to earlier results (`"$1.box"`, `"$2.view"`: see `references`); they are resolved before
-the call runs, so that the trace holds what was really asked.
+Arguments may refer to earlier results (`"$1.box"`, `"$2.view"`: see `plan_references`). They are resolved before the
+call runs, so that the trace holds the concrete arguments.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ MAX_PLAN_BYTES = 16 * 2**20
 
 
 class ToolRunner(Protocol):
-    """What a trace needs of a toolbox."""
+    """Whatever runs calls: a toolbox."""
 
     def run(self, call: ToolCall, media: MediaSet) -> Execution:
-        """The result of one call; a failure is a result, nothing is raised."""
+        """Run one call. A failure is a result; nothing is raised."""
 
 
 class ToolProvider(ToolRunner, Protocol):
-    """A toolbox that can say what it offers."""
+    """A toolbox that lists its tools."""
 
     def schemas(self) -> list[dict[str, Any]]:
         """Every tool in the OpenAI function format."""
 
 
 class PlannedStep(Value):
-    """One call as a person writes it down."""
+    """One call of a plan."""
 
     thought: str = ""
     tool: str
@@ -49,7 +49,7 @@ class PlannedStep(Value):
 
 
 class CallPlan(Value):
-    """Calls to execute in order, and the question and answer that go with them, if any."""
+    """Calls to execute in order, with the question and answer if any."""
 
     question: str = ""
     answer: str | None = None
@@ -65,10 +65,10 @@ class Recording(NamedTuple):
 
 
 def read_plan(path: Path) -> CallPlan:
-    """A plan from its JSON file; TraceError, in one line, for whatever is not one."""
+    """Read a plan from its JSON file; TraceError, in one line, if it is invalid."""
     try:
         if path.stat().st_size > MAX_PLAN_BYTES:
-            raise TraceError(f"{path} is no plan: it has over {MAX_PLAN_BYTES} bytes")
+            raise TraceError(f"{path} is not a plan: it has over {MAX_PLAN_BYTES} bytes")
         content = path.read_bytes()
     except OSError as error:
         raise TraceError(f"{path} cannot be read ({error.strerror})") from error
@@ -79,9 +79,9 @@ def read_plan(path: Path) -> CallPlan:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         location = ".".join(str(part) for part in first["loc"])
-        raise TraceError(f"{path} is no plan: {location or 'the whole'}: {first['msg']}") from error
+        raise TraceError(f"{path} is not a plan: {location or 'the whole'}: {first['msg']}") from error
     except (ValueError, RecursionError, TraceError) as error:
-        raise TraceError(f"{path} is no plan: {str(error).splitlines()[0]}") from error
+        raise TraceError(f"{path} is not a plan: {str(error).splitlines()[0]}") from error
     return plan
 
 
@@ -93,9 +93,9 @@ def run_plan(
     beside: Path | None = None,
     created_at: datetime | None = None,
 ) -> Recording:
-    """Execute every call of a plan. A step that fails stops nothing; one that refers to it is recorded as invalid.
+    """Execute every call of a plan. After a failed step the others run; one that refers to it is recorded as invalid.
 
-    `beside` is where the trace will be written, for the hints where the media lie.
+    `beside` is where the trace will be written: paths of media are relative to it.
     """
     recorder = TraceRecorder(media)
     for planned_step in plan.steps:
@@ -115,7 +115,7 @@ def run_plan(
 def run_planned_step(
     planned_step: PlannedStep, recorder: TraceRecorder, toolbox: ToolRunner
 ) -> tuple[ToolCall, Execution]:
-    """One step of a plan: its call with concrete arguments, and what came back."""
+    """Run one step of a plan: its call with concrete arguments, and the execution."""
     name = canonical_name(planned_step.tool)
     try:
         call = ToolCall(tool=name, args=resolve(planned_step.args, recorder.results, recorder.media))

@@ -1,4 +1,4 @@
-r"""Arguments of a plan that point at what an earlier step returned.
+r"""References in a plan's arguments to the results of earlier steps.
 
 A reference is a whole string, `$` and the number of a step from 1, then a path:
 
@@ -13,7 +13,7 @@ A reference is a whole string, `$` and the number of a step from 1, then a path:
     $4.span.start_s  when the first stretch of time begins
     $1.footprints[0].label,  $5.output.attributes.colour     anything else in the result, by key and index
 
-Nothing is evaluated: the path is read by one regular expression. Any other string is itself ("$5 bill" is a phrase).
+Nothing is evaluated: one regular expression parses the path. Any other string is literal, such as "$5 bill".
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PATH_PART = re.compile(r"\.([A-Za-z_]\w*)|\[(-?\d+)\]")
 
 
 class DeadReferenceError(ValueError):
-    """A reference leads nowhere: the sentence says where it stopped."""
+    """A reference has no target; the message names the part that fails."""
 
 
 class MediaValue(NamedTuple):
-    """Something on a medium, which a call on another medium must not be given."""
+    """A value in the coordinates of one medium; calls on other media must not use it."""
 
     value: Any
     media: str
@@ -47,7 +47,7 @@ def is_reference(value: object) -> bool:
 
 
 def has_references(args: object) -> bool:
-    """Whether a reference stands anywhere in the arguments."""
+    """Whether the arguments contain a reference."""
     if isinstance(args, dict):
         return any(has_references(part) for part in args.values())
     if isinstance(args, list):
@@ -56,7 +56,7 @@ def has_references(args: object) -> bool:
 
 
 def resolve(args: dict[str, Any], results: Sequence[ToolResult], media: MediaSet) -> dict[str, Any]:
-    """The arguments with every reference replaced by its value; DeadReferenceError where one leads nowhere."""
+    """The arguments with references replaced by their values; DeadReferenceError for one without a target."""
     media_references: list[tuple[str, str]] = []
     concrete = substitute(args, results, media_references)
     for reference, reference_media in media_references:
@@ -64,7 +64,7 @@ def resolve(args: dict[str, Any], results: Sequence[ToolResult], media: MediaSet
         try:
             call_media = media.canonical_name(call_media if isinstance(call_media, str) else None)
         except MediaError:
-            continue  # the toolbox says it better
+            continue  # the toolbox reports it better
         if call_media != reference_media:
             raise DeadReferenceError(
                 f"{reference} lies on {reference_media}, and this call looks at {call_media}: set media"
@@ -88,7 +88,7 @@ def substitute(value: Any, results: Sequence[ToolResult], media_references: list
 
 
 def follow_reference(match: re.Match[str], results: Sequence[ToolResult]) -> Any:
-    """The value at the end of a reference, or a Place where it lies on a medium."""
+    """The target of a reference, as a MediaValue if it has coordinates."""
     number, root = int(match[1]), match[2]
     path: list[str | int] = [key or int(index) for key, index in PATH_PART.findall(match[3])]
     if not 1 <= number <= len(results):
@@ -109,7 +109,7 @@ SHORTHANDS = ("box", "point", "mask", "track", "span", "text", "frame")
 
 
 def resolve_shorthand(reference: str, root: str, path: list[str | int], result: ToolResult) -> Any:
-    """The first footprint of a kind, or the one whose index follows, as arguments want it."""
+    """The first footprint of a kind, or the one with the index that follows, as an argument."""
     candidates: list[Any] = []
     for footprint in result.footprints:
         value = footprint_argument(root, footprint)
@@ -127,11 +127,11 @@ def resolve_shorthand(reference: str, root: str, path: list[str | int], result: 
 
 FOOTPRINT_TYPES: dict[str, type[Any]] = {"span": Span, "text": TextSpan, "track": Track, "mask": Mask}
 FOOTPRINT_FIELDS = {"span": {"start_s", "end_s"}, "track": {"frames", "boxes"}, "mask": {"width", "height", "counts"}}
-"""What tools take of a footprint."""
+"""Fields of footprints that tools accept as arguments."""
 
 
 def footprint_argument(root: str, footprint: Any) -> Any:
-    """What a shorthand takes from a footprint; None where it has no such thing."""
+    """The value of a shorthand for a footprint; None if it has none."""
     if root in FOOTPRINT_TYPES:
         if not isinstance(footprint, FOOTPRINT_TYPES[root]):
             return None
@@ -146,7 +146,7 @@ def footprint_argument(root: str, footprint: Any) -> Any:
 
 
 def walk_path(reference: str, value: Any, path: list[str | int]) -> Any:
-    """Down a JSON value by keys and indices."""
+    """Follow keys and indices into a JSON value."""
     for part in path:
         try:
             value = value[part]

@@ -1,6 +1,6 @@
-"""A trace executed again: the proof that its evidence can be had from the media alone, or the first step that differs.
+"""Execute a trace again: its evidence follows from the media alone, or a step differs.
 
-Every step is replayed on the views that were recorded, so that one difference does not spread to the steps after it.
+Every step runs on the recorded views, so that one difference does not affect the steps after it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Outcome = Literal["identical", "different", "timeout"]
 
 
 class StepReplay(NamedTuple):
-    """What became of one step."""
+    """The replay of one step."""
 
     step: int
     """From 1."""
@@ -31,7 +31,7 @@ class StepReplay(NamedTuple):
 
 
 class ReplayReport(NamedTuple):
-    """What became of a trace."""
+    """The replay of a trace."""
 
     trace_id: str
     steps: tuple[StepReplay, ...]
@@ -42,7 +42,7 @@ class ReplayReport(NamedTuple):
 
     @property
     def identical(self) -> bool:
-        """Every step that gave a result when it was recorded gives the same one now."""
+        """Whether every step that had a result when recorded has the same one now."""
         return all(s.outcome == "identical" or s.recorded_timeout for s in self.steps)
 
     @property
@@ -62,9 +62,9 @@ class ReplayReport(NamedTuple):
 
 
 def replay(trace: Trace, toolbox: ToolRunner, media: MediaSet) -> ReplayReport:
-    """Execute every call again, on media that `reopening.reopen` found by their hashes.
+    """Execute every call again, on the media that `reopen_media` found by their hashes.
 
-    Give it a toolbox without a result cache: a kept result proves nothing, and is reported as kept.
+    Use a toolbox without a result cache: a cached result proves nothing, and is reported as cached.
     """
     recorded_hashes = [record.sha256 for record in trace.media]
     if [medium.sha256 for medium in media.sources] != recorded_hashes:
@@ -81,7 +81,7 @@ def replay(trace: Trace, toolbox: ToolRunner, media: MediaSet) -> ReplayReport:
 
 
 def replay_refusal(trace: Trace, number: int, earlier_results: list[ToolResult], media: MediaSet) -> Execution | None:
-    """A plan's call whose reference led nowhere was refused before any tool saw it, and is refused again."""
+    """The refusal of a plan's call whose reference has no target; None for a call that a tool runs."""
     call = trace.steps[number - 1].call
     if trace.origin != "plan" or not has_references(call.args):
         return None
@@ -93,7 +93,7 @@ def replay_refusal(trace: Trace, number: int, earlier_results: list[ToolResult],
 
 
 def compare_execution(recorded: ToolResult, execution: Execution) -> StepReplay:
-    """One result against the recorded one: everything but the seconds must be the same, artifacts to the byte."""
+    """Compare a result with the recorded one: all but the seconds must be equal, artifacts to the byte."""
     current = execution.result
     if recorded.status == "timeout":
         detail = f"timed out when it was recorded (now: {current.status})"
@@ -105,7 +105,7 @@ def compare_execution(recorded: ToolResult, execution: Execution) -> StepReplay:
 
 
 def describe_difference(recorded: ToolResult, current: ToolResult) -> str | None:
-    """How two results differ, the most telling field first; other code or weights are said with it."""
+    """How two results differ, by the first field in `FIELD_ORDER`; also whether code or weights differ."""
     before, after = (r.model_dump(mode="json", exclude={"seconds"}) for r in (recorded, current))
     if canonical_json(before) == canonical_json(after):
         return None
@@ -126,14 +126,14 @@ def describe_difference(recorded: ToolResult, current: ToolResult) -> str | None
 
 
 FIELD_ORDER = ("status", "error", "text", "output", "footprints", "confidence", "view", "artifacts", "identity", "tool")
-"""In this order a difference is told: what a person reads before what follows from it."""
+"""Order in which differences are reported: what a person reads first."""
 
 
 ABSENT = object()
 
 
 def find_first_change(path: str, before: Any, after: Any) -> str | None:
-    """Where two JSON values first part, and what became of what."""
+    """The first difference between two JSON values."""
     if before is after or (ABSENT not in (before, after) and canonical_json(before) == canonical_json(after)):
         return None
     if isinstance(before, dict) and isinstance(after, dict):
@@ -157,7 +157,7 @@ def format_value(value: Any) -> str:
 
 
 def find_artifact_difference(execution: Execution) -> str | None:
-    """Whether the bytes that came with a result are those that it names."""
+    """An artifact whose bytes are missing or do not match its hash."""
     for artifact in execution.result.artifacts:
         content = execution.blobs.get(artifact.sha256)
         if content is None or hashlib.sha256(content).hexdigest() != artifact.sha256:

@@ -1,8 +1,8 @@
 """One versioned record per trajectory, with a hash chain over its steps.
 
-What can be derived (a view's name, the sum of the seconds, whether a step was decisive) is a property or a function,
-never stored. The chain runs from the header over every step to the answer, so that a changed byte is found and its
-place is named: see docs/reference/trace_format.md.
+Derived values (a view's name, the sum of the seconds, whether a step was decisive) are properties or functions, never
+stored. The chain covers the header, every step and the answer, so that a changed byte is found and located: see
+docs/reference/trace_format.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TokenKind = Literal["thought", "action", "answer", "observation"]
 
 
 class MediaRecord(Value):
-    """A medium of the query: its identity, and a hint where its file lay."""
+    """A medium of the query: its identity and, as a hint, its path."""
 
     name: str
     """As the query names it: Image_0, Video_1."""
@@ -48,7 +48,7 @@ class MediaRecord(Value):
     fps: float | None = None
     """Frames a second of a clip; a folder of frames is opened again at this rate."""
     path: str | None = None
-    """Relative to the trace file where the two lie under one folder. A hint: the hash decides."""
+    """Relative to the trace file if they share a folder. Only a hint: the hash decides."""
 
     @property
     def size(self) -> Size:
@@ -56,11 +56,11 @@ class MediaRecord(Value):
 
 
 class TokenRecord(Value):
-    """The tokens behind one step or one answer: what was sampled, how likely it was, and what each token belongs to."""
+    """The tokens of one step or answer, with their log-probabilities and kinds."""
 
     ids: tuple[Annotated[int, Field(ge=0)], ...]
     logprobs: tuple[Annotated[float, Field(le=0.0)] | None, ...]
-    """Nats; None for observation tokens, which nobody sampled."""
+    """Nats; None for observation tokens, which are not sampled."""
     kinds: tuple[TokenKind, ...]
 
     @model_validator(mode="after")
@@ -102,21 +102,21 @@ class Step(StepDraft):
 
 
 class Trace(Value):
-    """A whole trajectory: the question, what was looked at, the steps and the answer."""
+    """A whole trajectory: the question, its media, the steps and the answer."""
 
     version: Literal[1] = VERSION
     id: str = Field(min_length=1)
     query: str = ""
     media: tuple[MediaRecord, ...]
     origin: Origin
-    """Who chose the calls: `plan` (they were given), `policy:NAME`, `teacher:NAME`, `imported:SOURCE`."""
+    """Who chose the calls: `plan` (a person wrote them), `policy:NAME`, `teacher:NAME`, `imported:SOURCE`."""
     created_at: AwareDatetime
     pixelis: str
     """The version that wrote the record."""
     steps: tuple[Step, ...] = ()
     answer: str | None = None
     answer_thought: str = ""
-    """How the answer follows from what was seen, said before it."""
+    """The rationale before the answer."""
     answer_confidence: Score | None = None
     answer_tokens: TokenRecord | None = None
     seal: Sha256
@@ -124,7 +124,7 @@ class Trace(Value):
 
     @property
     def views(self) -> tuple[str | None, ...]:
-        """For each step the name of the view that it made, if it made one: View_0, View_1 … by position."""
+        """For each step the name of the view that it made, if any: View_0, View_1 … by position."""
         names: list[str | None] = []
         for step in self.steps:
             view_count = sum(name is not None for name in names)
@@ -155,8 +155,8 @@ def seal_trace(
     pixelis: str,
     id: str | None = None,
 ) -> Trace:
-    """The record with its chain and seal; the id is a hash of the header where none is given."""
-    for draft in steps:  # pydantic would write NaN as null, and say nothing
+    """The record with its chain and seal; the default id is a hash of the header."""
+    for draft in steps:  # pydantic would silently write NaN as null
         canonical_json([draft.call.args, draft.result.output])
         require_shallow([draft.call.args, draft.result.output])
     head: dict[str, Any] = {
@@ -167,7 +167,7 @@ def seal_trace(
         "created_at": created_at,
         "pixelis": pixelis,
     }
-    # Through the model once, so that what is hashed is what it will dump (a datetime has many spellings).
+    # through the model once, so that the hash covers what it dumps (a datetime has many spellings)
     unsealed = Trace.model_validate(head | {"id": id or "unnamed", "seal": "0" * 64})
     record = unsealed.model_dump(mode="json")
     record["id"] = id or hashlib.sha256(canonical_json({**record, "id": ""})).hexdigest()[:16]
@@ -181,15 +181,15 @@ def seal_trace(
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one spelling that is hashed and stored: keys sorted, no spaces, ASCII; TraceError on what JSON cannot say."""
+    """The form that is hashed and stored: sorted keys, no spaces, ASCII; TraceError for values that JSON lacks."""
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise TraceError(f"a trace keeps JSON only: {error}") from error
+        raise TraceError(f"a trace holds JSON only: {error}") from error
 
 
 def require_shallow(value: Any) -> None:
-    """TraceError for lists and objects nested deeper than any call's: what reads them calls itself for each level."""
+    """TraceError for lists and objects that are nested too deeply for recursive readers."""
     level = [value]
     for _ in range(MAX_DEPTH):
         inner = [v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)]
@@ -203,7 +203,7 @@ END_FIELDS = ("steps", "answer", "answer_thought", "answer_confidence", "answer_
 
 
 def compute_chain(record: Mapping[str, Any]) -> tuple[list[str], str]:
-    """The chain over the steps of a record as JSON, and its seal, computed from the start."""
+    """The chain and seal of a record as JSON."""
     link = hashlib.sha256(canonical_json({k: v for k, v in record.items() if k not in END_FIELDS})).hexdigest()
     chains = []
     for step in record["steps"]:
@@ -212,17 +212,17 @@ def compute_chain(record: Mapping[str, Any]) -> tuple[list[str], str]:
         chains.append(link)
     end = {k: record.get(k) for k in END_FIELDS if k not in ("steps", "seal")}
     if not end["answer_thought"]:
-        del end["answer_thought"]  # records from before there was one keep their seal
+        del end["answer_thought"]  # older records, which lack it, keep their seal
     return chains, hashlib.sha256(link.encode() + canonical_json(end)).hexdigest()
 
 
 def verify(trace: Trace) -> None:
-    """TraceError, naming the place, unless every link and the seal are what the content says."""
+    """TraceError, with the place, unless every link and the seal match the content."""
     verify_record(trace.model_dump(mode="json"))
 
 
 def verify_record(record: Mapping[str, Any]) -> None:
-    """The same for a record as JSON: what a file holds is checked before any model reads it."""
+    """`verify` for a record as JSON, before it is validated."""
     steps = record.get("steps")
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise TraceError("the record has no list of steps")
@@ -236,6 +236,6 @@ def verify_record(record: Mapping[str, Any]) -> None:
             what = f"step {number}"
             if number == 1:
                 what += ", or the header before it (id, query, media, origin, time),"
-            raise TraceError(f"chain broken at step {number}: {what} is not what was recorded")
+            raise TraceError(f"chain broken at step {number}: {what} was changed")
     if record.get("seal") != seal:
-        raise TraceError("seal broken: the answer or the header is not what was recorded, or steps were cut off")
+        raise TraceError("seal broken: the answer or the header was changed, or steps were removed")

@@ -1,4 +1,4 @@
-"""Words, numbers and boxes in free text, as far as it takes to see whether an answer repeats what a tool returned."""
+"""Words, numbers and boxes in free text, to see whether an answer repeats what a tool returned."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def word_list(text: str) -> list[str]:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """Words whose recurrence is no accident: not a function word, and not a single letter."""
+    """Words that are neither function words nor single letters."""
     return frozenset(w for w in word_list(text) if w not in FUNCTION_WORDS and (len(w) > 1 or w.isdigit()))
 
 
 def mentions_line(line_text: str, answer: str) -> bool:
-    """Whether an answer repeats a line of text that was read, or is itself a part of that line."""
+    """Whether an answer repeats a line of text, or is a part of that line."""
     line, answer_words = word_list(line_text), word_list(answer)
     if not line or not answer_words:
         return False
@@ -43,7 +43,7 @@ def mentions_line(line_text: str, answer: str) -> bool:
     content = content_words(line_text)
     if len(content) <= 1:
         return bool(content & set(answer_words))
-    # Of a longer line two words in a row, or one that is long or has a digit: single short words recur by accident.
+    # of a longer line two consecutive words, or one that is long or has a digit: short words recur by accident
     pairs = set(pairwise(line)) & set(pairwise(answer_words))
     return any(content & set(pair) for pair in pairs) or any(
         len(w) >= 6 or any(c.isdigit() for c in w) for w in content & set(answer_words)
@@ -51,21 +51,21 @@ def mentions_line(line_text: str, answer: str) -> bool:
 
 
 def contains_run(longer: list[str], shorter: list[str]) -> bool:
-    """Whether one list of words stands in another, in order and without gaps."""
+    """Whether one list of words occurs in another without gaps."""
     return any(longer[i : i + len(shorter)] == shorter for i in range(len(longer) - len(shorter) + 1))
 
 
 def numbers_in(text: str) -> list[str]:
-    """Numbers as they are written, number words to twelve included; those inside a box are left out."""
+    """Numbers as written, and number words to twelve; boxes are skipped."""
     text = BOX.sub(" ", text)
     spelled = [str(NUMBER_WORDS.index(w)) for w in word_list(text) if w in NUMBER_WORDS]
     return NUMBER.findall(text) + spelled
 
 
 def same_number(written: str, value: float) -> bool:
-    """Whether a value is the number written, rounded as the writer rounded.
+    """Whether a value rounds to the written number, at its decimals.
 
-    A whole number speaks for a fraction only from ten on: 12 may be 11.8, but 1 is found in too many places.
+    A whole number matches a fraction only from ten on: 12 may be 11.8, but 1 occurs too often.
     """
     decimals = len(written.partition(".")[2])
     if decimals == 0 and float(value) != int(value) and abs(value) < 10.0:

@@ -1,7 +1,6 @@
-"""Between a policy's text and its calls: `<tool_call>{json}</tool_call>` and `<answer>…</answer>`.
+"""Parse a policy's text: `<tool_call>{json}</tool_call>` and `<answer>…</answer>`.
 
-Whatever a policy writes has an outcome here: a call, or a failure with its reason, which the policy gets to read.
-Nothing is evaluated, and nothing raises.
+Every text has an outcome: a call, or a failure whose reason the policy reads. Nothing is evaluated or raised.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pixelis.tools.base import canonical_name
 from pixelis.tools.results import ToolCall
 
 MAX_CALL_CHARACTERS = 200_000
-"""A longer call is refused unread."""
+"""Longer calls are refused without parsing."""
 
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
 ANSWER_PATTERN = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
@@ -23,21 +22,21 @@ THINK_TAG = re.compile(r"</?think>")
 
 
 class ParsedCall(NamedTuple):
-    """A call as written, its tool under the canonical name."""
+    """A call, with the canonical name of its tool."""
 
     call: ToolCall
     source: str
 
 
 class ParseFailure(NamedTuple):
-    """A call that cannot be read, and why: a sentence for the policy."""
+    """A call that cannot be parsed, and the reason for the policy."""
 
     reason: str
     source: str
 
 
 class Turn(NamedTuple):
-    """What a policy said in one turn."""
+    """One parsed turn of a policy."""
 
     thought: str
     calls: tuple[ParsedCall | ParseFailure, ...]
@@ -47,7 +46,8 @@ class Turn(NamedTuple):
 def format_call(call: ToolCall) -> str:
     """The call as a policy writes it."""
     body = json.dumps({"name": call.tool, "arguments": call.args}, ensure_ascii=False, allow_nan=False)
-    return f"{CALL_OPEN}{body.replace('</', '<' + chr(92) + '/')}{CALL_CLOSE}"  # `<\/` is `</` to JSON, and never ends the call
+    escaped = body.replace("</", r"<\/")  # the same to JSON, and never the closing tag
+    return f"{CALL_OPEN}{escaped}{CALL_CLOSE}"
 
 
 def format_answer(answer: str) -> str:
@@ -72,9 +72,9 @@ def parse_turn(text: str) -> Turn:
 
 
 def parse_call_at(text: str, start: int) -> tuple[ParsedCall | ParseFailure, int]:
-    """The call whose JSON begins here, and where to read on.
+    """The call whose JSON begins here, and the offset after it.
 
-    JSON decides where the call ends, not the closing tag, which may stand inside one of its strings.
+    The JSON ends the call, not the closing tag, which one of its strings may contain.
     """
     body = skip_blanks(text, start)
     try:
@@ -106,13 +106,13 @@ def skip_blanks(text: str, at: int) -> int:
 
 
 def parse_call(text: str) -> ParsedCall | ParseFailure:
-    """One call from its JSON alone, or between its tags."""
+    """One call from its JSON, with or without tags."""
     text = text.strip()
     return parse_call_at(text, len(CALL_OPEN) if text.startswith(CALL_OPEN) else 0)[0]
 
 
 def call_from_json(value: Any, source: str) -> ParsedCall | ParseFailure:
-    """A JSON value as a call: name and arguments, under OpenAI's, Qwen's or our own keys."""
+    """A call from a JSON value, with the keys of OpenAI, Qwen or Pixelis."""
     if not isinstance(value, dict):
         return ParseFailure(f"a call is an object with name and arguments; this is a {type(value).__name__}", source)
     if isinstance(value.get("function"), dict):

@@ -1,1 +1,1 @@
-"""Verifiers of steps and of rights; none of them is a tool."""
+"""Verifiers of steps, and of the rights to media. None of them is a tool."""

@@ -1,8 +1,8 @@
-"""External verifiers: what one call returned, held against exact references (sec:data, runlatency).
+"""External verifiers: compare the result of one call with exact references (sec:data, runlatency).
 
 Each tool has its own measure: IoU of regions, HOTA of tracks, ANLS of text, temporal IoU and offset, match of
-attributes. They are evaluators, never tools: nothing here is shown to a policy. A call about which the references say
-nothing has no verdict.
+attributes. They are evaluators, never tools: a policy sees none of it. A call without a matching reference has no
+verdict.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pixelis.metrics.text import normalised_anls
 from pixelis.tools.results import ToolResult
 
 SAME_IOU = 0.5
-"""A described region is the reference that it shares this much with."""
+"""IoU from which a described region is a reference."""
 MIN_TEXT_OVERLAP = 0.1
-"""A line of text is held against references whose box overlaps its own by this share of the smaller."""
+"""A line is compared with references whose box overlaps its own by this share of the smaller box."""
 
 
 class VerifierReference(Protocol):
-    """Something that is certainly there: the world's and the importers' references fit."""
+    """Something that is certainly there: a reference of the world or of an importer."""
 
     @property
     def footprint(self) -> Footprint:
@@ -35,7 +35,7 @@ class VerifierReference(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str | int | float]:
-        """What it is like, in the words of PROP."""
+        """Its properties, in the words of PROP."""
 
 
 class Verdict(NamedTuple):
@@ -46,11 +46,11 @@ class Verdict(NamedTuple):
     """By the tool's own measure, 0 to 1."""
     metric: str
     offset_s: float = 0.0
-    """TEMP: from the middle of the segment to that of the reference."""
+    """TEMP: between the centres of segment and reference."""
 
 
 def verify_step(result: ToolResult, references: Sequence[VerifierReference]) -> Verdict | None:
-    """The verdict on one call; None where it did not succeed or nothing applies."""
+    """The verdict on one call; None if it failed or nothing applies."""
     if not result.ok:
         return None
     check = CHECKS.get(result.tool)
@@ -65,22 +65,18 @@ def _verdict(tool: str, score: float, metric: str, offset_s: float = 0.0) -> Ver
 
 
 def _verify_seg(result: ToolResult, references: Sequence[VerifierReference]) -> Verdict | None:
-    """The best IoU with something that is there, of each returned region, averaged by area: specks weigh little."""
+    """The best IoU of each region with a reference, averaged by area, so that specks weigh little."""
     things = [r.footprint for r in references if r.footprint.label != "ground"]
-    scored_regions = [
-        (iou, f.area) for f in result.footprints if isinstance(f, Mask) if (iou := _best_iou(f, things)) is not None
-    ]
-    if not sum(area for _, area in scored_regions):
+    masks = [f for f in result.footprints if isinstance(f, Mask)]
+    scores = [(iou, mask.area) for mask in masks if (iou := _best_iou(mask, things)) is not None]
+    if not sum(area for _, area in scores):
         return None
-    return _verdict(
-        "SEG",
-        float(np.average([iou for iou, _ in scored_regions], weights=[area for _, area in scored_regions])),
-        "IoU",
-    )
+    ious, areas = zip(*scores, strict=True)
+    return _verdict("SEG", float(np.average(ious, weights=areas)), "IoU")
 
 
 def _best_iou(mask: Mask, things: Sequence[Footprint]) -> float | None:
-    """None where the references name no region on that medium at all."""
+    """The best IoU with a reference; None if none lies on that medium."""
     box = mask.box_unit
     best: float | None = None
     for thing in things:
@@ -117,24 +113,22 @@ def _area(box: UnitBox) -> float:
 
 
 def _verify_zoom(result: ToolResult, references: Sequence[VerifierReference]) -> Verdict | None:
-    """The largest share of something that is there which the crop shows.
+    """The largest share of a reference that the crop shows.
 
-    The paper checks SEG and ZOOM by one IoU; a crop is wider than what it is for, so that a share takes its place.
-    It may hold anything known, not the evidence alone: a moment is found by a thing that is no part of the answer.
+    The paper checks SEG and ZOOM by one IoU, but a crop is wider than its subject. Any reference counts, not only the
+    evidence: a moment may be found by a thing that is not part of the answer.
     """
     view = result.view
     if view is None:
         return None
-    visible_shares: list[float] = []
-    for reference in references:
-        box = _box_on(reference.footprint, view.media, view.frame)
-        if box is not None and reference.footprint.label != "ground":
-            visible_shares.append(_intersection_area(box, view.box) / max(_area(box), 1e-12))
-    return _verdict("ZOOM", max(visible_shares), "share of a thing in view") if visible_shares else None
+    things = [r.footprint for r in references if r.footprint.label != "ground"]
+    boxes = [box for thing in things if (box := _box_on(thing, view.media, view.frame)) is not None]
+    shares = [_intersection_area(box, view.box) / max(_area(box), 1e-12) for box in boxes]
+    return _verdict("ZOOM", max(shares), "share of a thing in view") if shares else None
 
 
 def _box_on(footprint: Footprint, media: str, frame: int) -> UnitBox | None:
-    """Where a footprint lies on a frame; text stays where it stands, a track is taken on its nearest frame."""
+    """The box of a footprint on a frame: text does not move, and a track has its nearest frame."""
     if footprint.media != media or isinstance(footprint, Span):
         return None
     if isinstance(footprint, Track):
@@ -147,7 +141,7 @@ def _box_on(footprint: Footprint, media: str, frame: int) -> UnitBox | None:
 
 
 def _verify_trk(result: ToolResult, references: Sequence[VerifierReference]) -> Verdict | None:
-    """HOTA over the frames that the call looked at: one track against the thing it began on, several against all."""
+    """HOTA over the frames of the call: one track against the thing it began on, several against all."""
     gold = [r.footprint for r in references if isinstance(r.footprint, Track)]
     predicted = [f for f in result.footprints if isinstance(f, Track)]
     media = {f.media for f in predicted}
@@ -167,13 +161,9 @@ def _verify_trk(result: ToolResult, references: Sequence[VerifierReference]) -> 
 
 
 def _first_overlap(gold: Track, predicted: Track) -> float:
-    """IoU on the first frames of a track on which both were seen."""
-    common = [k for k, frame in enumerate(predicted.frames) if gold.box_at(frame) is not None][:3]
-    return float(
-        np.mean(
-            [box_iou(gold.box_at(predicted.frames[k]) or (0, 0, 0, 0), predicted.boxes[k]) for k in common] or [-1.0]
-        )
-    )
+    """Mean IoU on the first frames that both tracks have."""
+    pairs = [(gold.box_at(frame), box) for frame, box in zip(predicted.frames, predicted.boxes, strict=True)]
+    return float(np.mean([box_iou(g, p) for g, p in pairs if g is not None][:3] or [-1.0]))
 
 
 def _sampled_frames(result: ToolResult) -> set[int]:
@@ -195,7 +185,7 @@ def _restrict_track(track: Track, frames: set[int], track_id: int) -> Track | No
 
 
 def _verify_ocr(result: ToolResult, references: Sequence[VerifierReference]) -> Verdict | None:
-    """ANLS of each line with the text that stands there, averaged by letters; what stands nowhere counts 0."""
+    """ANLS of each line with the text at its place, averaged by letters; 0 for a line without one."""
     texts = [r.footprint for r in references if isinstance(r.footprint, TextSpan)]
     lines = [f for f in result.footprints if isinstance(f, TextSpan)]
     if not texts or not lines or not any(t.media == lines[0].media for t in texts):
@@ -209,7 +199,7 @@ def _verify_ocr(result: ToolResult, references: Sequence[VerifierReference]) -> 
 
 
 def _text_similarity(predicted: str, text: str) -> float:
-    """ANLS; a line of several that were written apart is compared with the part it holds."""
+    """ANLS; a part of a longer line is compared with that part."""
     whole_score = normalised_anls(predicted, [text])
     if whole_score >= 0.85 or len(predicted) >= len(text):
         return whole_score
@@ -226,7 +216,7 @@ def _boxes_touch(a: UnitBox, b: UnitBox) -> bool:
 
 
 def _verify_temp(result: ToolResult, references: Sequence[VerifierReference]) -> Verdict | None:
-    """Temporal IoU of the best segment with the reference that it overlaps most; frames by time have no verdict."""
+    """Temporal IoU of the best segment with the reference that it overlaps most; none for frames by time."""
     first = next((f for f in result.footprints if isinstance(f, Span)), None)
     if first is None or result.output.get("frames"):
         return None
@@ -249,7 +239,7 @@ def _centre_offset(a: Span, b: Span) -> float:
 
 
 def _verify_prop(result: ToolResult, references: Sequence[VerifierReference]) -> Verdict | None:
-    """Share of the attributes, among those that the reference states in words, that PROP named as it does."""
+    """Share of correct attributes, among those that the reference states in words."""
     if not result.footprints:
         return None
     thing = _find_described(result.footprints[0], references)
@@ -264,13 +254,10 @@ def _verify_prop(result: ToolResult, references: Sequence[VerifierReference]) ->
 
 
 def _find_described(footprint: Footprint, references: Sequence[VerifierReference]) -> VerifierReference | None:
-    """The reference that a described region is."""
-    best: tuple[float, VerifierReference] | None = None
-    for reference in references:
-        overlap = _place_overlap(footprint, reference.footprint)
-        if overlap >= SAME_IOU and (best is None or overlap > best[0]):
-            best = (overlap, reference)
-    return best[1] if best else None
+    """The reference with the largest overlap of at least `SAME_IOU`."""
+    overlaps = [_place_overlap(footprint, reference.footprint) for reference in references]
+    best = max(overlaps, default=0.0)
+    return references[overlaps.index(best)] if best >= SAME_IOU else None
 
 
 def _place_overlap(a: Footprint, b: Footprint) -> float:

@@ -1,1 +1,1 @@
-"""Scoring of trajectories: external verifiers, intrinsic reward, fidelity, vote."""
+"""Voting: answers of a group of rollouts, their reliability and their calibration."""

@@ -1,6 +1,6 @@
-"""One question about some media: the answer, how sure it is, and the chain of evidence; or that it cannot be told.
+"""One question about media: the answer with its confidence and chain of evidence, or the reason why there is none.
 
-Several samples are put to the vote of phase 3 (`scoring.consensus`).
+Several samples are decided by the vote of phase 3.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pixelis.trace.schema import Trace
 from pixelis.voting.vote import VoteSettings, to_vote_record, vote
 
 MIN_CONFIDENCE = 0.05
-"""An answer that is less sure than this is not given."""
+"""Answers with a lower confidence are withheld."""
 MARGIN = VoteSettings().delta
 
 
 class AnswerShare(NamedTuple):
-    """One answer among the samples."""
+    """One of the sampled answers."""
 
     answer: str
     share: float
@@ -40,22 +40,22 @@ class VotedAnswer(NamedTuple):
     answer: str | None
     confidence: float
     reason: str
-    """Why it cannot be told; empty where there is an answer."""
+    """Why there is no answer; empty otherwise."""
     trace: Trace
-    """The chain behind the answer: the surest of those that give it."""
+    """The chain behind the answer: the most confident of those that give it."""
     blobs: Mapping[str, bytes]
     """Bytes of the trace's artifacts, by their SHA-256."""
     votes: tuple[AnswerShare, ...]
     seconds: float
     vote: dict[str, Any] | None = None
-    """Of several samples: every term of every weight, and what would have flipped it; `shown` is the trace's sample."""
+    """For several samples, the record of the vote; its `shown` is the index of the trace's sample."""
     media: tuple[Medium, ...] = ()
     thresholds: Mapping[str, float] = {}
-    """Of the tools that were used: from which confidence on a step can be decisive."""
+    """Of the tools that were used (`tools.toolbox.decisive_thresholds`)."""
 
     @property
     def caveat(self) -> str:
-        """What whoever reads the answer must know about its evidence; empty where something backs it."""
+        """A warning about missing evidence; empty if something supports the answer."""
         return "" if self.answer is None else caveat(self.trace)
 
 
@@ -69,7 +69,7 @@ def ask_model(
     seed: int = 0,
     limits: Limits | None = None,
 ) -> VotedAnswer:
-    """Ask once: greedily for one sample, at temperature 1 for several."""
+    """Ask a model: greedily for one sample, at temperature 1 for several."""
     start = time.monotonic()
     opened = tuple(m if isinstance(m, Medium) else open_media(Path(m)) for m in media)
     query = Query("question", question, MediaSet(opened), 0)
@@ -80,7 +80,7 @@ def ask_model(
 
 
 def answer_from_rollouts(group: Sequence[Rollout], seconds: float, thresholds: Mapping[str, float]) -> VotedAnswer:
-    """The answer of a group of samples, by the vote of phase 3, which knows nothing yet of other questions."""
+    """The answer of a group of samples, by the vote of phase 3 without earlier queries."""
     answers = [final_answer(rollout) for rollout in group]
     confidences = [answer_confidence(rollout.trace, thresholds) for rollout in group]
     result = vote(group, thresholds=thresholds)
@@ -107,7 +107,7 @@ def answer_from_rollouts(group: Sequence[Rollout], seconds: float, thresholds: M
 def abstention_reason(
     group: Sequence[Rollout], best: int, has_answer: bool, confidence: float, outcome: Consensus
 ) -> str:
-    """Why there is no answer, in a sentence; empty where there is one."""
+    """Why there is no answer; empty otherwise."""
     rollout = group[best]
     if not has_answer:
         failed = [step.result for step in rollout.trace.steps if not step.result.ok or found_nothing(step.result)]

@@ -1,13 +1,13 @@
-"""The vote over a group of rollouts, term by term: what each weight is made of, who won, and whether it counts.
+"""The vote over a group of rollouts: the terms of each weight, the winner, and whether it is accepted.
 
     w_j ∝ exp(−H_j) · Cal_j · VisFid_j · r_j                        (sec:supp:voting-calib, supp:ttrl_loss_clean)
 
-H_j is read off the sampled tokens of decisive steps: −log p is an unbiased estimate of a token's entropy. Cal_j is the
-calibrated p_raw. VisFid_j holds a rollout's decisive steps against those of the others, not against neighbours': those
-looked at other media. r_j is Dawid–Skene's mean diagonal for the rollout's tool sequence over a window of queries; a
-sequence that was seen too seldom has its agreement with the others. Near-duplicates, by their decisive steps, are one
-vote. Sim_behav compares the tools of all calls and the footprints of the decisive ones. Nothing here is shown to the
-policy before it has answered.
+H_j is the mean −log p of the sampled tokens of decisive steps, an unbiased estimate of their entropy. Cal_j is the
+calibrated p_raw. VisFid_j compares a rollout's decisive steps with those of the other rollouts, not with neighbours'
+steps, which looked at other media. r_j is Dawid–Skene's mean diagonal for the rollout's tool sequence over a window of
+queries, or its agreement with the other rollouts if the sequence is rare. Near-duplicates, by their decisive steps,
+share one vote. Sim_behav compares the tools of all calls and the footprints of the decisive ones. The policy sees none
+of this.
 """
 
 from __future__ import annotations
@@ -46,35 +46,35 @@ Floats = NDArray[np.float64]
 NO_CALIBRATION = Temperature(1.0, float("nan"))
 MISSING = -1
 PSEUDO_COUNTS = (2.0, 1.0)
-"""Labels that EM gives every tool sequence beforehand: two right ones and a wrong one of each class. Ours."""
+"""Prior labels of every tool sequence in EM: two correct and one wrong of each class. Not in the paper."""
 Source = Literal["dawid-skene", "agreement", "none"]
-"""Where a reliability comes from."""
+"""How a reliability was estimated."""
 
 
 class VoteSettings(Config):
-    """What the vote can be told; defaults are the paper's where it has a value."""
+    """Settings of the vote; defaults are the paper's where it states a value."""
 
     delta: float = Field(default=0.08, ge=0.0, le=1.0)
-    """Least margin (tab:risk_coverage)."""
+    """Minimum margin (tab:risk_coverage)."""
     max_entropy: float = Field(default=0.2, ge=0.0)
-    """The gate of the successful set."""
+    """Maximum entropy for the successful set."""
     least_agreement: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Share of all rollouts that must have given the voted answer for it to teach. Ours: entropy under 0.5 lets a tie
-    of four and four pass, and not five against three that all differ."""
+    """Share of all rollouts that must agree with the voted answer for an update. Not in the paper: an entropy under 0.5
+    admits four against four, but not five against three that all differ."""
     duplicate_over: float = Field(default=0.85, gt=0.0)
-    """Frame IoU from which two rollouts are one vote."""
+    """Frame IoU from which two rollouts share one vote."""
     weighted: bool = True
     """Off: every rollout has one vote (hard majority)."""
     behaviour: bool = True
     """Off: VisFid and near-duplicates are left out, answers alone vote."""
     least_fidelity: float = Field(default=0.05, ge=0.0, le=1.0)
-    """VisFid counts as at least this: two rollouts that refute one another leave a close vote, not none at all."""
+    """Lower bound of VisFid: two rollouts that contradict each other make a close vote, not an empty one."""
     reliability: bool = True
     """Off: r_j = 1."""
     least_reliability: float = Field(default=0.1, ge=0.0, le=1.0)
-    """r_j counts as at least this: nobody is silenced by how others fared."""
+    """Lower bound of r_j: no rollout is silenced by earlier ones."""
     least_labels: int = Field(default=5, ge=2)
-    """Queries of the window, this one included, that a tool sequence must have answered; of fewer, r_j is agreement."""
+    """Queries of the window, with this one, that a tool sequence needs for Dawid–Skene; otherwise r_j is agreement."""
     alpha: float = 1.0
     """Exponent of Cal_j."""
     eta: float = 0.5
@@ -86,10 +86,10 @@ class VoteSettings(Config):
 
 
 class Ballot(NamedTuple):
-    """One rollout as it votes."""
+    """The vote of one rollout."""
 
     answer: str | None
-    """As it is compared: without case."""
+    """Casefolded, for comparison."""
     spelt: str | None
     tools: tuple[str, ...]
     """Its tool sequence: the annotator of Dawid–Skene."""
@@ -103,11 +103,11 @@ class Ballot(NamedTuple):
     group: int
     """Near-duplicates share one."""
     weight: float
-    """What it votes with, after near-duplicates were merged."""
+    """After merging near-duplicates."""
 
 
 class VoteResult(NamedTuple):
-    """What a group came to, and why."""
+    """The result of a vote, with everything behind it."""
 
     ballots: tuple[Ballot, ...]
     consensus: Consensus
@@ -115,16 +115,16 @@ class VoteResult(NamedTuple):
     similarity: Floats
     """(N,) Sim_behav to the exemplar; NaN without one."""
     flips: tuple[Flip, ...]
-    """Single weights that would have changed the answer, the smallest change first."""
+    """Changes of one weight that would have changed the answer, smallest first."""
     reliability_source: Literal["dawid-skene", "agreement", "mixed", "none"]
     total_weight: float
-    """All weight that was voted with, from outside too: what shares are of."""
+    """Sum of all weights, external votes included: shares are relative to it."""
     external_votes: tuple[tuple[str, float], ...] = ()
-    """Answers of others that voted beside the rollouts, each with its weight."""
+    """Answers from outside the group, such as neighbours', with their weights."""
 
     @property
     def answer(self) -> str | None:
-        """As the heaviest of its rollouts spells it; where none gave it, as the heaviest of the others does."""
+        """In the spelling of its heaviest rollout, or of its heaviest external vote."""
         spellings = [
             (b.weight, b.spelt) for b in self.ballots if b.answer is not None and b.answer == self.consensus.answer
         ]
@@ -141,14 +141,14 @@ class VoteResult(NamedTuple):
 
 @dataclass
 class ReliabilityWindow:
-    """Answers of tool sequences over the last queries, for pooled reliabilities. Plain numbers: it can be stored."""
+    """Answers of tool sequences over the last queries, for pooled reliabilities."""
 
     size: int = 64
     rows: deque[dict[str, int]] = field(default_factory=deque)
-    """For each query and tool sequence: 0 where it gave the query's most frequent answer, 1 where another."""
+    """For each query and tool sequence: 0 for the query's most frequent answer, 1 for another."""
 
     def labels(self, tools: Sequence[str], current: dict[str, int]) -> NDArray[np.int64]:
-        """(queries, sequences) with the present query last."""
+        """(queries, sequences) with the current query last."""
         rows = [*self.rows, current]
         return np.array([[row.get(name, MISSING) for name in tools] for row in rows], dtype=np.int64)
 
@@ -159,7 +159,7 @@ class ReliabilityWindow:
 
 
 def label_tool_sequences(ballots: Sequence[tuple[str, str | None]]) -> dict[str, int]:
-    """Of (tool sequence, answer) pairs: whether each sequence mostly gave the most frequent answer."""
+    """Label each tool sequence: 0 if most of its rollouts gave the most frequent answer, else 1."""
     answer_counts = Counter(answer for _, answer in ballots if answer is not None)
     if not answer_counts:
         return {}
@@ -172,7 +172,7 @@ def label_tool_sequences(ballots: Sequence[tuple[str, str | None]]) -> dict[str,
 
 
 def decisive_evidence(trace: Trace, decisive: Sequence[bool]) -> list[DecisiveStep]:
-    """The decisive steps as fidelity and behaviour see them."""
+    """The decisive steps, as VisFid and Sim_behav compare them."""
     out = []
     for step, is_decisive in zip(trace.steps, decisive, strict=True):
         if is_decisive:
@@ -183,12 +183,12 @@ def decisive_evidence(trace: Trace, decisive: Sequence[bool]) -> list[DecisiveSt
 
 
 def token_entropy(rollout: Rollout, decisive: Sequence[bool]) -> float:
-    """H_j from the sampled tokens; 0 where a server gives none, so that nobody is heavier for it."""
+    """H_j from the sampled tokens; 0 without log-probabilities, as from some servers."""
     sequence = rollout.sequence
     if sequence is None:
         return 0.0
     sampled = [(-p, s) for p, s in zip(sequence.logprobs, sequence.steps, strict=True) if p is not None]
-    if not sampled:  # refused before its first token: it has no answer to weigh either
+    if not sampled:  # refused before its first token, hence without an answer
         return 0.0
     inside = [0 < step <= len(decisive) and decisive[step - 1] for _, step in sampled]
     return decisive_entropy([nats for nats, _ in sampled], inside)
@@ -207,19 +207,19 @@ def vote(
     coherence: Sequence[float] | None = None,
     answer_overrides: Sequence[str | None] | None = None,
 ) -> VoteResult:
-    """Put a group of rollouts to the vote. `threshold` is the conformal one; `window` is read and then told of this.
+    """Vote over a group of rollouts. `thresholds` are the tools' (`tools.toolbox.decisive_thresholds`), `threshold` is
+    the conformal one; `window` is read and updated.
 
-    `outside` are answers of others that vote beside the rollouts, each with its weight; they never become exemplars.
-    `heard` are the answers as they are counted, where that is not what was said (stress). What the rollouts looked at
-    is as it was; what they said nobody knows any more. Near-duplicates are then those that looked at the same, and vote
-    for what most of them are heard to say.
+    `external_votes` are answers with weights from outside the group; they never become exemplars. `answer_overrides`
+    replace the rollouts' answers (stress test): near-duplicates are then found by what they looked at alone, and vote
+    for the most frequent override among them.
     """
     decisive_flags = [[d.decisive for d in decisive_steps(rollout.trace, thresholds)] for rollout in group]
     chains = [decisive_evidence(rollout.trace, flags) for rollout, flags in zip(group, decisive_flags, strict=True)]
     spellings = [final_answer(rollout) for rollout in group]
     answers = [a.casefold() if a else None for a in spellings]
     tool_names = [[step.result.tool for step in rollout.trace.steps] for rollout in group]
-    tools = [">".join(flags) for flags in tool_names]
+    tools = [">".join(names) for names in tool_names]
     scores = step_scores([step for chain in chains for step in chain])
     fidelity, groups = np.ones(len(group)), list(range(len(group)))
     if settings.behaviour:
@@ -259,13 +259,11 @@ def vote(
         similarity = np.array(
             [s.similarity for s in similarities(chains, exemplar.rollout, scores=scores, names=tool_names)]
         )
-    ballots = tuple(
-        Ballot(
-            answers[j], spellings[j], tuple(tools[j].split(">")) if tools[j] else (), float(entropy[j]), float(raw[j]),
-            float(calibrated[j]), float(fidelity[j]), float(reliability[j]), reliability_by[j], int(groups[j]), float(merged_weights[j]),
-        )
-        for j in range(len(group))
+    columns = (
+        answers, spellings, map(tuple, tool_names), map(float, entropy), map(float, raw), map(float, calibrated),
+        fidelity.tolist(), reliability.tolist(), reliability_by, map(int, groups), map(float, merged_weights),
     )  # fmt: skip
+    ballots = tuple(Ballot(*row) for row in zip(*columns, strict=True))
     flips = tuple(flip for flip in single_flips(all_votes, all_weights) if flip.rollout < len(group))
     sources = sorted(set(reliability_by)) or ["none"]
     total = fsum(weight for answer, weight in zip(all_votes, all_weights.tolist(), strict=True) if answer is not None)
@@ -274,7 +272,7 @@ def vote(
 
 
 def group_answer(answers: Sequence[str | None], groups: Sequence[int]) -> list[str | None]:
-    """What most of each group are heard to say; the first of those who are as many. Without stress all say the same."""
+    """The most frequent answer of each group of near-duplicates; they differ only under overrides."""
     group_counts: dict[int, Counter[str | None]] = {}
     for answer, group in zip(answers, groups, strict=True):
         group_counts.setdefault(group, Counter())[answer] += 1
@@ -284,7 +282,7 @@ def group_answer(answers: Sequence[str | None], groups: Sequence[int]) -> list[s
 def compute_fidelities(
     chains: Sequence[Sequence[DecisiveStep]], answers: Sequence[str | None], groups: Sequence[int]
 ) -> Floats:
-    """(N,) VisFid, near-duplicates counted once: five copies of a chain must not vouch for one another."""
+    """(N,) VisFid, near-duplicates counted once: copies of a chain do not support each other."""
     first = {group: j for j, group in reversed(list(enumerate(groups)))}
     representatives = sorted(first.values())
     has_answer = [answers[j] is not None for j in representatives]
@@ -298,10 +296,10 @@ def compute_fidelities(
 def compute_reliabilities(
     tools: Sequence[str], answers: Sequence[str | None], window: ReliabilityWindow | None, *, least_labels: int
 ) -> tuple[Floats, list[Source]]:
-    """r_j of every rollout by its tool sequence, pooled over the window, and where each comes from.
+    """r_j of every rollout by its tool sequence, pooled over the window, with its source.
 
-    A label says whether a sequence gave its query's most frequent answer, so that class 0 is the majority label of
-    every query, and EM starts there. A sequence with fewer labels than `least_labels` has its agreement instead.
+    Class 0 of a label is the query's most frequent answer, from which EM starts. A sequence with fewer labels than
+    `least_labels` has its agreement instead.
     """
     numbers = {a: k for k, a in enumerate(dict.fromkeys(a for a in answers if a is not None))}
     answer_labels = [[numbers.get(a, MISSING) if a is not None else MISSING for a in answers]]
@@ -324,7 +322,7 @@ def compute_reliabilities(
 
 
 def to_vote_record(result: VoteResult) -> dict[str, Any]:
-    """A decision as plain values: every term of every weight, the margin, the set, and what would have flipped it."""
+    """The result as plain values, for traces and ledgers."""
     outcome = result.consensus
     return {
         "answer": result.answer,
