@@ -1,1 +1,1 @@
-"""The oracle teacher, which knows an item's references."""
+"""The oracle: a procedural teacher that knows an item's template and references."""

@@ -1,4 +1,4 @@
-"""What the oracle can do about clips: find moments, look at frames, follow things; with their ways round."""
+"""The oracle's actions on clips: find moments, look at frames, follow things; each with its detours."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pixelis.world.vocabulary import fix_articles
 APPEARANCE_QUERIES = ("the {x} appears", "{x} appears", "the {x} enters", "a {x} appears")
 OUT_OF_RANGE_FRAME = 10_000
 MIN_TRACK_CONFIDENCE = 0.9
-"""Where a track by motion alone is less certain, SEG looks whether the thing is really at its end."""
+"""Below this confidence, SEG checks the end of a track that follows motion alone."""
 
 
 class TrackStart(NamedTuple):
-    """What to follow."""
+    """Where a track begins."""
 
     phrase: str
     box: UnitBox
     step: int | None
-    """The step that outlined it; None where it was pointed at."""
+    """The step that outlined it; None if the box is a visual guess."""
 
 
 class ClipActions(PictureActions):
-    """Acts on a session about clips."""
+    """Actions on a session with clips."""
 
     def medium(self, media: str | None) -> Any:
         return self.session.media.source(self.session.canonical_media(media))
@@ -36,12 +36,12 @@ class ClipActions(PictureActions):
         return int(self.medium(media).frame_count) - 1
 
     def frame_at(self, seconds: float, media: str | None = None) -> int:
-        """The frame on screen at a moment, within the clip."""
+        """The frame on screen at a time, clamped to the clip."""
         clip = self.medium(media)
         return int(min(clip.index_at(min(max(seconds, 0.0), clip.duration_s)), clip.frame_count - 1))
 
     def sample_overview(self, media: str | None = None) -> None:
-        """Some frames of the clip before anything else."""
+        """Perhaps look at some frames of the clip first."""
         if self.detours.should_take("sample"):
             self.session.call("TEMP", "sample", frames=int(self.session.choose((2, 3, 3, 4))), media=media)
 
@@ -50,7 +50,7 @@ class ClipActions(PictureActions):
     def find_spans(
         self, query: str, *, media: str | None = None, **extra_args: Any
     ) -> tuple[list[Span], OracleCallOutcome]:
-        """The stretches of time in which something happens, best first."""
+        """The spans in which something happens, best first."""
         session, plan = self.session, "when"
         if self.detours.should_take("refused"):
             wrong_args: dict[str, Any] = {"query": query, "media": media, **extra_args}
@@ -61,10 +61,10 @@ class ClipActions(PictureActions):
         return ([f for f in outcome.result.footprints if isinstance(f, Span)] if outcome.ok else []), outcome
 
     def find_appearances(self, phrase: str, *, max_spans: int = 1, media: str | None = None) -> list[Span]:
-        """When something comes into the picture, noted under `… appears`; in other words where the first fail."""
+        """When something appears, noted under `… appears`; with other queries if the first finds nothing."""
         session = self.session
         wording = fix_articles(str(session.choose(APPEARANCE_QUERIES)).format(x=phrase))
-        # What cannot be seen to come may be seen to be there, or at least its colour.
+        # If its appearance is not found, its presence may be, or at least its colour.
         for query in (wording, f"the {phrase}", f"something {colour_from_phrase(phrase)}"):
             spans, outcome = self.find_spans(query, media=media, top_k=max_spans)
             if spans:
@@ -74,23 +74,23 @@ class ClipActions(PictureActions):
         return []
 
     def time_within(self, span: Span) -> float:
-        """A moment in which what came during a span is there: just before its end, or the end that was printed."""
+        """A time at which what appeared during a span is present: just before its end, or its printed end."""
         return round(span.end_s, 2) if self.session.canonical_wording else span.end_s - 0.1
 
     def inspection_times(self, span: Span) -> tuple[float, float]:
-        """Moments of a span at which to look: inside it, or at the ends that were printed."""
+        """Times at which to inspect a span: inside it, or its printed ends."""
         if self.session.canonical_wording:
             return round(span.start_s, 2), round(span.end_s, 2)
         return (span.start_s + span.end_s) / 2, span.end_s - 0.5
 
     def show_frame(self, seconds: float, media: str | None = None) -> OracleCallOutcome:
-        """The frame at a moment, as a view."""
+        """The frame at a time, as a view."""
         return self.session.call("TEMP", "show", f"{seconds:.2f} s", select_s=round(seconds, 2), media=media)
 
     # --- following
 
     def start_track(self, phrase: str, *, frame: int = 0, media: str | None = None) -> TrackStart | None:
-        """Something on a frame, to follow it from there: outlined by SEG, or pointed at by eye."""
+        """Something on a frame, to follow from there: outlined by SEG, or a visual guess."""
         if self.detours.should_take("point", 0):
             for box in self.guess_boxes(phrase, media, frame, margin=0.01):
                 return TrackStart(phrase, box, None)
@@ -98,7 +98,7 @@ class ClipActions(PictureActions):
         return TrackStart(phrase, snap_box(region.mask.box_unit or region.box), region.step) if region else None
 
     def find_on_frame(self, phrase: str, *, frame: int, media: str | None = None) -> OracleRegion | None:
-        """The largest region of a phrase on a frame."""
+        """The largest region for a phrase on a frame."""
         return max(self.find(phrase, media=media, frame=frame), key=lambda f: f.mask.area, default=None)
 
     def follow(
@@ -110,7 +110,7 @@ class ClipActions(PictureActions):
         end_frame: int | None = None,
         pieces: int = 1,
     ) -> Track | None:
-        """A thing through the clip, in one go or piece by piece, each from where the one before ended."""
+        """Follow a thing through the clip, in one call or in pieces that each start where the last one ended."""
         session, box = self.session, track_start.box
         last_frame_index = self.last_frame(media) if end_frame is None else end_frame
         frames: list[int] = []
@@ -135,7 +135,7 @@ class ClipActions(PictureActions):
             ]
             frames += [f for f, _ in new_points]
             boxes += [b for _, b in new_points]
-            if track.frames[-1] < segment_end - 1:  # it was lost, or has left
+            if track.frames[-1] < segment_end - 1:  # it was lost, or left the picture
                 break
             box = snap_box(track.boxes[-1])
             by_motion_alone = outcome.result.output["tracks"][0]["method"] == "flow"
@@ -152,7 +152,7 @@ class ClipActions(PictureActions):
         return full_track
 
     def _relocate(self, phrase: str, frame: int, box: UnitBox, media: str | None) -> tuple[UnitBox, UnitBox]:
-        """Where a thing is that may have been lost on the way: the box to keep, and the one to go on from."""
+        """Find a thing that a track may have lost: the box to record, and the box to continue from."""
         regions = self.session.seg(phrase, "check", media=media, frame=frame)
         best = max(regions, key=lambda f: f.mask.area, default=None)
         outline_box = best.mask.box_unit if best else None
@@ -162,7 +162,7 @@ class ClipActions(PictureActions):
         return outline_box, best.box
 
     def _call_with_wrong_arguments(self, phrase: str, args: dict[str, Any]) -> None:
-        """A call to TRK that cannot work."""
+        """A call to TRK that fails."""
         session = self.session
         kind = session.choose(("label", "swapped", "range"))
         if kind == "label":  # the detector knows no such class
@@ -173,7 +173,7 @@ class ClipActions(PictureActions):
             session.call("TRK", "follow", phrase, **{**args, "start_frame": OUT_OF_RANGE_FRAME})
 
     def sample_piece_count(self, minimum: int = 1, maximum: int = 3) -> int:
-        """In how many pieces to follow: more than one is a detour."""
+        """Draw in how many pieces to follow; more than one is a detour."""
         count = minimum
         while count < maximum and self.detours.should_take("refollow"):
             count += 1

@@ -1,12 +1,12 @@
-"""Sums written out digit by digit, as on paper: a small policy knows what two digits give, and no more than that."""
+"""Sums written out digit by digit, as on paper: a small policy knows the sums of two digits, and no more."""
 
 from __future__ import annotations
 
 
 def write_column_arithmetic(a: int, sign: str, b: int) -> str:
-    """`36 + 58: 6 + 8 = 14, 3 + 5 + 1 = 9, so 94`. ValueError where a number would be below zero."""
+    """`36 + 58: 6 + 8 = 14, 3 + 5 + 1 = 9, so 94`. Raises ValueError if a number is negative."""
     if min(a, b) < 0 or (sign == "-" and a < b):
-        raise ValueError(f"{a} {sign} {b} goes below zero, which is not written out by digits")
+        raise ValueError(f"{a} {sign} {b} is negative and cannot be written out by digits")
     steps = list[str]()
     carry = 0
     left, right = aligned_digits(a, b)
@@ -26,7 +26,7 @@ def write_column_arithmetic(a: int, sign: str, b: int) -> str:
 
 
 def aligned_digits(a: int, b: int) -> tuple[list[int], list[int]]:
-    """Both numbers from their last digit on, equally long."""
+    """The digits of both numbers from the last one on, padded to equal length."""
     width = max(len(str(a)), len(str(b)))
     left, right = ([int(d) for d in reversed(str(n).rjust(width, "0"))] for n in (a, b))
     return left, right

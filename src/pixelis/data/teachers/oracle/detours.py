@@ -1,8 +1,8 @@
-"""Ways round: what a strong model does besides the shortest chain, and how often, so that the mix of tools comes out.
+"""Detours: what a strong model does beyond the shortest solution, and how often.
 
-The paper's corpus has 5.8 steps a trajectory and a usage by tool (sec:data). The shortest chains of the world have
-about three, with a mix of their own; `RATES` says for each family how often a detour is taken where one is possible,
-tuned so that the six families together, equally weighted, come near the paper's figures.
+The paper's corpus has 5.8 steps per trajectory and a certain mix of tools (sec:data). The shortest solutions of the
+world have about three steps and another mix. `RATES` holds for each family the probability of each possible detour,
+tuned so that the six families, equally weighted, come near the paper's figures.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ DetourKind = Literal[
     "refused", "broad", "unknown", "first_closer", "refine", "miss", "skim", "reread", "parts", "recount", "check",
     "sample", "show", "refollow", "point", "look",
 ]  # fmt: skip
-"""refused: wrong arguments, then right ones. broad: a phrase that fits too much. unknown: a phrase that SEG does not
-know. first_closer: zoom to about the place, then look there. refine: zoom to what was found and look again. miss: a
-wrong crop. skim: read everything. reread: read a part again, larger. parts: read a
-page part by part. recount: count again. check: a property nobody asked for. sample, show: frames
-of a clip. refollow: a second track. point, look: no detours but
-short cuts, a box by eye in place of SEG's or OCR's."""
+"""refused: wrong arguments, then correct ones. broad: a phrase that matches too much. unknown: a phrase that SEG does
+not know. first_closer: zoom to about the place, then search there. refine: zoom to what was found and search again.
+miss: a wrong crop. skim: read everything. reread: read a part again, enlarged. parts: read a page in parts. recount:
+count again. check: an unrelated property. sample, show: frames of a clip. refollow: a second track. point, look: not
+detours but short cuts, a visual guess instead of a box from SEG or OCR."""
 
 RATES: Mapping[Family, Mapping[DetourKind, float]] = {
     "search": {
@@ -58,20 +57,20 @@ RATES: Mapping[Family, Mapping[DetourKind, float]] = {
 }  # fmt: skip
 VISUAL_GUESS_KINDS: tuple[DetourKind, ...] = ("first_closer", "point", "look")
 STEP_LIMITS: Mapping[Family, int] = {"motion": 13, "lecture": 12}
-"""Beyond this many steps no detour is begun; 9 for the families that are not named."""
+"""No detour starts beyond this many steps; the limit of other families is 9."""
 
 
 @dataclass
 class Detours:
-    """Whether to take a way round, for one item."""
+    """Decides whether to take a detour, for one item."""
 
     session: OracleSession
     enabled: bool = True
     visual_guess_rate: float = 1.0
-    """How often, of 1, a look goes straight to a place that no tool has returned, as a model with good eyes would."""
+    """Scales the rates of calls at a place that no tool has returned, as a model with good vision makes."""
 
     def should_take(self, kind: DetourKind, steps: int = 1, *, scale: float = 1.0) -> bool:
-        """Draw: with the family's rate, as long as the chain has not grown too long."""
+        """Draw with the family's rate; never true if the trace is too long already."""
         session = self.session
         scale *= self.visual_guess_rate if kind in VISUAL_GUESS_KINDS else 1.0
         is_drawn = session.chance(RATES[session.item.family].get(kind, 0.0) * scale)
@@ -79,7 +78,7 @@ class Detours:
 
 
 def call_with_wrong_arguments(session: OracleSession, tool: str, subject: str, plan: str, **args: Any) -> None:
-    """A call with an argument that is wrong, as it happens to a model."""
+    """Make a call with one wrong argument, as models do."""
     wrong_args = dict(args)
     target = wrong_args.get("box") or wrong_args.get("target")
     box = target if isinstance(target, list) and len(target) == 4 else []
@@ -107,7 +106,7 @@ def call_with_wrong_arguments(session: OracleSession, tool: str, subject: str, p
 
 
 def sample_wrong_crop(session: OracleSession, box_to_avoid: UnitBox) -> UnitBox:
-    """A crop that misses a place."""
+    """Draw a crop that misses a place."""
     x, y = box_centre(box_to_avoid)
     for _ in range(8):
         width, height = session.rng.uniform(0.25, 0.4, size=2)
@@ -118,7 +117,7 @@ def sample_wrong_crop(session: OracleSession, box_to_avoid: UnitBox) -> UnitBox:
 
 
 def vague_phrase(session: OracleSession, phrase: str) -> str:
-    """Words that SEG cannot place."""
+    """Draw a phrase that SEG does not know."""
     noun = noun_from_phrase(phrase) if noun_from_phrase(phrase) in VAGUE_NOUNS else "thing"
     return str(session.choose((f"the little {noun}", "the target", "the small object", "the asked object")))
 
@@ -128,7 +127,7 @@ CHECKABLE_ATTRIBUTES = ("colour", "size", "position", "shape")
 
 
 def check_property(session: OracleSession, region: OracleRegion) -> OracleCallOutcome:
-    """A property of a region that nobody asked for."""
+    """Ask for an unrelated property of a region."""
     return session.call(
         "PROP", "check", box=list(region.box), attributes=[session.choose(CHECKABLE_ATTRIBUTES)], **region.media_args
     )

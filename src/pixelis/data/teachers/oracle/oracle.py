@@ -1,9 +1,8 @@
-"""The oracle teacher: it solves an item of the world or of an importer with real tool calls, as a strong model would
-(sec:data).
+"""The oracle teacher: it solves an item of the world or of an importer with real tool calls (sec:data).
 
-It knows the template of the question, hence which tools lead to the answer. References only tell it where to look. What
-the tools returned is noted under the names that the question uses, and the template's own program is run on the notes:
-the answer is as right as the tools were.
+It knows the template of the question, and so which tools lead to the answer. References only tell it where to look. It
+notes what the tools return under the names that the question uses, and runs the template's program on the notes: the
+answer is as correct as the tools' results.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ from pixelis.world import Item, RenderedItem
 from pixelis.world.programs import Unanswerable
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-"""When traces of a corpus say they were made: the same item gives the same bytes whenever it is solved."""
+"""The creation time in traces of a corpus: the same item gives the same bytes at any time."""
 ORIGIN = "teacher:oracle"
 
 Solver = Callable[[ClipActions], "str | None"]
-"""Looks, and notes what it saw; it returns an answer only where the program cannot find it from the notes."""
+"""Calls tools and takes notes. It returns an answer only if the program cannot find it in the notes."""
 FAMILY_MODULES = (oracle_search, oracle_choice, oracle_motion, oracle_document, oracle_lecture, oracle_space)
 IMPORTED_MODULES = (oracle_photos, oracle_texts, oracle_user_questions)
 SOLVERS: Mapping[str, Solver] = {
@@ -56,20 +55,20 @@ SOLVERS: Mapping[str, Solver] = {
 
 
 def can_solve(template: str) -> bool:
-    """Whether the oracle can solve items of a template."""
+    """Whether the oracle has a solver for a template."""
     return template in SOLVERS
 
 
 class OracleSolution(NamedTuple):
-    """What the oracle did with one item."""
+    """The oracle's trace of one item."""
 
     trace: Trace
-    """Origin `teacher:oracle`; seconds are 0, because the record of a corpus must not depend on the machine."""
+    """Origin `teacher:oracle`; seconds are 0, because a corpus must not depend on the machine."""
     blobs: Mapping[str, bytes]
     """The bytes of its artifacts, by their SHA-256."""
     answer: str
     cited_steps: tuple[int, ...]
-    """Steps, from 0, whose results the answer was computed from; empty where it is a guess."""
+    """Steps, from 0, whose results the answer was computed from; empty if it is a guess."""
 
 
 def solve_item(
@@ -84,9 +83,9 @@ def solve_item(
 ) -> OracleSolution:
     """Solve one item. Wordings and detours come from `rng`; the answer comes from what the tools returned.
 
-    The toolbox should have `seg="classical"`. Where the tools do not give it away, the answer is a guess and nothing is
-    cited; it is never empty. `detours` is how likely it goes ways round; at 0 it takes the shortest way. ConfigError
-    for an item of another world.
+    The toolbox should have `seg="classical"`. If the tools do not reveal the answer, it is a guess (never empty) and
+    nothing is cited. `detour_rate` is the probability that detours are allowed at all; at 0 the solution is the
+    shortest. Raises ConfigError for an unknown template.
     """
     item, recorder = rendered.item, TraceRecorder(MediaSet(rendered.media))
     solver = SOLVERS.get(item.template)
@@ -114,7 +113,7 @@ def solve_item(
     answer_text = item.options[ord(final_answer) - ord("A")] if item.options else final_answer
     final_answer = (
         answer_text if canonical_wording else final_answer
-    )  # the words are a copy of what was seen; their letter has to be looked up
+    )  # the option's text is a copy of what was seen; its letter is one more step
     rationale = (
         write_rationale(item, session.notes, session.drafts, answer_text, rng=rng, canonical_wording=canonical_wording)
         if answer
@@ -133,20 +132,20 @@ def solve_item(
 
 
 def compute_answer(session: OracleSession) -> str:
-    """The answer that the template's program finds in the notes; empty where they do not hold it."""
+    """The answer that the template's program finds in the notes; empty if it finds none."""
     try:
         return get_template(session.item.template).solve(session.notes, session.item.parameters)
     except (ConfigError, Unanswerable, KeyError, ZeroDivisionError, ValueError):
-        return ""  # ConfigError: no program stands behind somebody's own question
+        return ""  # ConfigError: a user's own question has no program
 
 
 def to_item_answer(item: Item, text: str) -> str:
-    """The words as the item wants them: for multiple choice the letter of the option that is nearest to them."""
+    """The answer as the item expects it: for multiple choice the letter of the nearest option."""
     return option_letter(nearest_option(text, item.options)) if item.options else text
 
 
 def guess(item: Item, rng: Generator) -> str:
-    """What somebody says who has seen nothing."""
+    """An answer without any evidence."""
     if item.options:
         return option_letter(int(rng.integers(len(item.options))))
     return "1" if item.scoring == "mra" else "unknown"

@@ -1,4 +1,4 @@
-"""How the oracle answers the choice family: look for each option, and compare."""
+"""Solvers of the choice family: search for each option, and compare."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pixelis.tools.vision.grounding import parse_phrase
 
 
 def options_to_search(actions: PictureActions) -> list[str]:
-    """The options in the order in which they are looked for: mostly as listed."""
+    """The options in the order of the search, mostly as listed."""
     item_options = list(actions.session.item.options)
     return (
         item_options
@@ -19,7 +19,7 @@ def options_to_search(actions: PictureActions) -> list[str]:
 
 
 def solve_present(actions: PictureActions) -> None:
-    """The one option that is there."""
+    """The only option that is present."""
     session = actions.session
     stop_at_first = session.canonical_wording or session.chance(0.6)
     matches: dict[str, OracleRegion] = {}
@@ -37,7 +37,7 @@ def solve_present(actions: PictureActions) -> None:
 
 
 def solve_absent(actions: PictureActions) -> None:
-    """The one option that is not there."""
+    """The only option that is absent."""
     session = actions.session
     matches: dict[str, OracleRegion] = {}
     for option in options_to_search(actions):
@@ -48,14 +48,14 @@ def solve_absent(actions: PictureActions) -> None:
     missing = [option for option in session.item.options if option not in matches]
     if len(missing) > 1:
         matches |= match_by_shape(actions, missing)
-    if len(matches) > 3:  # one of them was taken for what it is not
+    if len(matches) > 3:  # one of them is a false match
         matches.pop(min(matches, key=lambda o: matches[o].score))
     for region in matches.values():
         session.note_region(region)
 
 
 def match_by_shape(actions: PictureActions, phrases: list[str]) -> dict[str, OracleRegion]:
-    """Options that SEG did not name, by their colour first and then by the shape that PROP gives them."""
+    """Find options that SEG did not find by name, by their colour and the shape that PROP reports."""
     session, matches = actions.session, dict[str, OracleRegion]()
     irregular: list[tuple[float, str, OracleRegion]] = []
     for phrase in phrases:
@@ -78,7 +78,7 @@ def match_by_shape(actions: PictureActions, phrases: list[str]) -> dict[str, Ora
 
 
 def solve_comparison(actions: PictureActions) -> None:
-    """All options, to be compared by place or size."""
+    """Find all options, to compare places or sizes."""
     if "target" in actions.session.item.parameters:
         actions.note_largest(actions.parameter("target"))
     for option in options_to_search(actions):
@@ -86,14 +86,14 @@ def solve_comparison(actions: PictureActions) -> None:
 
 
 def solve_count(actions: PictureActions) -> None:
-    """How many there are of one kind, on every picture."""
+    """Count one kind of thing on every picture."""
     session = actions.session
     for media in [f"Image_{k}" for k in range(len(session.media.sources))]:
         note_all_of_kind(actions, actions.parameter("target"), media)
 
 
 def note_all_of_kind(actions: PictureActions, phrase: str, media: str | None = None) -> None:
-    """Note all things of a kind; perhaps count again where they are, enlarged, or have PROP count."""
+    """Note all things of a kind; perhaps count again in an enlarged view, or with PROP."""
     session = actions.session
     regions = actions.find(phrase, media=media, required=False, plan="count", limit=32)
     session.cited_steps.add(session.last_seg_step)
@@ -110,7 +110,7 @@ def note_all_of_kind(actions: PictureActions, phrase: str, media: str | None = N
 
 
 def solve_colour(actions: PictureActions) -> None:
-    """The colour in which a figure is there."""
+    """The colour of a figure."""
     session = actions.session
     figure = actions.parameter("figure")
     candidates: list[OracleRegion] = []
@@ -127,7 +127,7 @@ def solve_colour(actions: PictureActions) -> None:
 
 
 def solve_pattern(actions: PictureActions) -> str | None:
-    """The option with a pattern: the first whose texture fits."""
+    """The option with a pattern: the first whose texture matches."""
     session = actions.session
     target_pattern = actions.parameter("pattern")
     readings: dict[str, PropertyReading] = {}

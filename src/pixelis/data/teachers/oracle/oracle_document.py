@@ -1,4 +1,4 @@
-"""How the oracle answers the document family: read the page, see how its lines stand to each other, read closely."""
+"""Solvers of the document family: read the page, arrange its lines by role, and read closely."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pixelis.tools.base import coordinates
 from pixelis.world.programs import parse_number
 
 NAME_PARAMETERS = ("row", "column", "label", "a", "b")
-"""Parameters that are names on the page."""
+"""Parameters that name something on the page."""
 PAGE_HALVES = (((0.0, 0.0, 1.0, 0.56), (0.0, 0.44, 1.0, 1.0)), ((0.0, 0.0, 1.0, 0.5), (0.0, 0.4, 1.0, 1.0)))
 LinesByRole = dict[str, list[OracleLine]]
 
 
 def read_page(actions: PictureActions, media: str | None = None) -> list[OracleLine]:
-    """All lines of a page: in one go, or part by part."""
+    """All lines of a page, in one call or in parts."""
     session = actions.session
     if actions.detours.should_take("parts", 3):
         lines: list[OracleLine] = []
@@ -40,7 +40,7 @@ def read_page(actions: PictureActions, media: str | None = None) -> list[OracleL
 
 
 def reread_enlarged(actions: PictureActions, line: OracleLine, subject: str, media: str | None) -> OracleLine:
-    """One line again, enlarged: the surer reading counts."""
+    """Read one line again, enlarged; the more confident reading is kept."""
     view = actions.zoom_in(actions.session.with_margin(line.span.box_unit, 0.03, 0.02), subject, media=media)
     candidates = [r for r in actions.read_view(view, subject) if box_iou(r.span.box_unit, line.span.box_unit) > 0.3]
     if not candidates:
@@ -54,7 +54,7 @@ def page_solver(
     arrange: Callable[[Sequence[OracleLine]], LinesByRole],
     lines_to_check: Callable[[PictureActions, LinesByRole], list[tuple[str, OracleLine]]],
 ) -> Callable[[PictureActions], None]:
-    """A solver: read, arrange by roles, read again what matters, note everything."""
+    """Make a solver: read, arrange by role, read the important lines again, note everything."""
 
     def solve(actions: PictureActions) -> None:
         session = actions.session
@@ -86,9 +86,9 @@ def page_solver(
 
 
 def read_row_or_column(actions: PictureActions, roles: LinesByRole, regions: list[OracleRegion] | None) -> None:
-    """Read once more only what stands in a row or a column with what was asked for: then the answer is all there is.
+    """Read only the row or the column of what was asked for, so that the answer is all that remains.
 
-    Where lines stand to each other is hard to tell from their boxes for a small policy, and easy to see in the picture.
+    A small policy finds it hard to compare boxes of lines, and easy to see a row in the picture.
     """
     session = actions.session
     names_by_key = {key: actions.parameter(key) for key in NAME_PARAMETERS if key in session.item.parameters}
@@ -129,20 +129,20 @@ def quote_line(line: OracleLine) -> str:
 
 
 def read_strip(actions: PictureActions, subject: str, box: UnitBox, *, horizontal: bool) -> None:
-    """The strip of the page through a box, from side to side or from top to bottom."""
+    """Read the strip of the page through a box, from side to side or from top to bottom."""
     x0, y0, x1, y1 = snap_box(box)
     strip = [0.0, y0, 1.0, y1] if horizontal else [x0, 0.0, x1, 1.0]
     cite(actions, actions.session.call("OCR", "along" if horizontal else "down", subject, box=strip))
 
 
 def cite(actions: PictureActions, outcome: OracleCallOutcome) -> None:
-    """The answer rests on this step."""
+    """Mark a step as one that the answer rests on."""
     if outcome.ok:
         actions.session.cited_steps.add(outcome.step)
 
 
 def fill_gaps(actions: PictureActions, lines: list[OracleLine], roles: LinesByRole) -> bool:
-    """Read below a number that has no name under it, and above a name that has no number over it."""
+    """Read below numbers without a name, and above names without a number. Whether anything was read."""
     session, new_lines = actions.session, list[OracleLine]()
     centres_x = {role: [pages.line_centre(line)[0] for line in roles[role]] for role in ("label", "value")}
     unlabelled = [
@@ -168,7 +168,7 @@ def fill_gaps(actions: PictureActions, lines: list[OracleLine], roles: LinesByRo
 
 
 def reread_missing_names(actions: PictureActions, missing_names: Sequence[str]) -> list[OracleLine]:
-    """Enlarge where a name seems to stand that was not read."""
+    """Enlarge the place of a name that was not read."""
     session = actions.session
     for reference in session.item.references:
         box = getattr(reference.footprint, "box_unit", None)
@@ -179,7 +179,7 @@ def reread_missing_names(actions: PictureActions, missing_names: Sequence[str]) 
 
 
 def find_target_regions(actions: PictureActions) -> list[OracleRegion] | None:
-    """The regions of the colour that is asked for, if one is."""
+    """The regions of the colour in question, if there is one."""
     session = actions.session
     if "target" not in session.item.parameters:
         return None
@@ -187,7 +187,7 @@ def find_target_regions(actions: PictureActions) -> list[OracleRegion] | None:
 
 
 def note_target_region(actions: PictureActions, regions: list[OracleRegion], roles: LinesByRole) -> None:
-    """The column itself; in a pie, the square beside a name rather than the slice."""
+    """Note the column; in a pie, the square beside a name rather than the slice."""
     if regions:
         actions.session.note_region(choose_region(actions, regions, roles))
 
@@ -199,18 +199,18 @@ def choose_region(actions: PictureActions, regions: list[OracleRegion], roles: L
 
 
 def row_gap(region: OracleRegion, line: OracleLine) -> float:
-    """From the right side of a region to the left side of a line in its row; far where it is not in its row."""
+    """The distance from the right side of a region to the left side of a line; large if they are in different rows."""
     _, y0, x1, y1 = region.mask.box_unit or region.box
     left, top, _, bottom = line.span.box_unit
     offset_y = abs((y0 + y1) / 2 - (top + bottom) / 2)
     return abs(left - x1) + 4 * offset_y + (y1 - y0)
 
 
-# --- what matters most on each kind of page
+# --- the important lines of each kind of page
 
 
 def named_lines(*keys: str) -> Callable[[PictureActions, LinesByRole], list[tuple[str, OracleLine]]]:
-    """The lines of the names in the question, then those that the program would answer with."""
+    """The lines that the question names, then those that the program would answer with."""
 
     def choose(actions: PictureActions, roles: LinesByRole) -> list[tuple[str, OracleLine]]:
         session = actions.session
@@ -232,7 +232,7 @@ def named_lines(*keys: str) -> Callable[[PictureActions, LinesByRole], list[tupl
 
 
 def extreme_lines(actions: PictureActions, roles: LinesByRole) -> list[tuple[str, OracleLine]]:
-    """The largest and the smallest number."""
+    """The line with the largest or the smallest number."""
     values = [(role, line) for role in ("cell", "value") for line in roles.get(role, [])]
     ordered = sorted(values, key=lambda v: float("".join(c for c in v[1].text if c.isdigit()) or 0))
     ranking_word = str(actions.session.item.parameters.get("most", ""))
@@ -240,14 +240,14 @@ def extreme_lines(actions: PictureActions, roles: LinesByRole) -> list[tuple[str
 
 
 def solve_entry(actions: PictureActions) -> None:
-    """What follows a key on a notice."""
+    """Read the entry of a key on a notice."""
     session = actions.session
     media = actions.parameter("media") if "media" in session.item.parameters else None
     note_notice(actions, media)
 
 
 def solve_two_notices(actions: PictureActions) -> None:
-    """The same entry on two notices, and their titles; a plain teacher reads the title of the one with more again."""
+    """Read the same entry and the titles of two notices; with canonical wording, the title of the larger one again."""
     names, values = ("Image_0", "Image_1"), list[float]()
     for name in names:
         entry_text = note_notice(actions, name)
@@ -263,7 +263,7 @@ def solve_two_notices(actions: PictureActions) -> None:
 
 
 def note_notice(actions: PictureActions, media: str | None) -> str | None:
-    """Read a notice; its asked entry again, enlarged. What stands after the key there."""
+    """Read a notice, and perhaps its entry again, enlarged. Returns what follows the key."""
     session, key = actions.session, actions.parameter("key")
     roles = pages.arrange_notice(read_page(actions, media))
     key_line = pages.find_entry(roles["line"], key)

@@ -1,4 +1,4 @@
-"""How the oracle answers the lecture family: find the moment or the slide, read it, compute."""
+"""Solvers of the lecture family: find the moment or the slide, read it, compute."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pixelis.world.programs import format_number
 
 SLIDE_BODY: UnitBox = (0.0, 0.0, 0.9, 0.85)
 PROBE_INTERVAL_S = 2.4
-"""Slides are shown longer than this: looking so often misses none."""
+"""Slides are shown longer than this, so probing at this interval misses none."""
 ENTRY_PATTERN = re.compile(r"^\W*([A-Za-z]+)\s*[=＝:\-~_]*\s*(\d+)\W*$")
 TASK_PATTERN = re.compile(r"(\d+)\s*([+\-–—−÷±])\s*(\d+)")
 
 
 class SlideReading(NamedTuple):
-    """What is read on a slide."""
+    """The text read on a slide."""
 
     title: str
     lines: list[OracleLine]
@@ -33,7 +33,7 @@ class SlideReading(NamedTuple):
 
 
 def read_slide(clip: ClipActions, seconds: float, subject: str = "slide") -> SlideReading:
-    """A slide at a moment: the whole frame, or its text enlarged first."""
+    """Read the slide at a time: the whole frame, or its body enlarged."""
     session, time_s = clip.session, clamp_time(clip, seconds)
     if clip.detours.should_take("show"):
         view = clip.show_frame(time_s)
@@ -47,12 +47,12 @@ def read_slide(clip: ClipActions, seconds: float, subject: str = "slide") -> Sli
 
 
 def clamp_time(clip: ClipActions, seconds: float) -> float:
-    """A moment that the clip has, to two decimals."""
+    """A time within the clip, to two decimals."""
     return round(min(max(seconds, 0.0), clip.medium(None).duration_s - 0.05), 2)
 
 
 def drop_single_characters(lines: Sequence[OracleLine]) -> list[OracleLine]:
-    """Without single signs, which are mostly marks that were read as letters."""
+    """Drop single characters, which are mostly marks read as letters."""
     return [line for line in lines if len(line.text.strip()) > 1]
 
 
@@ -65,14 +65,14 @@ def to_slide(lines: list[OracleLine], seconds: float) -> SlideReading:
 
 
 def read_title(clip: ClipActions, seconds: float) -> tuple[str, int]:
-    """The title on screen at a moment."""
+    """The title on screen at a time, and the step that read it."""
     time_s = clamp_time(clip, seconds)
     lines = clip.session.read("title", "read", box=list(pages.TITLE_STRIP), time_s=time_s)
     return (lines[0].text, lines[0].step) if lines else ("", len(clip.session.drafts) - 1)
 
 
 def find_slide(clip: ClipActions, title: str) -> float | None:
-    """When the slide of a title is on screen: asked of TEMP, or by looking every few seconds."""
+    """A time at which the slide of a title is on screen, by TEMP or by probing."""
     session = clip.session
     if session.prefers(0.55):
         spans, outcome = clip.find_spans(f'the screen says "{title}"', top_k=1)
@@ -86,7 +86,7 @@ def find_slide(clip: ClipActions, title: str) -> float | None:
 
 
 def probe_titles(clip: ClipActions, title: str) -> float | None:
-    """Look at the titles one after another."""
+    """Read the titles one after another."""
     seconds = 1.0
     while seconds < clip.medium(None).duration_s and clip.session.has_steps_left:
         screen_title, step = read_title(clip, seconds)
@@ -98,7 +98,7 @@ def probe_titles(clip: ClipActions, title: str) -> float | None:
 
 
 def read_value(clip: ClipActions, slide: SlideReading, key: str) -> float | None:
-    """The number after a key on a slide; read once more, enlarged, where it is not plain."""
+    """The number after a key on a slide, which is read again, enlarged, if the key is missing."""
     entries = {m[1]: (float(m[2]), line) for line in slide.lines if (m := ENTRY_PATTERN.match(line.text))}
     best = min(entries, key=lambda k: pages.spelling_distance(k, key), default=None)
     if best is None or pages.spelling_distance(best, key) > pages.MAX_NAME_DISTANCE:
@@ -122,7 +122,7 @@ def read_value(clip: ClipActions, slide: SlideReading, key: str) -> float | None
 
 
 def find_mark_time(clip: ClipActions) -> float | None:
-    """When the mark appears: a moment in which it is on screen."""
+    """A time at which the mark is on screen."""
     target = clip.parameter("target")
     clip.sample_overview()
     spans = clip.find_appearances(target)
@@ -135,7 +135,7 @@ def find_mark_time(clip: ClipActions) -> float | None:
 
 
 def track_mark(clip: ClipActions, target: str, seconds: float) -> UnitBox | None:
-    """The mark from a moment on: where it is, and that it stays."""
+    """Follow the mark from a time on; returns its first box."""
     frame = clip.frame_at(seconds)
     track_start = clip.start_track(target, frame=frame)
     if track_start is None:
@@ -150,7 +150,7 @@ def track_mark(clip: ClipActions, target: str, seconds: float) -> UnitBox | None
 
 
 def solve_title_when(clip: ClipActions) -> str | None:
-    """The title when a mark appears."""
+    """The title at the appearance of a mark."""
     seconds = find_mark_time(clip)
     if seconds is None:
         return None
@@ -165,7 +165,7 @@ def solve_title_when(clip: ClipActions) -> str | None:
 
 
 def solve_value_when(clip: ClipActions) -> str | None:
-    """A value when a mark appears."""
+    """A value at the appearance of a mark."""
     seconds = find_mark_time(clip)
     if seconds is None:
         return None
@@ -174,7 +174,7 @@ def solve_value_when(clip: ClipActions) -> str | None:
 
 
 def solve_task(clip: ClipActions) -> str | None:
-    """The result of what is to be computed when a mark appears."""
+    """The result of the task on screen at the appearance of a mark."""
     seconds = find_mark_time(clip)
     if seconds is None:
         return None
@@ -222,7 +222,7 @@ def solve_pointed(clip: ClipActions) -> str | None:
 
 
 def read_beside(clip: ClipActions, box: UnitBox, target: str, seconds: float) -> list[OracleLine]:
-    """The strip of a slide at the height of a mark; the whole slide where that reads nothing."""
+    """Read the strip of a slide at the height of a mark, or the whole slide if that reads nothing."""
     _, top, _, bottom = snap_box(box)
     subject = f"{target} at {coordinates(snap_box(box))}"
     lines = clip.session.read(subject, "along", box=[0.0, top, 1.0, bottom], time_s=clamp_time(clip, seconds))
@@ -246,7 +246,7 @@ def solve_value_on_slide(clip: ClipActions) -> str | None:
 
 
 def solve_change(clip: ClipActions) -> str | None:
-    """How far a value differs between two slides."""
+    """The difference of a value between two slides."""
     parameters = clip.session.item.parameters
     values = []
     for name in ("a", "b"):
@@ -271,7 +271,7 @@ def solve_next_title(clip: ClipActions) -> str | None:
 
 
 def solve_slide_count(clip: ClipActions) -> str | None:
-    """How many slides there are: cuts, and the titles between them."""
+    """The number of slides: one more than the cuts."""
     clip.sample_overview()
     spans, outcome = clip.find_spans(str(clip.session.choose(("new scene", "scene changes", "a new scene"))), top_k=20)
     clip.session.cited_steps.add(outcome.step)

@@ -1,4 +1,4 @@
-"""How the oracle answers the motion family: find things on a frame, follow them, find moments."""
+"""Solvers of the motion family: find things on a frame, follow them, find moments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def thing_phrases(clip: ClipActions) -> list[str]:
 
 
 def solve_direction(clip: ClipActions) -> None:
-    """Where one thing goes."""
+    """Follow one thing."""
     clip.sample_overview()
     track_start = clip.start_track(clip.parameter("target"))
     if track_start is not None:
@@ -25,7 +25,7 @@ def solve_direction(clip: ClipActions) -> None:
 
 
 def solve_each_thing(clip: ClipActions) -> None:
-    """Several things, one after another."""
+    """Follow several things, one after another."""
     clip.sample_overview()
     find_all_first = clip.session.prefers(0.5)
     phrases = thing_phrases(clip)
@@ -37,7 +37,7 @@ def solve_each_thing(clip: ClipActions) -> None:
 
 
 def solve_pair(clip: ClipActions) -> None:
-    """The same thing in two clips."""
+    """Follow the same thing in two clips."""
     for media in ("Video_0", "Video_1"):
         track_start = clip.start_track(clip.parameter("target"), media=media)
         if track_start is not None:
@@ -60,7 +60,7 @@ def solve_order(clip: ClipActions) -> str | None:
 
 
 def follow_from(clip: ClipActions, phrase: str, seconds: float) -> Track | None:
-    """Find a thing at a moment, and follow it from there."""
+    """Find a thing at a time, and follow it from there."""
     frame = clip.frame_at(seconds)
     track_start = clip.start_track(phrase, frame=frame)
     return (
@@ -81,7 +81,7 @@ def solve_times(clip: ClipActions) -> str | None:
     target = clip.parameter("target")
     spans = clip.find_appearances(target, max_spans=10)
     last_start = max((span.start_s for span in spans), default=0.0)
-    if clip.medium(None).duration_s - last_start > 1.5:  # the end once more: a late appearance is easily missed
+    if clip.medium(None).duration_s - last_start > 1.5:  # search the end again: a late appearance is easily missed
         late_spans, outcome = clip.find_spans(
             f"the {target} appears",
             top_k=5,
@@ -93,7 +93,7 @@ def solve_times(clip: ClipActions) -> str | None:
         spans += late_spans
     event_starts: list[float] = []
     for span in sorted(spans, key=lambda x: x.start_s):
-        if not event_starts or span.start_s - event_starts[-1] > 0.5:  # two windows at once are one event
+        if not event_starts or span.start_s - event_starts[-1] > 0.5:  # overlapping windows are one event
             event_starts.append(span.start_s)
             if len(event_starts) <= 3 and clip.detours.should_take("refollow", 2):
                 follow_from(clip, target, span.end_s)
@@ -101,7 +101,7 @@ def solve_times(clip: ClipActions) -> str | None:
 
 
 def solve_leaver(clip: ClipActions) -> str | None:
-    """Which thing is gone at the end: look for each on the last frame, or follow each."""
+    """The thing that is gone at the end: search for each on the last frame, or follow each."""
     clip.sample_overview()
     phrases, last_frame = thing_phrases(clip), clip.last_frame()
     if clip.session.prefers(0.75):
@@ -111,7 +111,7 @@ def solve_leaver(clip: ClipActions) -> str | None:
                 clip.follow(track_start, pieces=clip.sample_piece_count(1, 2))
         tracks = [n.footprint for n in clip.session.notes if isinstance(n.footprint, Track)]
         if sum(t.frames[-1] < last_frame for t in tracks) == 1 and len(tracks) == len(phrases):
-            return None  # the program sees it in the tracks
+            return None  # the program finds it in the tracks
     missing = []
     for phrase in phrases:
         last_regions = clip.find(phrase, frame=last_frame, required=False)
@@ -175,13 +175,13 @@ def solve_last_colour(clip: ClipActions) -> None:
 
 
 def dominant_colour(shares: dict[str, float]) -> str:
-    """The colour that a thing is called by: its largest hue, if it has much of any."""
+    """The colour name of a thing: its largest hue, if any is large enough."""
     hues = {name: share for name, share in shares.items() if name not in ACHROMATIC and share >= 0.25}
     return max(hues or shares, key=lambda name: shares[name])
 
 
 def solve_passing_text(clip: ClipActions) -> str | None:
-    """The text on something that comes and goes."""
+    """The text on something that appears and disappears."""
     session, target = clip.session, clip.parameter("target")
     clip.sample_overview()
     colour = colour_from_phrase(target)
@@ -199,7 +199,7 @@ def solve_passing_text(clip: ClipActions) -> str | None:
 
 
 def read_panel_text(clip: ClipActions, panel: OracleRegion, frame: int) -> str | None:
-    """Enlarge what was found on a frame, perhaps after following it a little, and read it."""
+    """Enlarge a panel on a frame, perhaps after following it a little, and read it."""
     session, subject = clip.session, noun_from_phrase(panel.phrase)
     if clip.detours.should_take("refollow") and panel.media == session.canonical_media(None):
         track_start = TrackStart(panel.phrase, panel.box, panel.step)

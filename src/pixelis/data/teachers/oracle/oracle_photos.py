@@ -1,7 +1,7 @@
-"""The oracle before photographs: what annotations of COCO's kind can be asked about.
+"""Solvers for photographs with annotations like COCO's.
 
-SEG is asked in the question's own words, as a policy would that can copy but not translate. The detector sees what it
-sees: there is no second way to a thing that it missed, so that the answer is as right as the tools were.
+SEG is called with the question's own words, since a policy can copy them. If the detector misses a thing there is no
+fallback, so that the answer is as correct as the tools' results.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pixelis.data.teachers.oracle.picture_actions import PictureActions
 from pixelis.items import Scalar
 
 RECOUNT_SCALE = 0.3
-"""How often a count is checked by PROP, of the rate at which the family counts again."""
+"""The share of recounts that PROP makes."""
 
 
 def find_labelled(
     actions: PictureActions, phrase: str, label: str, *, media: str | None = None, plan: str = "find"
 ) -> list[OracleRegion]:
-    """What SEG finds for the words of the question, kept under the class that the references have for it."""
+    """What SEG finds for the words of the question, labelled with the class of the references."""
     session, detour_sampler = actions.session, actions.detours
     if detour_sampler.should_take("unknown", scale=0.5):
         session.seg(detours.vague_phrase(session, phrase), "find", media=media)
@@ -29,17 +29,17 @@ def find_labelled(
         plan = "correct"
     regions = session.seg(phrase, plan, media=media)
     if not regions:
-        session.cited_steps.add(session.last_seg_step)  # that nothing was found is what the answer rests on
+        session.cited_steps.add(session.last_seg_step)  # the answer rests on finding nothing
     return [region._replace(phrase=label) for region in regions]
 
 
 def note_labelled_region(actions: PictureActions, region: OracleRegion, **properties: Scalar) -> None:
-    mask = Mask.model_validate({**region.mask.model_dump(), "label": region.phrase})  # without the array that it caches
+    mask = Mask.model_validate({**region.mask.model_dump(), "label": region.phrase})  # without its cached array
     actions.session.note(mask, region.step, **properties)
 
 
 def find_largest(actions: PictureActions, phrase: str, label: str, *, media: str | None = None) -> OracleRegion | None:
-    """The thing that is meant: the largest, where there are several."""
+    """The largest of the regions found."""
     regions = find_labelled(actions, phrase, label, media=media)
     return max(regions, key=lambda f: f.mask.area, default=None)
 
@@ -48,7 +48,7 @@ def find_largest(actions: PictureActions, phrase: str, label: str, *, media: str
 
 
 def solve_count(actions: PictureActions) -> None:
-    """Every region of the noun; perhaps PROP counts too."""
+    """Note every region of the noun; perhaps PROP counts too."""
     session = actions.session
     phrase, media = actions.parameter("things"), session.item.parameters.get("media")
     regions = find_labelled(
@@ -61,7 +61,7 @@ def solve_count(actions: PictureActions) -> None:
 
 
 def solve_count_class(actions: PictureActions) -> None:
-    """The same where the question names a class of the annotations."""
+    """The same for a question that names a class of the annotations."""
     for region in find_labelled(actions, actions.parameter("target"), actions.parameter("target"), plan="count"):
         note_labelled_region(actions, region)
 
@@ -70,7 +70,7 @@ def solve_count_class(actions: PictureActions) -> None:
 
 
 def solve_where(actions: PictureActions) -> None:
-    """Find it, then ask in which part of the picture it is."""
+    """Find the thing, then measure in which part of the picture it is."""
     region = find_largest(actions, actions.parameter("thing"), actions.parameter("target"))
     if region is None:
         return
@@ -79,7 +79,7 @@ def solve_where(actions: PictureActions) -> None:
 
 
 def solve_colour(actions: PictureActions) -> None:
-    """Find it, then ask for its colour."""
+    """Find the thing, then measure its colour."""
     region = find_largest(actions, actions.parameter("thing"), actions.parameter("target"))
     if region is None:
         return
@@ -97,7 +97,7 @@ def solve_presence(actions: PictureActions) -> None:
 
 
 def solve_absence(actions: PictureActions) -> None:
-    """It is looked for as if it were there."""
+    """Search for a thing that is absent."""
     for region in find_labelled(actions, actions.parameter("thing"), actions.parameter("target"))[:1]:
         note_labelled_region(actions, region)
 
@@ -125,7 +125,7 @@ def solve_side(actions: PictureActions) -> None:
 
 
 def solve_largest(actions: PictureActions) -> None:
-    """Every option in turn."""
+    """Find every option in turn."""
     for name in actions.session.item.options:
         if (region := find_largest(actions, name, name)) is not None:
             note_labelled_region(actions, region)

@@ -1,4 +1,4 @@
-"""How the oracle answers the search family: find the small thing, look closer, read or describe it."""
+"""Solvers of the search family: find the small thing, zoom in, read or describe it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def solve_panel_text(actions: PictureActions) -> None:
 
 
 def join_lines(lines: list[OracleLine]) -> OracleLine:
-    """One line out of the parts of it that were read apart, from left to right."""
+    """Join the parts of one line, from left to right."""
     ordered = sorted(lines, key=lambda line: line.span.box_unit[0])
     if len(ordered) == 1:
         return ordered[0]
@@ -64,14 +64,14 @@ def solve_tag_text(actions: PictureActions) -> None:
 
 
 def lines_below(lines: list[OracleLine], region: OracleRegion) -> list[OracleLine]:
-    """Lines of more than one letter: round figures are read as letters too."""
+    """Lines of more than two characters below a region: round figures are read as letters too."""
     box = region.mask.box_unit or region.box
     matches = [line for line in lines if len(line.text.strip()) > 2 and line.span.box_unit[3] > box[3]]
     return sorted(matches, key=lambda line: line.span.box_unit[1])
 
 
 def solve_ink_colour(actions: PictureActions) -> None:
-    """The colour of a word: find the word, then ask for its colour."""
+    """Find a word, then measure its colour."""
     session = actions.session
     word = actions.parameter("word")
     if actions.detours.should_take("skim"):
@@ -97,7 +97,7 @@ def solve_ink_colour(actions: PictureActions) -> None:
 
 
 def locate_word(actions: PictureActions, word: str) -> UnitBox:
-    """About where a word stands: by OCR of the whole picture where it is read, else by eye."""
+    """The approximate place of a word: from OCR of the whole picture, else a visual guess."""
     session = actions.session
     lines = [] if actions.detours.should_take("look") else session.read("", "skim")
     best = min(lines, key=lambda line: spelling_distance(line.text, word), default=None)
@@ -128,11 +128,11 @@ ATTRIBUTE_VALUES = {
     "orientation": ("horizontal", "vertical", "rising", "falling"),
 }
 MIN_BOX_CONFIDENCE = {"shape": 0.95, "texture": 1.1, "orientation": 0.5}
-"""From this confidence on a property of a box is believed; a pattern is asked of the outline in any case."""
+"""The confidence from which a property of a box is accepted; texture always needs the outline."""
 
 
 def read_appearance(actions: PictureActions, region: OracleRegion, attribute: str) -> str:
-    """A property of a thing, by its box, or by its outline where the box has too much of the ground in it."""
+    """A property of a thing, measured in its box, or in its outline if the box contains too much ground."""
     readings: list[PropertyReading] = []
     if MIN_BOX_CONFIDENCE[attribute] <= 1.0:
         readings.append(actions.describe(region, attribute))
@@ -152,26 +152,26 @@ def read_appearance(actions: PictureActions, region: OracleRegion, attribute: st
 
 
 def solve_relation(actions: PictureActions) -> None:
-    """Two things, one seen from the other."""
+    """Find two things, to compare their places."""
     for key in ("a", "b"):
         actions.note_largest(actions.parameter(key))
 
 
 def solve_frame_part(actions: PictureActions) -> None:
-    """In which of nine parts a thing is."""
+    """The one of nine parts that contains a thing."""
     region = actions.note_largest(actions.parameter("target"))
     if region is not None:
         actions.session.cited_steps |= actions.describe(region, "position").steps
 
 
 def solve_pair_presence(actions: PictureActions) -> None:
-    """In which of two pictures a thing is."""
+    """Search for a thing in both pictures."""
     session = actions.session
     target = actions.parameter("target")
     for name in ("Image_0", "Image_1"):
         for region in actions.find(target, media=name, required=False):
             session.note_region(region)
-        session.cited_steps.add(session.last_seg_step)  # that nothing was found says something too
+        session.cited_steps.add(session.last_seg_step)  # finding nothing is evidence too
 
 
 SOLVERS = {

@@ -1,7 +1,7 @@
-"""One item in the oracle's hands: calls and what they gave, the notes made of it, and what the answer rests on.
+"""The oracle's session with one item: calls and results, notes, and the steps that the answer rests on.
 
-The oracle reads results as a policy does: boxes that it hands on have two decimals (subsec:sft), as their text says.
-References serve only where a strong model would look for itself: to choose a plausible place.
+The oracle reads results as a policy does: the boxes that it reuses have two decimals (subsec:sft), as printed.
+References serve only to choose a plausible place, where a strong model would look for itself.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pixelis.world import Item, Reference
 
 FRAME_TO_TIME_ARGS = {"frame": "time_s", "start_frame": "start_s", "end_frame": "end_s"}
 MAX_STEPS = 14
-"""No chain grows longer; a recovery that would go beyond is not tried."""
+"""The maximum length of a trace; recoveries stop there."""
 
 
 class OracleCallOutcome(NamedTuple):
-    """A result with the number of its step, from 0, and the name of the view that it made."""
+    """A result with its step, from 0, and the name of the view that it made."""
 
     step: int
     result: ToolResult
@@ -42,15 +42,15 @@ class OracleCallOutcome(NamedTuple):
 
 
 class OracleRegion(NamedTuple):
-    """A region that SEG gave, under the phrase that it was asked for."""
+    """A region that SEG found, with the phrase of the call."""
 
     phrase: str
     mask: Mask
-    """In the coordinates of the medium that the query was given."""
+    """In the coordinates of the query's medium."""
     box: UnitBox
-    """As the text of the result says it: two decimals, on the medium that the call looked at."""
+    """As printed: two decimals, on the medium of the call."""
     media: str
-    """The medium that the call looked at."""
+    """The medium of the call."""
     score: float
     step: int
 
@@ -74,7 +74,7 @@ class OracleLine(NamedTuple):
 
 @dataclass
 class OracleSession:
-    """Everything about one item that is under way."""
+    """The state of solving one item."""
 
     item: Item
     recorder: TraceRecorder
@@ -82,16 +82,16 @@ class OracleSession:
     rng: Generator
     thought_writer: ThoughtWriter
     canonical_wording: bool = False
-    """Choices that nothing depends on are not drawn: the first is taken."""
+    """Whether to take the first of equivalent choices instead of drawing one."""
     notes: list[Reference] = field(default_factory=list)
-    """What was seen, as references: the item's own program can be run on them."""
+    """What was found, as references on which the item's program can run."""
     cited_steps: set[int] = field(default_factory=set)
     call_cache: dict[str, OracleCallOutcome] = field(default_factory=dict)
-    """Calls by tool and arguments: none is made twice."""
+    """Outcomes by tool and arguments: no call is made twice."""
     last_seg_step: int = 0
-    """The step in which SEG last looked for a phrase: that it found nothing may be what the answer rests on."""
+    """The last search step of SEG; the answer may rest on its finding nothing."""
     omits_first_media: bool = field(init=False)
-    """Whether this chain leaves the first medium unnamed."""
+    """Whether calls omit the name of the first medium."""
 
     def __post_init__(self) -> None:
         self.omits_first_media = len(self.media.sources) == 1 and (self.canonical_wording or self.chance(0.8))
@@ -115,10 +115,10 @@ class OracleSession:
         return len(self.drafts) < MAX_STEPS
 
     def call(self, tool: str, plan: str, subject: str = "", **args: Any) -> OracleCallOutcome:
-        """Make a call after a thought; a call that was made before gives what it gave, without a new step."""
+        """Make a call after a thought; a repeated call returns the earlier outcome without a new step."""
         args = self.frames_to_times({key: value for key, value in args.items() if value is not None})
         if args.get("media") == self.media.names[0] and self.omits_first_media:
-            del args["media"]  # the first medium goes without saying
+            del args["media"]  # the first medium is the default
         cached_outcome = self.call_cache.get(key := f"{tool} {json.dumps(args, sort_keys=True)}")
         if cached_outcome is not None:
             return cached_outcome
@@ -133,7 +133,7 @@ class OracleSession:
         return outcome
 
     def frames_to_times(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Frames of a clip named by their time: that is what results say, so that a policy can copy it."""
+        """Replace frame numbers by times, which results print and a policy can copy."""
         name = args.get("media", self.media.names[0])
         clip = self.media.source(name) if name in self.media.names[: len(self.media.sources)] else None
         if clip is None or clip.kind == "image":
@@ -153,7 +153,7 @@ class OracleSession:
     def seg(
         self, phrase: str, plan: str = "find", *, media: str | None = None, **extra_args: Any
     ) -> list[OracleRegion]:
-        """What SEG finds for a phrase; nothing where the call fails."""
+        """The regions that SEG finds for a phrase; none if the call fails."""
         outcome = self.call("SEG", plan, phrase, target=phrase, media=media, **extra_args)
         self.last_seg_step = outcome.step
         return self.regions_from_outcome(outcome, phrase, media)
@@ -172,7 +172,7 @@ class OracleSession:
         ]
 
     def note_region(self, region: OracleRegion, **properties: Scalar) -> None:
-        """Keep a region under its phrase, and the step as one that the answer rests on."""
+        """Note a region under its phrase."""
         colour = colour_from_phrase(region.phrase)
         mask = region.mask.model_copy(update={"label": region.phrase})
         self.note(mask, region.step, **{"colour": colour, **properties})
@@ -181,7 +181,7 @@ class OracleSession:
         self.note(line.span, line.step, **properties)
 
     def note(self, footprint: Any, step: int, **properties: Scalar) -> None:
-        """Keep what a step gave; the answer may rest on it."""
+        """Note the result of a step, and cite the step."""
         self.notes.append(Reference(name=f"seen_{len(self.notes)}", footprint=footprint, properties=properties))
         self.cited_steps.add(step)
 
@@ -193,7 +193,7 @@ class OracleSession:
         return self.call("ZOOM", plan, subject, box=list(box), media=media, **extra_args)
 
     def read(self, subject: str, plan: str = "read", **args: Any) -> list[OracleLine]:
-        """The lines that one OCR call gives, in the coordinates of the medium that the query was given."""
+        """The lines of one OCR call, in the coordinates of the query's medium."""
         return self.lines_from_outcome(self.call("OCR", plan, subject, **args))
 
     def lines_from_outcome(self, outcome: OracleCallOutcome) -> list[OracleLine]:
@@ -204,7 +204,7 @@ class OracleSession:
         )
 
     def to_view_box(self, box: UnitBox, view: str) -> UnitBox | None:
-        """A box of the source as it lies on a view; None where nothing of it does."""
+        """A box of the source in the coordinates of a view; None if it lies outside."""
         recipe = self.media.recipe(view)
         return None if recipe is None else to_view_box(box, recipe)
 
@@ -214,11 +214,11 @@ class OracleSession:
         return bool(self.rng.random() < probability)
 
     def prefers(self, probability: float) -> bool:
-        """Which of two ways to go, this one so often; a plain teacher always goes the more frequent one."""
+        """Draw with a probability; with canonical wording the more probable outcome."""
         return probability > 0.5 if self.canonical_wording else self.chance(probability)
 
     def with_margin(self, box: Sequence[float], margin_x: float, margin_y: float | None = None) -> UnitBox:
-        """A box with room on every side; as it was printed for a plain teacher, since a margin is arithmetic."""
+        """A box with a margin on every side; none with canonical wording, since a margin needs arithmetic."""
         return snap_box(box) if self.canonical_wording else expand_box(box, margin_x, margin_y)
 
     def choose(self, options: Sequence[Any]) -> Any:
@@ -226,17 +226,17 @@ class OracleSession:
 
 
 def colour_from_phrase(phrase: str) -> str:
-    """The colour of `red star`."""
+    """`red` of `red star`."""
     return phrase.partition(" ")[0]
 
 
 def noun_from_phrase(phrase: str) -> str:
-    """The thing of `red star`."""
+    """`star` of `red star`."""
     return phrase.rpartition(" ")[2]
 
 
 def snap_box(box: Sequence[float]) -> UnitBox:
-    """A box with two decimals, with some area."""
+    """A box with two decimals, at least 0.01 wide and high."""
     x0, y0, x1, y1 = (min(max(round(float(v), 2), 0.0), 1.0) for v in box)
     if x1 <= x0:
         x0, x1 = (x0, round(x0 + 0.01, 2)) if x0 < 1.0 else (0.99, 1.0)
@@ -246,7 +246,7 @@ def snap_box(box: Sequence[float]) -> UnitBox:
 
 
 def expand_box(box: Sequence[float], margin_x: float, margin_y: float | None = None) -> UnitBox:
-    """A box with room on every side, in shares of the frame, with two decimals."""
+    """A box with a margin on every side, in shares of the frame, with two decimals."""
     effective_margin_y = margin_x if margin_y is None else margin_y
     return snap_box(
         (
@@ -259,7 +259,7 @@ def expand_box(box: Sequence[float], margin_x: float, margin_y: float | None = N
 
 
 def sample_box_around(box: Sequence[float], rng: Generator, margin: float = 0.08) -> UnitBox:
-    """A box about a place, not centred on it, with about this much room on each side."""
+    """A box around a place, not centred on it, with about this margin on each side."""
     left, top, right, bottom = rng.uniform(0.5 * margin, 1.5 * margin, size=4)
     return snap_box(
         (max(box[0] - left, 0.0), max(box[1] - top, 0.0), min(box[2] + right, 1.0), min(box[3] + bottom, 1.0))

@@ -1,4 +1,4 @@
-"""How the oracle answers the space family: outline, count, and measure against a scale."""
+"""Solvers of the space family: outline, count, and measure against a scale."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from pixelis.data.teachers.oracle.oracle_session import expand_box
 from pixelis.data.teachers.oracle.picture_actions import PictureActions
 
 SCALE_BAR_ZOOM = 0.3
-"""The scale of a view of the bar that holds the words below it."""
+"""The scale of a view of the bar that includes the words below it."""
 
 
 def solve_together(actions: PictureActions) -> None:
-    """Two kinds, counted together."""
+    """Count two kinds of things."""
     for key in ("a", "b"):
         note_all_of_kind(actions, actions.parameter(key))
 
 
 def solve_two_things(actions: PictureActions) -> None:
-    """Two things, to be compared."""
+    """Find two things, to compare them."""
     for key in ("a", "b"):
         actions.note_largest(actions.parameter(key))
 
 
 def solve_share(actions: PictureActions) -> None:
-    """How much of the picture a thing covers."""
+    """Find a thing, to measure its area."""
     region = actions.note_largest(actions.parameter("target"))
     if region is not None and actions.session.prefers(0.5):
         actions.session.cited_steps |= actions.describe(region, "size").steps
 
 
 def solve_with_scale_bar(actions: PictureActions) -> None:
-    """Things, and the bar whose length is written below it."""
+    """Find the things, and the bar whose length is written below it."""
     session = actions.session
     for key in ("a", "b", "target"):
         if key in session.item.parameters:
@@ -51,7 +51,7 @@ def solve_with_scale_bar(actions: PictureActions) -> None:
 
 
 def solve_order(actions: PictureActions) -> None:
-    """Several things in a row."""
+    """Find several things, to sort them."""
     things = actions.session.item.parameters["things"]
     for phrase in things if isinstance(things, tuple) else (things,):
         actions.note_largest(str(phrase))

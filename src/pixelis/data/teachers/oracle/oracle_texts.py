@@ -1,4 +1,4 @@
-"""The oracle before signs and pages: read, look closer where a reading is unsure, and keep the lines that count."""
+"""Solvers for signs and pages: read, and read unsure lines again in a closer view."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pixelis.data.teachers.oracle.oracle_session import OracleLine, box_centre, 
 from pixelis.data.teachers.oracle.picture_actions import MIN_READING_CONFIDENCE, PictureActions
 
 MIN_SHORT_LINE_CONFIDENCE = 0.6
-"""Lines of one or two letters under this confidence are no text: grounds are read as letters too."""
+"""Lines of one or two characters below this confidence are dropped: grounds are read as letters too."""
 
 
 def read_text_lines(actions: PictureActions) -> list[OracleLine]:
-    """All lines; those of a closer view where the first reading was unsure, or just to be sure."""
+    """All lines; perhaps from a closer view, if the first reading was unsure or as a detour."""
     session = actions.session
     subject = str(session.item.parameters.get("surface", "text"))
     lines = drop_noise(session.read(subject, session.choose(("read", "skim"))))
@@ -49,13 +49,13 @@ def bounding_box(boxes: list[UnitBox]) -> UnitBox:
 
 
 def solve_all_lines(actions: PictureActions) -> None:
-    """The whole text, or what the program finds in it."""
+    """Note all lines, for the program."""
     for line in read_text_lines(actions):
         actions.session.note_line(line)
 
 
 def solve_at_point(actions: PictureActions) -> None:
-    """Zoom to the point, read there; the whole picture where that gave nothing."""
+    """Zoom to the point and read there, or read the whole picture if that gives nothing."""
     session = actions.session
     point = session.item.parameters["point"]
     x, y = (float(str(v)) for v in (point if isinstance(point, tuple) else (point,)))

@@ -1,8 +1,8 @@
-"""The oracle before somebody's own question: no program stands behind it, but its references say where to look.
+"""The solver of users' own questions, which have no program, but references that say where to look.
 
-Each reference is visited with a real call: a text is read, a thing is sought by its label, a place without a name is
-looked at closely. What is seen there is what the answer, which the question came with, rests on; where nothing is seen
-the oracle does not know it.
+Each reference is visited with a real call: text is read, a thing is searched by its label, and an unnamed place is
+enlarged. The answer, which comes with the question, rests on what these calls find; if they find nothing, the oracle
+does not give it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pixelis.data.teachers.oracle.picture_actions import PictureActions
 from pixelis.world import Reference
 
 REFERENCE_MARGIN = 0.03
-"""Around a reference, in shares of the frame."""
+"""The margin around a reference, in shares of the frame."""
 
 
 def solve_user_question(actions: PictureActions) -> str | None:
-    """Every reference in turn, each label once on each medium."""
+    """Visit every reference, each label once per medium."""
     visited = set[tuple[str, str]]()
     for reference in actions.session.item.references:
         media, label = reference.footprint.media, reference.footprint.label
@@ -30,7 +30,7 @@ def solve_user_question(actions: PictureActions) -> str | None:
 
 
 def inspect_reference(actions: PictureActions, reference: Reference) -> None:
-    """One reference: whatever the call gave is kept."""
+    """Visit one reference, and note what the call finds."""
     footprint = reference.footprint
     box = expand_box(getattr(footprint, "box_unit", None) or (0.0, 0.0, 1.0, 1.0), REFERENCE_MARGIN)
     if isinstance(footprint, TextSpan):
@@ -40,7 +40,7 @@ def inspect_reference(actions: PictureActions, reference: Reference) -> None:
         regions = find_labelled(actions, footprint.label, footprint.label, media=footprint.media)
         actions.session.cited_steps -= (
             set() if regions else {actions.session.last_seg_step}
-        )  # it is there: that SEG does not see it leads to no answer
+        )  # it is there, so no answer rests on SEG missing it
         for region in regions:
             note_labelled_region(actions, region)
     else:

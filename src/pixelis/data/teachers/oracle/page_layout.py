@@ -1,4 +1,4 @@
-"""What lines of a page are to each other: a heading, a name, a number, as a reader sees it by where they stand."""
+"""The roles of lines on a page (heading, name, number), from their text and position."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pixelis.metrics.overlap import box_iou
 NUMBER_PATTERN = re.compile(r"[\d.,:%\s\-]*\d[\d.,:%\s\-]*")
 KEY_PATTERN = re.compile(r"^(\w+)\s*[:：]\s*")
 TITLE_STRIP: UnitBox = (0.0, 0.0, 1.0, 0.2)
-"""Where titles stand."""
+"""The part of a page that contains the title."""
 MAX_NAME_DISTANCE = 0.35
-"""A name that was asked for is recognised up to this distance in spelling."""
+"""The largest spelling distance at which a line is taken for a name of the question."""
 
 
 def is_number(text: str) -> bool:
@@ -32,7 +32,7 @@ def line_height(line: OracleLine) -> float:
 
 
 def merge_lines(readings: Iterable[OracleLine]) -> list[OracleLine]:
-    """Lines of several readings, each once: of two in one place the longer, or the surer."""
+    """Merge several readings: of two lines in one place, keep the longer or the more confident one."""
     unique_lines: list[OracleLine] = []
     for line in readings:
         duplicate_index = next((k for k, other in enumerate(unique_lines) if _same_place(line, other)), None)
@@ -58,7 +58,7 @@ def with_text(line: OracleLine, text: str) -> OracleLine:
 
 
 def snap_to_names(lines: Sequence[OracleLine], names: Sequence[str]) -> list[OracleLine]:
-    """The lines, those that must be a name of the question spelled as the question has it."""
+    """The lines, with those nearest to a name of the question spelled like it."""
     snapped = list(lines)
     for name in names:
         best = min(range(len(snapped)), key=lambda k: spelling_distance(snapped[k].text, name), default=None)
@@ -72,14 +72,14 @@ def spelling_distance(text: str, name: str) -> float:
 
 
 def find_heading(lines: Sequence[OracleLine]) -> OracleLine | None:
-    """The heading: the topmost line."""
+    """The topmost line that is not a number."""
     return min(
         (line for line in lines if not is_number(line.text)), key=lambda line: line_centre(line)[1], default=None
     )
 
 
 def arrange_table(lines: Sequence[OracleLine]) -> dict[str, list[OracleLine]]:
-    """Cells are numbers; names stand left of them in their rows; heads stand above the first row."""
+    """Cells are numbers; row names share a row with them; column headings are above the first row."""
     heading = find_heading(lines)
     body = [line for line in lines if line is not heading]
     cells = [line for line in body if is_number(line.text)]
@@ -102,7 +102,7 @@ def arrange_chart(lines: Sequence[OracleLine]) -> dict[str, list[OracleLine]]:
 
 
 def split_words(line: OracleLine) -> list[OracleLine]:
-    """The words of a line, each with its share of the box: neighbours that were read in one go."""
+    """Split a line into words, each with its share of the box: neighbours may be read as one line."""
     words = line.text.split()
     if len(words) < 2:
         return [line]
@@ -140,7 +140,7 @@ def arrange_notice(lines: Sequence[OracleLine]) -> dict[str, list[OracleLine]]:
 
 
 def find_entry(entries: Sequence[OracleLine], key: str) -> OracleLine | None:
-    """The entry of a key: the one whose first word is nearest to it, if any is near."""
+    """The entry whose key is nearest in spelling, if any is near enough."""
     best = min(entries, key=lambda line: spelling_distance(line.text.partition(":")[0], key), default=None)
     return (
         best if best is not None and spelling_distance(best.text.partition(":")[0], key) <= MAX_NAME_DISTANCE else None

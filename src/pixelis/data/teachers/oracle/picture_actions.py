@@ -1,4 +1,4 @@
-"""What the oracle can do about pictures: find, look closer, read, describe; each with its ways round and recoveries."""
+"""The oracle's actions on pictures: find, zoom, read, describe; each with its detours and recoveries."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from pixelis.metrics.overlap import box_iou
 from pixelis.tools.vision.grounding import parse_phrase
 
 CLOSE_UP_SCALE = 0.6
-"""The scale of a view that shows a box with a third of its size around it."""
+"""The scale of a view that shows a box with a margin of a third of its size."""
 MIN_READING_CONFIDENCE = 0.9
-"""A reading under this confidence is read again another way."""
+"""A reading below this confidence is repeated in another way."""
 FULL_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
 
 
 class PropertyReading(NamedTuple):
-    """What PROP says of a region."""
+    """A property of a region by PROP."""
 
     value: str
     confidence: float
     steps: frozenset[int]
-    """The steps that it rests on."""
+    """The steps that it depends on."""
 
 
 class PictureActions:
-    """Acts on one session."""
+    """Actions on one session."""
 
     def __init__(self, session: OracleSession, detours: Detours) -> None:
         self.session = session
@@ -56,7 +56,7 @@ class PictureActions:
     def find(
         self, phrase: str, *, media: str | None = None, required: bool = True, plan: str = "find", **extra_args: Any
     ) -> list[OracleRegion]:
-        """Regions of a phrase. What must be there is looked for in other ways where SEG does not see it at once."""
+        """The regions of a phrase. If it is `required` and SEG does not find it, fallbacks are tried."""
         session, detour_sampler = self.session, self.detours
         colour = colour_from_phrase(phrase)
         if detour_sampler.should_take("unknown"):
@@ -84,7 +84,7 @@ class PictureActions:
         return regions
 
     def _find_in_close_up(self, phrase: str, media: str | None, **extra_args: Any) -> list[OracleRegion]:
-        """Zoom to where it seems to be, and look there."""
+        """Zoom to a visual guess of the place, and search there."""
         session = self.session
         frame_arg = {"frame": extra_args["frame"]} if "frame" in extra_args else {}
         for box in self.guess_boxes(phrase, media, int(extra_args.get("frame", 0))):
@@ -97,7 +97,7 @@ class PictureActions:
         return []
 
     def refine(self, region: OracleRegion) -> list[OracleRegion]:
-        """Zoom to a region, and outline it again there."""
+        """Zoom to a region, and outline it again in the view."""
         session = self.session
         if self.detours.should_take("miss"):
             session.zoom(detours.sample_wrong_crop(session, region.box), region.phrase, "miss", **region.media_args)
@@ -109,7 +109,7 @@ class PictureActions:
         return matches[:1]
 
     def find_with_fallbacks(self, phrase: str, media: str | None, **extra_args: Any) -> list[OracleRegion]:
-        """Recoveries: a nearer look at where it seems to be, a broader phrase, a click."""
+        """Recoveries: a broader phrase, a closer view of the probable place, a click."""
         session = self.session
         colour = colour_from_phrase(phrase)
         for box in list(self.guess_boxes(phrase, media, int(extra_args.get("frame", 0))))[:1]:
@@ -133,7 +133,7 @@ class PictureActions:
         return []
 
     def guess_boxes(self, phrase: str, media: str | None, frame: int = 0, *, margin: float = 0.08) -> list[UnitBox]:
-        """About where things of a phrase are to be seen, on one medium."""
+        """Approximate boxes of the things of a phrase on one medium."""
         name = self.session.canonical_media(media)
         colour = colour_from_phrase(phrase)
         items = [r.footprint for r in self.session.item.references if r.footprint.media == name]
@@ -142,7 +142,7 @@ class PictureActions:
         return [sample_box_around(box, self.session.rng, margin) for box in boxes if box is not None]
 
     def note_largest(self, phrase: str, **find_args: Any) -> OracleRegion | None:
-        """The one region of a phrase, kept in the notes: the largest, where noise gave several."""
+        """Note the largest region of a phrase."""
         regions = self.find(phrase, **find_args)
         if not regions:
             return None
@@ -153,7 +153,7 @@ class PictureActions:
     # --- looking closer, and reading
 
     def zoom_in(self, box: UnitBox, subject: str, *, media: str | None = None, **extra_args: Any) -> OracleCallOutcome:
-        """A view of a place, perhaps after a wrong one."""
+        """A view of a place, perhaps after a wrong crop."""
         session, detour_sampler = self.session, self.detours
         plan = "closer"
         if detour_sampler.should_take("miss"):
@@ -165,7 +165,7 @@ class PictureActions:
         return session.zoom(box, subject, plan, media=media, **extra_args)
 
     def read_view(self, view: OracleCallOutcome, subject: str) -> list[OracleLine]:
-        """The lines on a view."""
+        """Read the lines on a view."""
         session = self.session
         if not view.ok:
             return []
@@ -177,7 +177,7 @@ class PictureActions:
     def read_place(
         self, box: UnitBox, subject: str, *, media: str | None = None, scale: float | None = None
     ) -> list[OracleLine]:
-        """The lines at a place: enlarged first; read straight from the frame, and wider, where that is unsure."""
+        """Read the lines at a place: enlarged, and if that is unsure, directly from the frame."""
         session, detour_sampler = self.session, self.detours
         if detour_sampler.should_take("skim"):
             session.read("", "skim", media=media)
@@ -198,7 +198,7 @@ class PictureActions:
     # --- describing
 
     def describe(self, region: OracleRegion, attribute: str, *, by_colour: bool = False) -> PropertyReading:
-        """A property of a region, by its box, or outlined once more by its colour: nobody writes a mask in words."""
+        """A property of a region, by its box or by its colour: a call cannot contain a mask."""
         session = self.session
         args: dict[str, Any] = {"box": list(region.box), "attributes": [attribute], **region.media_args}
         if by_colour:
@@ -225,7 +225,7 @@ def expand_line_box(line: OracleLine) -> UnitBox:
 
 
 def expand_by_third(box: UnitBox) -> UnitBox:
-    """A box with a third of its size around it."""
+    """A box with a margin of a third of its size."""
     return expand_box(box, max(0.3 * (box[2] - box[0]), 0.02), max(0.3 * (box[3] - box[1]), 0.02))
 
 
@@ -236,5 +236,5 @@ def box_overlap(a: OracleRegion, b: OracleRegion) -> float:
 
 
 def nearest_option(text: str, options: Sequence[str]) -> int:
-    """The option that is nearest in spelling."""
+    """The index of the option nearest in spelling."""
     return min(range(len(options)), key=lambda i: Levenshtein.normalized_distance(text.lower(), options[i].lower()))

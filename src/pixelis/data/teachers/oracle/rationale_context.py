@@ -80,7 +80,7 @@ class RationaleContext:
 
     @cached_property
     def running_note(self) -> RunningNote | None:
-        """What a teacher with canonical wording has kept count of."""
+        """The running note; None without canonical wording."""
         return make_running_note(self.item, self.drafts) if self.canonical_wording else None
 
     @property
@@ -100,7 +100,7 @@ class RationaleContext:
 
     @property
     def option_label(self) -> str:
-        """`option B`; empty where there are none."""
+        """`option B`; empty for other questions."""
         if self.canonical_wording or self.answer not in self.item.options:
             return ""
         return f"option {option_letter(self.item.options.index(self.answer))}"
@@ -125,7 +125,7 @@ class RationaleContext:
         return views_by_name
 
     def locate(self, note: Reference) -> PrintedBox:
-        """Where a thing was printed to lie: on the picture if it was, else on the view on which it was found."""
+        """The printed box of a thing: on the picture if there is one, else on the view on which it was found."""
         footprint, box = note.footprint, get_box(note)
         on_views: list[PrintedBox] = []
         for draft in self.drafts:

@@ -42,7 +42,7 @@ def printed_track(context: RationaleContext, track: Track) -> dict[str, Any] | N
 
 
 def printed_direction(context: RationaleContext, track: Track) -> str:
-    """Where TRK said that it goes; empty if it printed nothing."""
+    """The direction that TRK printed; empty if it printed none."""
     return str((printed_track(context, track) or {}).get("direction", ""))
 
 
@@ -72,7 +72,7 @@ def explain_mover(context: RationaleContext) -> Wordings:
 
 
 def explain_fastest(context: RationaleContext) -> Wordings:
-    """How far each went over the same time."""
+    """Compare the distances over the same time."""
     tracks, ranking_word = find_tracks(context), context.parameter("most")
     if context.canonical_wording:
         return explain_first(context, ranking_word, "things")

@@ -1,7 +1,7 @@
-"""What a plain teacher keeps count of while it looks: who comes first so far, who has been lost, what stood where.
+"""Running notes of a teacher with canonical wording: what ranks first so far, what was lost, what was read where.
 
-A small policy cannot hold four boxes against each other in one sentence. It can copy a number from the result that has
-just come back and hold it against one that the thought before has named; the last sentence then has nothing left to do.
+A small policy cannot compare four boxes in one sentence. It can copy a number from the last result and compare it with
+one in the thought before; the last sentence then has nothing left to compute.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ FIRST_BY_DIRECTION = {"left to right": "leftmost", "top to bottom": "topmost"}
 
 
 class RankingKey(NamedTuple):
-    """The number that decides.
+    """The number by which things are ranked.
 
-    Of an edge it is the left or the upper one, whichever end is asked for, and it is written as a box has it, with a
-    comma behind: nano's token for it is then the one that the result printed, and has only to be copied.
+    For positions it is the left or upper edge, whichever end the question asks for. It is written as in a box, with a
+    comma after it, so that nano's token is the printed one and can be copied.
     """
 
     name: str
     edge: int | None
-    """Which of x0 and y0; None for a number that is none of a box's."""
+    """0 for x0, 1 for y0; None for a number that is not part of a box."""
     largest: bool
     """Whether the largest number comes first."""
 
@@ -50,32 +50,32 @@ POSITION_KEYS = {
     "smallest": RankingKey("Area", None, largest=False), "largest": RankingKey("Area", None, largest=True),
 }  # fmt: skip
 SPEED_KEYS = {"slowest": RankingKey("Way", None, largest=False), "fastest": RankingKey("Way", None, largest=True)}
-"""By how far something came, over the same time, as TRK prints it."""
+"""By the distance over the same time, as TRK prints it."""
 START_TIME_KEYS = {"first": RankingKey("Start", None, largest=False), "last": RankingKey("Start", None, largest=True)}
 DISTANCE_KEY = RankingKey("Away", None, largest=False)
 
 
 class RunningNote(NamedTuple):
-    """What has been counted up to the last call."""
+    """The state of the count after the last call."""
 
     latest: str
     """What the last call added."""
     ranking: tuple[tuple[str, float], ...]
-    """Names and values, in the order that was asked for."""
+    """Names and values, in the order that the question asks for."""
     key: RankingKey | None = None
-    """What the values are; None where names are all that is kept."""
+    """What the values are; None if only names are listed."""
 
     def format_ranking(self, limit: int | None = None) -> str:
         return ", ".join(self.key.format_value(*pair) if self.key else pair[0] for pair in self.ranking[:limit])
 
     def to_thought(self, limit: int | None = None) -> str:
-        """As a thought says it before the next call. Where rounding hides who comes first, all who may are named."""
+        """The note in the next thought. If rounding hides which comes first, all candidates are named."""
         tie_count = sum(value == self.ranking[0][1] for _, value in self.ranking)
         return f"{self.latest}, so far {self.format_ranking(None if limit is None else max(limit, tie_count))}."
 
     def to_conclusion(self, ranking_word: str) -> str:
-        """As the last sentence says who comes first. It ends with what is answered, as all last sentences do: nano had
-        the right pair here and then answered with another name."""
+        """The note in the last sentence. It ends with the answer, like every last sentence: nano once named the right
+        pair here, and then answered with another name."""
         return f"{self.latest}; {ranking_word} is {self.format_ranking(1)}: {self.ranking[0][0]}."
 
     def to_ordered_list(self) -> str:
@@ -83,7 +83,7 @@ class RunningNote(NamedTuple):
 
     @property
     def is_tied(self) -> bool:
-        """Whether rounding hides who comes first."""
+        """Whether rounding hides which comes first."""
         return len(self.ranking) > 1 and self.ranking[0][1] == self.ranking[1][1]
 
 
@@ -93,9 +93,9 @@ def format_corner(name: str, box: Sequence[float]) -> str:
 
 
 def format_comparison(a: Sequence[float], b: Sequence[float], words: str) -> str:
-    """Two things, by their left and upper edges, held against each other along each axis.
+    """Compare the left and upper edges of two things along each axis.
 
-    Along the one that does not count they are called even: which it is, and which way the other goes, are then two
+    They are called even along the axis that does not decide. Which axis decides, and in which direction, are then two
     small questions instead of one.
     """
     across = words in ("left", "right")
@@ -104,13 +104,13 @@ def format_comparison(a: Sequence[float], b: Sequence[float], words: str) -> str
 
 
 def make_running_note(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
-    """None where the question is not of this kind, or where the last call gave nothing to count."""
+    """None if the question needs no note, or the last call gave nothing to count."""
     note_builder = NOTE_BUILDERS.get(item.template)
     return note_builder(item, drafts) if note_builder and drafts else None
 
 
 def write_recap(item: Item, drafts: Sequence[StepDraft]) -> str:
-    """`Y (0.36, now), so far (0.09, cyan star).`; empty where there is nothing to count."""
+    """`Y (0.36, now), so far (0.09, cyan star).`; empty if there is nothing to count."""
     running_note = make_running_note(item, drafts)
     if running_note is None:
         return ""
@@ -128,7 +128,7 @@ def write_recap(item: Item, drafts: Sequence[StepDraft]) -> str:
 
 
 def rank_positions(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
-    """Edges or areas of the things that were found one by one on the picture."""
+    """Rank things by the edges or areas found one by one on the picture."""
     key = POSITION_KEYS[
         str(item.parameters["most"] if "most" in item.parameters else FIRST_BY_DIRECTION[str(item.parameters["way"])])
     ]
@@ -145,7 +145,7 @@ def rank_positions(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | Non
 
 
 def rank_distances(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
-    """How far the options lie from the thing that is asked about, left or upper edge from the same edge."""
+    """Rank the options by their distance from the target, between left or upper edges."""
     target_box: UnitBox | None = None
     values = dict[str, float]()
     value = None
@@ -159,7 +159,7 @@ def rank_distances(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | Non
 
 
 def rank_speeds(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
-    """How far things came that were followed one by one through the whole clip."""
+    """Rank things by their distance in tracks of the whole clip."""
     values = dict[str, float]()
     value = None
     for draft, name in pair_tracks_with_names(item, drafts):
@@ -171,9 +171,9 @@ def rank_speeds(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
 
 
 def pair_tracks_with_names(item: Item, drafts: Sequence[StepDraft]) -> Iterator[tuple[StepDraft, str]]:
-    """Each call with the thing of the question that SEG found last before it; the empty name for any other call.
+    """Each call; a TRK call with the name of the thing that SEG searched for last, others with an empty name.
 
-    A thing that was sought by other words, or by a click, has no name that the question knows.
+    The name is also empty if SEG searched for other words than the question's, or at a point.
     """
     name = ""
     for draft in drafts:
@@ -190,7 +190,7 @@ def round_box(box: Sequence[float]) -> UnitBox:
 
 
 def rank_start_times(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
-    """When things appear that were looked for one by one."""
+    """Rank things by the times at which they appear."""
     values = dict[str, float]()
     value = None
     for draft in drafts:
@@ -208,7 +208,7 @@ def ranking_note(key: RankingKey, value: float | None, values: Mapping[str, floa
 
 
 def compare_entries(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
-    """What stands after a key on the notices, as each was read whole, and on which there is more."""
+    """The values of a key on the notices that were read in full, and which is larger."""
     key, values, value = str(item.parameters["key"]), dict[str, float](), None
     for draft in drafts:
         is_full_page = "box" not in draft.call.args and not looks_at_view(draft.call)
@@ -225,26 +225,26 @@ def compare_entries(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | No
 
 
 def latest_entry(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
-    """The line of a key on the slide that was read last."""
+    """The line of a key on the last slide read."""
     entry_line = find_entry_line(drafts[-1], str(item.parameters["key"]))
     return RunningNote(f"{entry_line}.", ()) if entry_line else None
 
 
 def find_entry_line(draft: StepDraft, key: str) -> str | None:
-    """The one line with a number that OCR read after a key."""
+    """The only line that OCR read with a key and a number; None if there are none or several."""
     lines = str(draft.result.output["text"]).splitlines() if draft.call.tool == "OCR" and draft.result.ok else []
     matches = [line for line in lines if re.match(rf"{re.escape(key)}\s*[:：=]\s*\d", line)]
     return matches[0] if len(matches) == 1 else None
 
 
 def latest_corner(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
-    """Left and upper edge of what was found last."""
+    """Left and upper edge of the last region."""
     box = single_region_box(drafts[-1])
     return None if box is None else RunningNote(format_corner(str(drafts[-1].call.args["target"]), box), ())
 
 
 def single_region_box(draft: StepDraft) -> UnitBox | None:
-    """Of the one region that SEG found on the picture itself, as printed."""
+    """The printed box, if SEG found exactly one region on the picture itself."""
     call, result = draft.call, draft.result
     if call.tool != "SEG" or not result.ok or looks_at_view(call):
         return None
@@ -253,12 +253,12 @@ def single_region_box(draft: StepDraft) -> UnitBox | None:
 
 
 def looks_at_view(call: ToolCall) -> bool:
-    """Whether a call looks at a view, whose coordinates are its own."""
+    """Whether a call looks at a view, which has its own coordinates."""
     return str(call.args.get("media", "")).startswith("View")
 
 
 def list_lost(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
-    """Things whose tracks end before the clip does; one that was followed over a stretch only is not known yet."""
+    """List things whose tracks end before the clip; a track with an end argument does not count."""
     end = int(str(item.parameters["frames"])) - 1
     last_seconds = dict[str, float]()
     last_second, reached_end = None, False
@@ -277,7 +277,7 @@ def list_lost(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
 
 
 def list_missing(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
-    """Options that SEG did not find on the picture; None where the last call looked for none of them."""
+    """List options that SEG did not find on the picture; None if the last call searched for none of them."""
     missing, is_found = dict[str, float](), None
     for draft in drafts:
         name = str(draft.call.args.get("target"))
@@ -289,7 +289,7 @@ def list_missing(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
 
 
 def list_moving(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
-    """Things whose tracks went somewhere."""
+    """List things whose tracks are not still."""
     moving = dict[str, float]()
     direction = None
     for draft, name in pair_tracks_with_names(item, drafts):
@@ -307,7 +307,7 @@ def list_moving(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
 
 
 NAME_LIST_LABELS = {"motion.leaver": "lost", "motion.mover": "moving", "choice.absent": "missing"}
-"""What is said of the names that a tally without numbers holds."""
+"""The word for the names in a note without numbers."""
 NOTE_BUILDERS = {
     "choice.extreme": rank_positions,
     "choice.size": rank_positions,

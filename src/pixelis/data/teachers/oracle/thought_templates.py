@@ -1,4 +1,4 @@
-"""What the oracle says to itself: a glance back at the last result, then what to do next, in many wordings."""
+"""The oracle's thoughts: a recap of the last result, then what to do next, in many wordings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pixelis.world.programs import locate_field
 from pixelis.world.vocabulary import fix_articles
 
 RECAP_RATE = 0.65
-"""How often a thought begins with what the last call gave."""
+"""The share of thoughts that begin with a recap."""
 
 SENTENCES = read_package_yaml("pixelis.data.teachers.oracle", "thoughts.yaml")
 PLAN_TEMPLATES: dict[str, list[str]] = SENTENCES["plans"]
@@ -22,7 +22,7 @@ RECAP_TEMPLATES: dict[str, list[str]] = SENTENCES["recaps"]
 
 
 class ThoughtWriter:
-    """Thoughts drawn from one stream of chance; or `plain`: one wording for each, a look back, and the goal."""
+    """Draws the wording of thoughts; with canonical wording it takes the first, adds the goal, and always recaps."""
 
     def __init__(self, rng: Generator, *, canonical_wording: bool = False, goal: str = "") -> None:
         self.rng = rng
@@ -32,7 +32,7 @@ class ThoughtWriter:
     def write(
         self, kind: str, subject: str = "", last_result: ToolResult | None = None, *, running_note: str = ""
     ) -> str:
-        """A thought before a call: perhaps a look back (`noted`, where there is something to note), then the plan."""
+        """A thought before a call: perhaps a recap or the running note, then the plan."""
         thought = fix_articles(self._choose_template(PLAN_TEMPLATES[kind]).format(what=subject.removeprefix("the ")))
         thought = prefix_goal(self.goal, thought)
         if last_result is None or (not self.canonical_wording and self.rng.random() > RECAP_RATE):
@@ -40,7 +40,7 @@ class ThoughtWriter:
         return f"{running_note or self.recap(last_result)} {thought}"
 
     def recap(self, last_result: ToolResult) -> str:
-        """What the last call gave, in a few words."""
+        """The last result in a few words."""
         kind, fields = classify_result(last_result)
         text = self._choose_template(RECAP_TEMPLATES[kind]).format(**fields)
         return text[0].upper() + text[1:]
@@ -50,7 +50,7 @@ class ThoughtWriter:
 
 
 def classify_result(result: ToolResult) -> tuple[str, dict[str, Any]]:
-    """Which kind of look back a result calls for, and what it is about."""
+    """The kind of recap that a result calls for, and its fields."""
     if result.status == "invalid":
         return "refused", {}
     if not result.ok:
