@@ -212,7 +212,7 @@ def test_a_member_that_says_it_is_endless_is_refused_unread(tmp_path, monkeypatc
         raise AssertionError("the member was opened")
 
     monkeypatch.setattr(zipfile.ZipFile, "open", opened)
-    with pytest.raises(TraceError, match=f"says it has {2**32 - 2} bytes; at most {2**30}"):
+    with pytest.raises(TraceError, match=f"states {2**32 - 2} bytes; at most {2**30}"):
         Shard(path).record(0)
 
 
