@@ -177,12 +177,12 @@ def test_what_a_person_can_mistype_ends_in_one_line(tmp_path):
     assert "holds no memory" in run("delete", tmp_path, "x", code=2)
     assert "needs a corpus" in run("build", "-o", tmp_path / "m", code=2)
     assert "--reindex takes no corpus" in run("build", tmp_path, "-o", tmp_path / "m", "--reindex", code=2)
-    assert "wants --text, --media" in run("search", tmp_path, code=2)
+    assert "needs --text, --media" in run("search", tmp_path, code=2)
     with new_memory(tmp_path / "m") as memory:
         memory.add([draft(0, keys(1)[0])])
     assert "without an evaluation mask" in run("audit", tmp_path / "m", code=2)
     assert "holds no memory" in run("audit", tmp_path, code=2)
-    assert "--row wants a number" in run("delete", tmp_path / "m", "x", "--row", code=2)
+    assert "--row needs a number" in run("delete", tmp_path / "m", "x", "--row", code=2)
     assert json.loads(run("build", "--reindex", "-o", tmp_path / "m", "--json"))["items"] == 1
     assert json.loads(run("build", "index.exact_below=7", "--reindex", "-o", tmp_path / "m", "--json"))["items"] == 1
     assert "deleted row 0" in run("delete", tmp_path / "m", "0", "--row")

@@ -1,1 +1,1 @@
-"""Retrieval: de-duplication, the evaluation mask and the audit that proves them."""
+"""The retrieval memory: accepted trajectories, found by question and by what was looked at (supp:retrieval_index)."""

@@ -15,7 +15,7 @@ from pixelis.trace.schema import Trace, canonical_json
 
 
 class PolicyScores(NamedTuple):
-    """What a policy made of a trajectory; None where none has judged it."""
+    """How a policy values a trajectory; None if none has scored it."""
 
     value: float | None = None
     curiosity: float | None = None
@@ -30,8 +30,8 @@ def screen_media(
     label: str,
     cache: FeatureCache | None = None,
 ) -> tuple[MediaHashes, ...]:
-    """The hashes of every medium; LeakageError, naming it, where one is evaluation media or a changed copy."""
-    if mask is not None:  # hashes are instant: no pixel is looked at where one of them tells
+    """Hash every medium; LeakageError, with its name, if one is evaluation media or a changed copy of it."""
+    if mask is not None:  # hashes are checked first: they need no pixels
         for name, medium in zip(media.names, media.sources, strict=False):
             mask.check_hashes([medium.sha256], label=f"{label}/{name}")
     hashes = []
@@ -59,9 +59,9 @@ def build_draft(
     attach_trace: bool = False,
     cache: FeatureCache | None = None,
 ) -> MemoryDraft:
-    """A trajectory as an item with its key. `keep` are media files as bytes and suffix (".png"), removed with the item.
+    """Make an item with its key from a trajectory. `keep` holds media files to store, as bytes and suffix (".png").
 
-    LeakageError before a vector is made where a medium belongs to evaluation.
+    Raises LeakageError before a vector is computed if a medium belongs to evaluation.
     """
     name = item_id or trace.id
     hashes = screen_media(media, keys.visual, mask, label=name, cache=cache)

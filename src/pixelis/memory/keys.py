@@ -26,18 +26,18 @@ Floats = NDArray[np.float32]
 T = TypeVar("T")
 THOUGHT_TOKENS = 32
 PROMPT_TOKENS = 220
-"""MiniLM reads 256 tokens: a prompt may not push the thoughts out."""
+"""MiniLM reads 256 tokens: a long prompt must not push the thoughts out."""
 MAX_CROPS = 16
-"""Of one key; a page of OCR has a hundred lines."""
+"""Footprints of one key at most; a page of OCR has a hundred lines."""
 FRAMES_PER_FOOTPRINT = 3
-"""Of a track or a span that are looked at, evenly."""
+"""Frames sampled evenly from a track or a span."""
 MAX_CACHED_EMBEDDINGS = 4096
 GREY = 127
-"""What the visual encoder takes for nothing."""
+"""Fills what a mask leaves out of a crop: 0 after the visual encoder's preprocessing."""
 
 
 class SentenceEncoder(Protocol):
-    """Texts into unit vectors, and its own tokens to cut texts by."""
+    """Encodes texts as unit vectors, and cuts texts by its own tokens."""
 
     fingerprint: str
     dimensions: int
@@ -46,7 +46,7 @@ class SentenceEncoder(Protocol):
         """(N, dimensions), L2-normalised."""
 
     def cut(self, text: str, *, first: int | None = None, last: int | None = None) -> str:
-        """The first or the last so many tokens of a text, as text."""
+        """The first or last tokens of a text, as text."""
 
 
 class Key(NamedTuple):
@@ -94,13 +94,13 @@ def tool_signature(trace: Trace) -> tuple[str, ...]:
 
 
 def join_thoughts(trace: Trace) -> str:
-    """Everything that was thought, in order."""
+    """All thoughts of a trace, in order."""
     thoughts = [step.thought for step in trace.steps] + [trace.answer_thought]
     return " ".join(thought for thought in thoughts if thought)
 
 
 def decisive_footprints(trace: Trace, thresholds: Mapping[str, float]) -> list[Footprint]:
-    """What decisive steps touched, each place once."""
+    """Footprints of the decisive steps, without duplicates."""
     unique: dict[str, Footprint] = {}
     for step, decision in zip(trace.steps, decisive_steps(trace, thresholds), strict=True):
         if decision.decisive:
@@ -109,7 +109,7 @@ def decisive_footprints(trace: Trace, thresholds: Mapping[str, float]) -> list[F
 
 
 class Crop(NamedTuple):
-    """A place to look at: a frame of a medium, a box of it, and perhaps a mask over the whole frame."""
+    """A region to embed: a frame of a medium, a box in it, and optionally a mask over the whole frame."""
 
     medium: Medium
     frame: int
@@ -135,7 +135,7 @@ class Crop(NamedTuple):
 
 
 class KeyMaker:
-    """Keys from texts and footprints. What was embedded is kept, so that rollouts that look at one place share it."""
+    """Makes keys from texts and footprints. Embeddings are cached: rollouts that look at one place share them."""
 
     def __init__(self, text: SentenceEncoder, visual: ImageEncoder, *, cache_size: int = MAX_CACHED_EMBEDDINGS) -> None:
         self.text, self.visual = text, visual
@@ -145,7 +145,7 @@ class KeyMaker:
 
     @property
     def fingerprint(self) -> str:
-        """Both encoders by name: keys of others cannot be compared with these."""
+        """Fingerprint of both encoders: keys of other encoders cannot be compared."""
         return f"text {self.text.fingerprint}, visual {self.visual.fingerprint}"
 
     def key_text(self, prompt: str, thoughts: str = "") -> str:
@@ -198,7 +198,7 @@ class KeyMaker:
 
 
 def crops_for(footprint: Footprint, media: MediaSet) -> Iterator[Crop]:
-    """Where to look for a footprint; nowhere if it lies on a medium that the query was not given."""
+    """Regions of a footprint; none if it lies on a medium that the query does not have."""
     if footprint.media not in media.names or footprint.media.startswith("View_"):
         return
     medium = media.source(footprint.media)
@@ -222,7 +222,7 @@ def whole_frames(medium: Medium) -> list[Crop]:
 
 
 def sample_evenly(items: Sequence[T], max_items: int) -> list[T]:
-    """At most so many of them, evenly over the whole."""
+    """At most `count` of them, spread evenly."""
     if len(items) <= max_items:
         return list(items)
     return [items[int(position)] for position in np.linspace(0, len(items) - 1, max_items).round()]

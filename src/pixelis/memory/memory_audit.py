@@ -1,4 +1,4 @@
-"""Is anything of evaluation in the memory? Every item is asked, and random queries probe the index itself
+"""Whether evaluation media are in the memory: every item is checked, and random queries probe the index
 (supp:index_whitelist_dedup, audit procedure: 10,000 queries, no masked hit in the top K, or the build stops).
 """
 
@@ -20,35 +20,35 @@ from pixelis.metrics.statistics import clopper_pearson
 BATCH = 64
 
 MAX_HASH_DISTANCE = 8
-"""Bits of pHash up to which a medium looks like one of evaluation (tab:supp_dedup_thresholds)."""
+"""pHash distance up to which a medium resembles one of evaluation (tab:supp_dedup_thresholds)."""
 
 
 class MemoryAudit(NamedTuple):
-    """What an audit that was passed has looked at."""
+    """What a passed audit checked."""
 
     items: int
     deleted: int
     masked_media: int
     screened: int
-    """Items whose media were compared with this very mask before they came in."""
+    """Items whose media were compared with this mask before they were added."""
     near_hashes: int
-    """Screened items with a pHash within 8 bits of evaluation: the pixels told them apart when they came in."""
+    """Screened items with a pHash within 8 bits of evaluation: their pixels differed when they were added."""
     queries: int
     hits: int
-    """Rows that the queries returned, each looked at."""
+    """Rows that the queries returned, each of them checked."""
     masked_hits: int
     low: float
-    """Of the share of queries that a masked item is returned to, Clopper–Pearson, 95 %."""
+    """95 % Clopper–Pearson interval of the share of queries that return a masked item."""
     high: float
     kind: str
-    """What was searched: exact, ivfpq or hnsw-text."""
+    """Kind of the searched index: exact, ivfpq or hnsw-text."""
 
     def as_dict(self) -> dict[str, Any]:
         return {**self._asdict(), "ok": self.masked_hits == 0}
 
 
 class LeakageDetector:
-    """What of an item is evaluation media, as far as its hashes tell."""
+    """Which media of an item are evaluation media, by their hashes."""
 
     def __init__(self, mask: EvaluationMask) -> None:
         self._mask = mask
@@ -61,7 +61,8 @@ class LeakageDetector:
         return any((np.bitwise_count(self._hashes ^ np.uint64(h)) <= MAX_HASH_DISTANCE).any() for h in hashes)
 
     def require_clean(self, row: int, item: MemoryItem) -> bool:
-        """LeakageError for evaluation media, or for a near hash that no comparison of pixels excused; else if near."""
+        """Raise LeakageError for evaluation media, or for a near hash that no comparison of pixels cleared; else return
+        whether a hash is near."""
         self._mask.check_hashes([medium.sha256 for medium in item.media], label=f"row {row}, {item.id},")
         is_near = self.is_near(item)
         if is_near and item.screened != self._mask.digest:
@@ -73,12 +74,12 @@ class LeakageDetector:
 
 
 def require_undamaged(memory: MemoryStore) -> None:
-    """Every byte of items and keys is read; an error names the first row that is not as it was written."""
+    """Read every byte of items and keys; an error names the first damaged row."""
     damaged_row = next(memory.files.damaged_rows(), None)
     if damaged_row is not None:
         memory.files.item(damaged_row)  # says which line; else it is the key
         raise LeakageError(
-            f"{memory.folder}: the key of row {damaged_row} is damaged: what it was cannot be audited; "
+            f"{memory.folder}: the key of row {damaged_row} is damaged and cannot be audited; "
             f"`pixelis index delete {memory.folder} --row {damaged_row}` takes it out"
         )
 
@@ -92,7 +93,7 @@ def audit_memory(
     k: int = 8,
     progress: ProgressCallback = no_progress,
 ) -> MemoryAudit:
-    """Looks at every item, then at what random queries return. LeakageError at the first masked hit, naming it."""
+    """Check every item, then the results of random queries. Raises LeakageError at the first masked hit."""
     if queries < 1:
         raise ConfigError("an audit without queries probes nothing; want at least 1")
     require_undamaged(memory)
@@ -101,7 +102,7 @@ def audit_memory(
     for number, (row, item) in enumerate(memory.items(), 1):
         num_near += detector.require_clean(row, item)
         num_screened += item.screened == mask.digest
-        progress("asking every item", number, len(memory))
+        progress("checking every item", number, len(memory))
     hits = 0
     for start in range(0, queries, BATCH):
         probes = make_probes(memory, mask, min(BATCH, queries - start), rng)
@@ -128,7 +129,7 @@ def audit_memory(
 
 
 def make_probes(memory: MemoryStore, mask: EvaluationMask, count: int, rng: np.random.Generator) -> Floats:
-    """Random directions, keys of the memory pushed aside, and the looks of evaluation media themselves, in thirds."""
+    """A third each: random directions, perturbed keys of the memory, and embeddings of evaluation media."""
     text, size = memory.head.text_dimensions, memory.head.dimensions
     probes = normalise_halves(rng.standard_normal((count, size)).astype(np.float32), text)
     if memory.watermark:
@@ -142,7 +143,7 @@ def make_probes(memory: MemoryStore, mask: EvaluationMask, count: int, rng: np.r
 
 
 def evaluation_embeddings(mask: EvaluationMask, dimensions: int) -> NDArray[np.float32]:
-    """Embeddings of evaluation frames, where they are of the encoder that made the visual halves."""
+    """Embeddings of evaluation frames, if they come from the encoder of the visual halves."""
     features = mask.media.features
     if not features or features[0].embeddings.shape[1] != dimensions:
         return np.zeros((0, dimensions), np.float32)

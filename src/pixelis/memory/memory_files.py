@@ -1,4 +1,4 @@
-"""The files of a memory, which a process may leave at any byte.
+"""The files of a memory, which survive a process that is killed at any byte.
 
     memory/
       memory.json     what the keys are: sizes of the two halves, which encoders made them; written once
@@ -41,12 +41,12 @@ DELETED_DTYPE = np.dtype([("row", "<u8"), ("id", "<u4"), ("own", "<u4")])
 
 
 class RecoveryReport(NamedTuple):
-    """What an open found behind the last whole item and dropped."""
+    """What opening a memory found behind the last complete item and dropped."""
 
     rows: int
-    """Rows that were begun, whole or not."""
+    """Rows that were started, complete or not."""
     bytes: int
-    """Of rows, lines and keys."""
+    """Dropped bytes of rows, lines and keys."""
 
 
 class MemoryFiles:
@@ -88,7 +88,7 @@ class MemoryFiles:
         self._map_keys()
 
     def _finish_interrupted(self, trailing_bytes: dict[str, int], sizes: dict[str, int]) -> None:
-        """End what a process that is gone had begun: an append, a rollback, a deletion."""
+        """Finish what a killed process started: an append, a rollback, a deletion."""
         for partial_file in self.folder.glob(".*.part"):
             partial_file.unlink(missing_ok=True)
         lines = read_at(self._path(ITEMS), sizes[ITEMS], trailing_bytes[ITEMS]).split(b"\n")[:-1]
@@ -101,7 +101,7 @@ class MemoryFiles:
 
     def _complete_rows(self, content: bytes) -> NDArray[np.void]:
         """The rows up to the last whole one. An append that was cut off leaves a part of a row, or zeros after a power
-        cut; anything else that is no row, or has whole ones behind it, is damage."""
+        cut; anything else that is not a row, or has complete rows behind it, is damage."""
         rows = np.frombuffer(trim_incomplete(content, ROW_DTYPE), ROW_DTYPE)
         is_valid = valid_rows(rows)
         first_invalid = int(np.argmin(is_valid)) if len(is_valid) and not is_valid.all() else len(rows)
@@ -109,7 +109,7 @@ class MemoryFiles:
             raise MemoryFileError(
                 f"{self._path(ROWS)}: row {first_invalid} is damaged; restore the file, or build the memory again"
             )
-        return rows[:first_invalid].copy()  # what a whole row speaks of was on the disk before it
+        return rows[:first_invalid].copy()  # what a complete row refers to was on the disk before it
 
     def _path(self, name: str) -> Path:
         return self.folder / name
@@ -135,7 +135,7 @@ class MemoryFiles:
             pages.madvise(advice)
 
     def set_random_access(self, random_access: bool) -> None:
-        """Say how keys are about to be read: here and there by a re-rank, or from end to end.
+        """Advise the system how keys will be read: at random by a re-rank, or from end to end.
 
         A re-rank of 256 rows that are not in memory would otherwise read 128 KB around each of them.
         """
@@ -143,11 +143,11 @@ class MemoryFiles:
         self._advise(mmap.MADV_RANDOM if random_access else mmap.MADV_NORMAL)
 
     def release(self) -> None:
-        """Give the pages of the keys back; the next search reads them from the disk, or from the system's cache."""
+        """Release the pages of the keys; the next search reads them from the disk, or from the system's cache."""
         self._advise(mmap.MADV_DONTNEED)
 
     def __len__(self) -> int:
-        """Rows, those of deleted items included: a row's number is its item's for ever."""
+        """Rows, those of deleted items included: a row number is never reused."""
         return len(self._rows)
 
     def digest(self, rows: int) -> str:
@@ -158,7 +158,7 @@ class MemoryFiles:
         return hashlib.sha256(self._rows[:rows].tobytes()).hexdigest()
 
     def item(self, row: int) -> MemoryItem | None:
-        """The item of a row; None where it was deleted. MemoryFileError where its line is not what was written."""
+        """The item of a row; None if it was deleted. MemoryFileError if its line is damaged."""
         if row in self.deleted:
             return None
         entry = self._rows[row]
@@ -168,7 +168,7 @@ class MemoryFiles:
         return MemoryItem.decode(line)
 
     def items(self) -> Iterator[tuple[int, MemoryItem]]:
-        """Every item that is there, with its row."""
+        """Every item that was not deleted, with its row."""
         with self._path(ITEMS).open("rb") as file:
             for row in range(len(self)):
                 line = file.read(int(self._rows[row]["length"]))
@@ -183,7 +183,7 @@ class MemoryFiles:
         return MemoryFileError(f"{self._path(ITEMS)}: item {row} is damaged; {hint}")
 
     def damaged_rows(self) -> Iterator[int]:
-        """Rows whose key or line is not what was written: reads every byte."""
+        """Rows whose key or line is damaged; reads every byte."""
         with self._path(ITEMS).open("rb") as file:
             for row in range(len(self)):
                 line = file.read(int(self._rows[row]["length"]))
@@ -194,7 +194,8 @@ class MemoryFiles:
                     yield row
 
     def append(self, drafts: Sequence[MemoryDraft]) -> range:
-        """The rows of new items. When this returns they are on the disk; before, some of them may be, each whole."""
+        """Append items and return their rows. They are on the disk when this returns; after a crash some may be, each
+        complete."""
         self._require_writable()
         lines = [draft.item.encode() for draft in drafts]
         keys = np.stack([draft.key.vector for draft in drafts]).astype("<f2")  # (n, dimensions)
@@ -227,14 +228,14 @@ class MemoryFiles:
         return self.folder / FILES / stored_file.name
 
     def rollback(self, rows: int) -> None:
-        """Back to the first `rows` rows, byte for byte; what was deleted since then stays deleted."""
+        """Restore the first `rows` rows, byte for byte; items deleted since then stay deleted."""
         self._require_writable()
         if not 0 <= rows <= len(self):
             raise MemoryFileError(f"{self.folder} has {len(self)} rows: it cannot go back to {rows}")
         old_size = self._items_size
         truncate_file(
             self._path(ROWS), rows * ROW_DTYPE.itemsize
-        )  # from here on the rest is an append that was cut off
+        )  # from here on the rest counts as an interrupted append
         self._rows = self._rows[:rows].copy()
         self.deleted = {row: id_checksum for row, id_checksum in self.deleted.items() if row < rows}
         self._rewrite_deleted()
@@ -247,11 +248,11 @@ class MemoryFiles:
         truncate_file(self._path(KEYS), rows * self._row_bytes)
 
     def delete(self, row: int) -> None:
-        """Erase an item's line, key and files. Its row number is never given to another."""
+        """Erase an item's line, key and files. Its row number is never reused."""
         self._require_writable()
         try:
             item = self.item(row)
-        except MemoryFileError:  # its line is damaged: nobody knows its id
+        except MemoryFileError:  # its line is damaged: its id is unknown
             item = None
         self.deleted[row] = zlib.crc32(item.id.encode()) if item else 0
         self._rewrite_deleted()
@@ -259,11 +260,11 @@ class MemoryFiles:
         self._map_keys()
 
     def was_deleted(self, item_id: str) -> bool:
-        """Whether an item of this id was taken out, as far as a checksum tells."""
+        """Whether an item of this id was deleted, by its checksum."""
         return zlib.crc32(item_id.encode()) in self.deleted.values()
 
     def _erase(self, row: int) -> None:
-        """Files first: the line is what names them. A damaged line can go too, but leaves its files behind."""
+        """Erase the files first, since the line refers to them. A damaged line leaves its files behind."""
         entry = self._rows[row]
         offset, length = int(entry["at"]), int(entry["length"])
         self._remove_files(files_in_line(read_at(self._path(ITEMS), offset, length)))
@@ -281,7 +282,7 @@ class MemoryFiles:
                 file.write(content)
 
     def _remove_files(self, files: Sequence[StoredFile]) -> None:
-        """Files that no item names any more."""
+        """Remove files that no item refers to any more."""
         names = {stored_file.name for stored_file in files}
         used_names = {stored_file.name for _, item in self.items() for stored_file in item.files} if names else set()
         for name in names:
@@ -294,7 +295,7 @@ class MemoryFiles:
                 path.parent.rmdir()
 
     def orphans(self) -> list[Path]:
-        """Kept files that no item names."""
+        """Stored files that no item refers to."""
         used_names = {stored_file.name for _, item in self.items() for stored_file in item.files}
         root = self.folder / FILES
         return [f for f in sorted(root.rglob("*")) if f.is_file() and f.relative_to(root).as_posix() not in used_names]
@@ -305,7 +306,7 @@ class MemoryFiles:
 
 
 def files_in_line(line: bytes) -> tuple[StoredFile, ...]:
-    """The kept files of a line; none where it is blank or damaged."""
+    """The stored files of a line; none if it is blank or damaged."""
     try:
         return MemoryItem.decode(line).files
     except MemoryFileError:
@@ -320,7 +321,7 @@ def valid_rows(rows: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def trim_incomplete(content: bytes, row: np.dtype[np.void]) -> bytes:
-    """The content without a row that is not complete."""
+    """The content without a trailing incomplete row."""
     return content[: len(content) // row.itemsize * row.itemsize]
 
 
@@ -331,7 +332,7 @@ def read_at(path: Path, offset: int, length: int) -> bytes:
 
 
 def append_at(path: Path, content: bytes, *, offset: int) -> None:
-    """Write at the end that is known, over whatever a failed append left there, and make it last."""
+    """Write at the known end, over whatever a failed append left there, and sync."""
     with path.open("r+b") as file:
         file.seek(offset)
         file.truncate()

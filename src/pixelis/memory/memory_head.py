@@ -1,4 +1,4 @@
-"""What the keys of a memory are: one small file, written when the memory is made."""
+"""Which encoders made the keys of a memory: one small file, written when the memory is created."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ MEMORY_HEAD_FILE = "memory.json"
 
 
 MASK_FILE = "mask.zip"
-"""The evaluation mask that a memory was made under, beside its items."""
+"""The evaluation mask of a memory, beside its items."""
 
 
 class MemoryHead(Value):
-    """What the keys of a memory are; written once."""
+    """Sizes and encoders of a memory's keys; written once."""
 
     version: Literal[1] = 1
     text_dimensions: int = Field(gt=0)
     visual_dimensions: int = Field(gt=0)
     encoders: str
-    """Fingerprints of the encoders: keys of others mean nothing here."""
+    """Fingerprints of the encoders; keys of other encoders cannot be compared."""
     mask: Sha256 | None = None
-    """The evaluation mask that the memory was made under; None where it was made without."""
+    """Digest of the evaluation mask that guards the memory; None without one."""
 
     @property
     def dimensions(self) -> int:
@@ -52,7 +52,7 @@ def read_memory_head(folder: Path) -> MemoryHead:
 
 
 def write_memory_head(folder: Path, head: MemoryHead) -> None:
-    """Makes the folder a memory; MemoryFileError where it holds anything already."""
+    """Make the folder a memory; MemoryFileError unless it is empty."""
     if (folder / MEMORY_HEAD_FILE).exists():
         raise MemoryFileError(f"{folder} holds a memory already; `pixelis index add` appends to it")
     try:

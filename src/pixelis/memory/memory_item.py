@@ -1,4 +1,4 @@
-"""What the memory keeps of a trajectory: an item, the hashes of what it shows, and the files that belong to it alone.
+"""What the memory stores of a trajectory: an item, the hashes of its media, and files that only it refers to.
 
 An item is one canonical line of JSON. Its key, two vectors, lies beside it in another file: see `memory_files`.
 """
@@ -18,12 +18,12 @@ from pixelis.trace.schema import Sha256, canonical_json
 
 ITEM_VERSION: Literal[1] = 1
 MAX_LINE_BYTES = 2**20
-"""Of one item: a question and an answer are never that long."""
+"""Longest line of an item."""
 PHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
 
 class MediaHashes(Value):
-    """Who a medium is: the hash of its bytes, and the perceptual hashes that give a changed copy away."""
+    """The identity of a medium: the hash of its bytes, and perceptual hashes that reveal a changed copy."""
 
     name: str
     sha256: Sha256
@@ -37,7 +37,7 @@ class MediaHashes(Value):
 
 
 class StoredFile(Value):
-    """A file that the memory keeps for an item, named by its content and removed with its last item."""
+    """A file stored for an item, named by its content and removed with its last item."""
 
     role: Literal["media", "trace"]
     sha256: Sha256
@@ -51,7 +51,7 @@ class StoredFile(Value):
 
 
 class MemoryItem(Value):
-    """One remembered trajectory, as the neighbourhood of a query sees it."""
+    """One stored trajectory, as the neighbourhood of a query sees it."""
 
     version: Literal[1] = ITEM_VERSION
     id: str = Field(min_length=1, max_length=4096)
@@ -62,12 +62,12 @@ class MemoryItem(Value):
     signature: tuple[str, ...] = ()
     """The sequence of tools: the annotator of Dawid–Skene."""
     value: float | None = None
-    """v(h), in (0, 1); None where no policy has judged the trajectory yet."""
+    """v(h), in (0, 1); None if no policy has scored the trajectory yet."""
     curiosity: float | None = None
     coherence: float | None = None
     files: tuple[StoredFile, ...] = ()
     screened: Sha256 | None = None
-    """The evaluation mask that every medium was compared with, pixels and all, before the key was made."""
+    """Digest of the evaluation mask that every medium was compared with, pixels included, before the key was made."""
 
     def encode(self) -> bytes:
         line = canonical_json(self.model_dump(mode="json")) + b"\n"
@@ -79,7 +79,7 @@ class MemoryItem(Value):
 
     @classmethod
     def decode(cls, line: bytes) -> MemoryItem:
-        """MemoryFileError in one line where this is no item, or one of a newer build."""
+        """Raise MemoryFileError if this is not an item, or one of a newer version."""
         try:
             content = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -96,7 +96,7 @@ class MemoryItem(Value):
 
 
 class MemoryDraft(NamedTuple):
-    """An item on its way into the memory, with its key and the bytes of its files by their hash."""
+    """An item to be added, with its key and the bytes of its files by hash."""
 
     item: MemoryItem
     key: Key

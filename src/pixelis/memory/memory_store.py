@@ -1,13 +1,13 @@
 """The retrieval memory: trajectories that were accepted, found again by what was asked and what was looked at
 (subsec:ttrl "Hybrid retrieval", supp:retrieval_index, supp:index_whitelist_dedup).
 
-    with Memory.open(folder, mask=mask) as memory:
+    with MemoryStore.open(folder, mask=mask) as memory:
         memory.add([draft])                          # on the disk when it returns
         memory.search(key, k=8, exclude=shown)       # nearest first
         mark = memory.watermark                      # …
         memory.rollback(mark)                        # byte for byte what it was
 
-`remembering.remember` asks the evaluation mask before it makes a vector; `add` takes nothing that no mask has seen.
+`builder.build_draft` asks the evaluation mask before it makes a vector; `add` refuses what no mask has checked.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from pixelis.memory.vector_index_files import (
 
 
 class MemoryConfig(Config):
-    """What a memory takes in, and how it is searched."""
+    """What a memory accepts, and how it is searched."""
 
     index: IndexConfig = IndexConfig()
     near_duplicate: float | None = Field(default=0.97, gt=0.0, le=1.0)
-    """Similarity, words and looks alike in weight, over which a new item only repeats one that is there and is left
-    out; None takes everything."""
+    """Similarity, words and looks alike in weight, over which a new item is a repeat and is left out; None
+    accepts everything."""
 
 
 SETTINGS_FILE = "settings.json"
@@ -111,7 +111,7 @@ class MemoryStore:
         config: MemoryConfig | None = None,
         mask: EvaluationMask | None = None,
     ) -> MemoryStore:
-        """A new memory, empty, whose settings later opens take; MemoryFileError where the folder holds one already."""
+        """Create an empty memory; later opens read its settings. MemoryFileError if the folder holds one already."""
         head = MemoryHead(
             text_dimensions=text_dimensions,
             visual_dimensions=visual_dimensions,
@@ -134,17 +134,17 @@ class MemoryStore:
         rebuild: bool = False,
         progress: ProgressCallback = no_progress,
     ) -> MemoryStore:
-        """For writing. `append_only`, during evaluation: what is there at open, or the first `floor` rows, can be
-        neither removed nor retrained."""
+        """Open for writing. With `append_only` (during evaluation) the rows present at open, or the first `floor` rows,
+        can be neither removed nor reindexed."""
         return cls(folder, config, mask=mask, append_only=append_only, floor=floor, rebuild=rebuild, progress=progress)
 
     @classmethod
     def open_read_only(cls, folder: Path, config: MemoryConfig | None = None) -> MemoryStore:
-        """As it is now; nothing is mended and nothing can be added."""
+        """Open without repairs; nothing can be added."""
         return cls(folder, config, writable=False)
 
     def _open_index(self, rebuild: bool, progress: ProgressCallback) -> Searcher:
-        """The index of the disk where one is wanted; MemoryFileError where it is damaged and may not be made again."""
+        """The index on disk, if one is configured; MemoryFileError if it is damaged and may not be rebuilt."""
         kind = self.config.index.kind_for(len(self.files))
         if kind == "exact":
             return self._make_searcher(None)
@@ -158,7 +158,7 @@ class MemoryStore:
                 raise
             head = None
         if head is None and not (rebuild and self.files.writable):
-            return self._make_searcher(None)  # never trained: exact, whatever the size
+            return self._make_searcher(None)  # never trained: search is exact, whatever the size
         return self._make_searcher(self._build_index(progress))
 
     def _require_matching_index(self, head: IndexHead, kind: str) -> None:
@@ -193,21 +193,21 @@ class MemoryStore:
         return approx_index
 
     def build_index(self, *, progress: ProgressCallback = no_progress) -> None:
-        """Learn an index from all keys, where the memory is large enough for one, and write it."""
+        """Train an index on all keys, if the memory is large enough for one, and write it."""
         self._require_mutable("its index may not be trained again")
         write_json(self.folder / SETTINGS_FILE, self.config.model_dump(mode="json"))
         self._searcher = self._make_searcher(self._build_index(progress))
         self._searcher.add_new_rows(self.files.keys)
 
     def save_index(self) -> None:
-        """Write the index as it has grown, so that the next open need not code those rows again."""
+        """Write the grown index, so that the next open need not encode those rows again."""
         approx_index = self._searcher.approx_index
         if approx_index is not None:
             save_index(self.folder, approx_index, self.config.index, self.files.digest(len(approx_index)))
 
     @property
     def kind(self) -> str:
-        """What serves searches: exact, ivfpq or hnsw-text."""
+        """The kind of index that answers searches: exact, ivfpq or hnsw-text."""
         return self._searcher.approx_index.kind if self._searcher.approx_index else "exact"
 
     @property
@@ -220,19 +220,19 @@ class MemoryStore:
         return self.files.recovered
 
     def __len__(self) -> int:
-        """Items that are there."""
+        """Number of items, without the deleted ones."""
         return len(self.files) - len(self.files.deleted)
 
     @property
     def watermark(self) -> int:
-        """Where the memory stands: a number for `rollback`."""
+        """The number of rows now, for `rollback`."""
         return len(self.files)
 
     def items(self) -> Iterator[tuple[int, MemoryItem]]:
         return self.files.items()
 
     def find(self, item_id: str) -> int:
-        """The row of an item; MemoryFileError where there is none of that name, or several."""
+        """The row of an item; MemoryFileError if no item, or more than one, has this id."""
         rows = [row for row, item in self.items() if item.id == item_id]
         if len(rows) != 1:
             ambiguous = f"rows {', '.join(map(str, rows))} all have the id {item_id!r}: say which with --row"
@@ -240,7 +240,7 @@ class MemoryStore:
         return rows[0]
 
     def add(self, drafts: Sequence[MemoryDraft]) -> list[AddOutcome]:
-        """Append what is new. LeakageError, and nothing is added, where one of them shows evaluation media."""
+        """Append new items. Raises LeakageError and adds nothing if one of them shows evaluation media."""
         for draft in drafts:
             self._require_clean(draft)
         drafts = [
@@ -252,7 +252,7 @@ class MemoryStore:
         if new_numbers:
             rows = self.files.append([drafts[number] for number in new_numbers])
             row_by_number = dict(zip(new_numbers, rows, strict=True))
-            # a repeat of another draft was told by that draft's place in the call
+            # a repeat of another draft refers to that draft's place in the call
             outcomes = [
                 AddOutcome(row_by_number[n]) if n in row_by_number
                 else o if o.repeats is None or o.repeats >= 0
@@ -274,7 +274,7 @@ class MemoryStore:
             raise MemoryFileError(f"{item.id}: its key holds NaN or infinity")
         for stored_file in item.files:
             if hashlib.sha256(draft.blobs.get(stored_file.sha256, b"")).hexdigest() != stored_file.sha256:
-                raise MemoryFileError(f"{item.id}: the bytes of its {stored_file.role} file were not handed over")
+                raise MemoryFileError(f"{item.id}: the bytes of its {stored_file.role} file are missing")
         if self.mask is None:
             if self.head.mask is not None:
                 raise LeakageError(
@@ -284,11 +284,11 @@ class MemoryStore:
         self.mask.check_hashes([medium.sha256 for medium in item.media], label=item.id)
         if item.media and item.screened != self.mask.digest:
             raise LeakageError(
-                f"{item.id}: {item.media[0].name} was not compared with this evaluation mask; `remember` does that"
+                f"{item.id}: {item.media[0].name} was not compared with this evaluation mask; use `build_draft`"
             )
 
     def _find_repeats(self, drafts: Sequence[MemoryDraft]) -> list[AddOutcome]:
-        """Which drafts repeat a row, or an earlier draft that stays (as −1 − its number)."""
+        """Which drafts repeat a row, or an earlier draft of the same call (given as −1 − its number)."""
         text, max_similarity = self.head.text_dimensions, self.config.near_duplicate
         if max_similarity is None or not drafts:
             return [AddOutcome(None) for _ in drafts]
@@ -316,7 +316,7 @@ class MemoryStore:
         exclude: Collection[int] = (),
         allowed: NDArray[np.bool_] | None = None,
     ) -> SearchResult:
-        """The same for many keys at once, as row numbers."""
+        """Search for many keys at once; returns row numbers."""
         if keys.shape[1] != self.head.dimensions:
             raise MemoryFileError(f"a key of {keys.shape[1]} values; {self.folder} has {self.head.dimensions}")
         if allowed is not None and len(allowed) != len(self.files):
@@ -330,7 +330,7 @@ class MemoryStore:
         return self._searcher.search(self.files.keys, queries, k, allowed)
 
     def rows_with_media(self, sha256s: Collection[str]) -> set[int]:
-        """Rows of the same source: they show one of these very files."""
+        """Rows that show one of these files."""
         if self._sources is None:
             self._sources = {}
             for row, item in self.items():
@@ -339,7 +339,7 @@ class MemoryStore:
         return {row for sha256 in sha256s for row in self._sources.get(sha256, ())}
 
     def delete(self, row: int) -> None:
-        """Take an item out for good, with its key, its line and the files that no other item names."""
+        """Delete an item with its key, its line and the files that no other item refers to."""
         self._require_mutable("nothing can be deleted")
         if not 0 <= row < len(self.files) or row in self.files.deleted:
             raise MemoryFileError(f"{self.folder} has no item in row {row}")
@@ -348,12 +348,12 @@ class MemoryStore:
         self._erase_codes()
 
     def _erase_codes(self) -> None:
-        """Deleted items leave no code in the index either; a code is a blurred key."""
+        """Erase the codes of deleted items: a code is a blurred key."""
         if self.approx_index is not None and self.files.writable and self.approx_index.erase(self.files.deleted):
             self.save_index()
 
     def rollback(self, watermark: int) -> None:
-        """Back to a watermark: rows, lines, keys and kept files as they were. What was deleted since stays deleted."""
+        """Restore rows, lines, keys and kept files to a watermark. Items deleted since then stay deleted."""
         self.require_reachable(watermark)
         head = read_index_head(self.folder)
         if head is not None and head.rows > watermark:
@@ -367,7 +367,7 @@ class MemoryStore:
             self.save_index()
 
     def require_reachable(self, watermark: int) -> None:
-        """MemoryFileError where there is no way back to it."""
+        """MemoryFileError if `rollback` cannot reach this watermark."""
         if self.append_only and watermark < self._floor:
             raise MemoryFileError(f"{self.folder} is append-only: it keeps its first {self._floor} rows")
         if not 0 <= watermark <= len(self.files):
@@ -390,7 +390,7 @@ class MemoryStore:
 
 
 def read_settings(folder: Path) -> MemoryConfig:
-    """The settings that the memory was made or indexed with; the defaults where they are not there."""
+    """The settings that the memory was created or indexed with, or the defaults."""
     path = folder / SETTINGS_FILE
     try:
         return MemoryConfig.model_validate_json(path.read_bytes())

@@ -330,8 +330,8 @@ def require_divisible(config: IndexConfig, dimensions: int) -> None:
     if width % config.num_subquantizers or (config.opq and width > dimensions):
         raise MemoryFileError(
             f"keys of {dimensions} values{f' rotated into {width}' if config.opq else ''} cannot be cut into "
-            f"{config.num_subquantizers} equal parts (m = {config.m}, bits = {config.bits}); choose m and opq_dimensions "
-            "so that they can"
+            f"{config.num_subquantizers} equal parts (m = {config.m}, bits = {config.bits}); choose another m "
+            "or opq_dimensions"
         )
 
 
