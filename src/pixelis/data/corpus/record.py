@@ -48,13 +48,8 @@ class Record(Value):
         """The record's entry in the index of its shard."""
         item = self.item
         return CorpusRow(
-            id=item.id,
-            split=self.split,
-            ordinal=self.ordinal,
-            family=item.family,
-            template=item.template,
-            difficulty=item.difficulty,
-            accepted=self.accepted,
+            **item.model_dump(include={"id", "family", "template", "difficulty"}),
+            **self.model_dump(include={"split", "ordinal", "accepted"}),
             steps=len(self.trace.steps),
             needs=item.required_tools,
             span=duration_stratum(item),

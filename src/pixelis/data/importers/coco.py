@@ -144,14 +144,20 @@ def parse_outline(record: Mapping[str, Any], size: Size, label: str) -> ClippedF
             for p in parts
         )
         clipped_parts = [[float(np.clip(v, 0, size[k % 2])) for k, v in enumerate(part)] for part in parts]
-        merged = rle.merge(rle.frPyObjects(clipped_parts, size.height, size.width))
-        mask = Mask(width=size.width, height=size.height, counts=merged["counts"].decode("ascii"), label=label)
-        return ClippedFootprint(require_visible(mask), was_clipped or beyond)
+        return ClippedFootprint(mask_from_polygons(clipped_parts, size, label=label), was_clipped or beyond)
     if not box:
         raise ValueError("it has neither an outline nor a box")
     x, y, w, h = require_numbers(box, 4)
     x0, y0, x1, y1 = PixelBox(x, y, x + w, y + h).to_unit(size)
     return ClippedFootprint(Box(x0=x0, y0=y0, x1=x1, y1=y1, label=label), was_clipped)
+
+
+def mask_from_polygons(parts: list[list[float]], size: Size, **fields: Any) -> Mask:
+    """The mask of polygons in pixels; ValueError if it is empty."""
+    merged = rle.merge(rle.frPyObjects(parts, size.height, size.width))
+    return require_visible(
+        Mask(width=size.width, height=size.height, counts=merged["counts"].decode("ascii"), **fields)
+    )
 
 
 def mask_from_runs(shape: Mapping[str, Any], size: Size, label: str) -> Mask:

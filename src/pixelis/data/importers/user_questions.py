@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from pycocotools import mask as rle
 
 from pixelis.core.errors import ConfigError, MediaError
-from pixelis.core.geometry import Box, Footprint, Mask, PixelBox, Size, Span, TextSpan, round_unit
-from pixelis.data.importers.coco import require_visible
+from pixelis.core.geometry import Box, Footprint, PixelBox, Size, Span, TextSpan, round_unit
+from pixelis.data.importers.coco import mask_from_polygons
 from pixelis.data.importers.dataset_questions import estimate_difficulty
 from pixelis.data.importers.import_result import (
     ImportOptions,
@@ -247,11 +246,7 @@ def parse_footprint(record: Mapping[str, Any], name: str, size: Size, scale: Siz
         if not isinstance(shapes, list) or not shapes:
             raise ValueError("polygons: want a list of lists of numbers")
         parts = [polygon_corners(shape, size, scale) for shape in shapes]
-        merged = rle.merge(rle.frPyObjects(parts, size.height, size.width))
-        counts = merged["counts"].decode()
-        return require_visible(
-            Mask(media=name, label=label, width=size.width, height=size.height, counts=counts, **frame)
-        )
+        return mask_from_polygons(parts, size, media=name, label=label, **frame)
     x0, y0, x1, y1 = require_numbers(record.get("box"), 4)
     box = PixelBox(x0 / scale.width, y0 / scale.height, x1 / scale.width, y1 / scale.height)
     if not (0 <= box.left < box.right <= 1 and 0 <= box.top < box.bottom <= 1):

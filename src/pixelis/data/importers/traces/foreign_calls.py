@@ -225,12 +225,10 @@ def _convert_zoom(args: Mapping[str, Any], image_index: int, images: ForeignImag
 
 def _convert_box(tool: str, box: list[float], image_index: int, images: ForeignImages) -> ConvertedCall:
     """A box in units if all of it lies in 0 to 1, otherwise in pixels."""
-    size: Size | None = Size(1, 1)
-    if max(map(abs, box)) > 1.5:  # units may overshoot the frame
-        size = images.size(image_index)
-        if size is None:
-            reason = "its box is in pixels, and the size of the picture is unknown"
-            return unusable_call(tool, {"box_px": box}, reason)
+    # Units may overshoot the frame.
+    size = images.size(image_index) if max(map(abs, box)) > 1.5 else Size(1, 1)
+    if size is None:
+        return unusable_call(tool, {"box_px": box}, "its box is in pixels, and the size of the picture is unknown")
     width, height = size
     clipped = min(box) < 0 or box[0] > width or box[2] > width or box[1] > height or box[3] > height
     try:
@@ -277,9 +275,7 @@ def _convert_segment(args: Mapping[str, Any], image_index: int, images: ForeignI
         coordinates = {"x": float(param[0]), "y": float(param[1])}
     if coordinates.keys() != {"x", "y"}:
         return [unusable_call("SEG", args, "it has no point")]
-    size: Size | None = Size(100, 100)
-    if max(coordinates.values()) > 100:
-        size = images.size(image_index)
+    size = images.size(image_index) if max(coordinates.values()) > 100 else Size(100, 100)
     if size is None or min(coordinates.values()) < 0 or coordinates["x"] > size.width or coordinates["y"] > size.height:
         reason = "its point is neither in percent nor in a picture of known size"
         return [unusable_call("SEG", {"point_px": [coordinates["x"], coordinates["y"]]}, reason)]
