@@ -56,7 +56,11 @@ app.add_typer(score.app, name="score", help="Score files of predictions with sta
 app.add_typer(world.app, name="world", help="Look at items of the procedural world.")
 app.add_typer(data.app, name="data", help="Build, count, deduplicate and audit corpora; import and export datasets.")
 app.add_typer(train.app, name="train", help="Train a policy: phase 1 (sft) and phase 2 (rft).")
-app.add_typer(adapt.app, name="adapt", help="Phase 3: adapt to a stream of unlabelled questions; inspect and revert.")
+app.add_typer(
+    adapt.app,
+    name="adapt",
+    help="Phase 3: adapt to a stream of unlabelled questions (`adapt STREAM` is `adapt run STREAM`).",
+)
 app.command("eval")(evaluate.evaluate)
 app.add_typer(index.app, name="index", help="The retrieval memory: build, add, search, audit, delete.")
 app.add_typer(reproduce.app, name="reproduce", help="Repeat the paper's experiments on nano (needs a clone).")

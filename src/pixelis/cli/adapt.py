@@ -5,26 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
+from pixelis.cli import options as opt
 from pixelis.cli.ask import require_model
-from pixelis.cli.options import (
-    AsJson,
-    Config,
-    Deadline,
-    Disable,
-    Plugin,
-    Quiet,
-    SegOfConfig,
-    limit_option,
-    out_option,
-)
-from pixelis.cli.progress import LineThrottle, is_live, is_quiet
+from pixelis.cli.progress import live_table
 from pixelis.cli.terminal import escape_markup, plain_table, pluralise, print_json, printable, stdout
 from pixelis.cli.tools import add_plugin_folder, tool_overrides
 
@@ -44,14 +34,8 @@ class StreamDefaultGroup(TyperGroup):
 
 
 app = typer.Typer(no_args_is_help=True, cls=StreamDefaultGroup)
-RunFolder = Annotated[Path, out_option("The run folder; `run` resumes an unfinished run in it.")]
+RunFolder = Annotated[Path, opt.out("The run folder; `run` resumes an unfinished run in it.")]
 DEFAULT_RUN_FOLDER = Path("runs/ttrl")
-
-
-@app.callback()
-def _adapt() -> None:
-    """Phase 3 (test-time RL): answer a stream of unlabelled questions and adapt on it. `pixelis adapt STREAM…` is short
-    for `pixelis adapt run STREAM…`; the other verbs inspect a run or revert it."""
 
 
 @app.command()
@@ -63,9 +47,9 @@ def run(
             help="Families of the world (all six by default), corpora or files of items; keys of the configuration.",
         ),
     ] = None,
-    config: Config = None,
+    config: opt.Config = None,
     out: RunFolder = DEFAULT_RUN_FOLDER,
-    limit: Annotated[int, limit_option("At most this many queries of each task.")] = 50,
+    limit: Annotated[int, opt.limit("At most this many queries of each task.")] = 50,
     split: Annotated[
         Literal["dev", "dev-cal", "test"], typer.Option(help="Which seeds of the world, or which split of a corpus.")
     ] = "test",
@@ -81,12 +65,12 @@ def run(
         list[Path] | None,
         typer.Option(help="Evaluation media (a folder, a list or a corpus split): answered, never trained on."),
     ] = None,
-    seg: SegOfConfig = None,
-    plugin: Plugin = None,
-    disable: Disable = None,
-    deadline: Deadline = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    seg: opt.SegOfConfig = None,
+    plugin: opt.Plugin = None,
+    disable: opt.Disable = None,
+    deadline: opt.Deadline = None,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Answer the queries of a stream, and train on those whose vote is accepted.
 
@@ -150,53 +134,33 @@ class StreamView(NamedTuple):
 
 @contextmanager
 def live_stream_view(total: int | None, *, previous_rows: Sequence[dict[str, Any]] = ()) -> Iterator[StreamView]:
-    """A live table on a terminal: position, last answer and vote, effect on the policy; else lines.
-
-    `total` is None for several streams in sequence. `previous_rows` are those of the run that is resumed.
-    """
-    from rich.console import Console
-    from rich.live import Live
-    from rich.table import Table
-
-    console, lines, shown_rows = Console(stderr=True), LineThrottle(), list(previous_rows)
-    total_text = "" if total is None else f" of {total}"
-    with Live(console=console, transient=True, refresh_per_second=2) if is_live() else nullcontext() as live:
+    """Position, last answer and vote, effect on the policy. `total` is None for several streams in sequence;
+    `previous_rows` are those of the run that is resumed."""
+    shown_rows, total_text = list(previous_rows), "" if total is None else f" of {total}"
+    with live_table() as show_table:
 
         def show_row(row: dict[str, Any], completed: int) -> None:
-            if is_quiet():
-                return
             if shown_rows and row["query"] <= shown_rows[-1]["query"]:
                 shown_rows.clear()  # the next stream of `reproduce`
             shown_rows.append(row)
             outcomes = Counter(row_outcome(shown_row) for shown_row in shown_rows)
             outcome_counts = ", ".join(f"{kind} {count}" for kind, count in outcomes.items())
-            accuracy_text = describe_accuracy(shown_rows)
-            if live is None:
-                line = (
-                    f"query {row['query']}{total_text}: {outcome_counts}; correct: {accuracy_text}; {describe_kl(row)}"
-                )
-                lines.write(line, always=row["query"] == total)
-                return
-            table = Table.grid(padding=(0, 3))
-            vote = row["vote"]
-            for name, text in (
+            accuracy_text, share = describe_accuracy(shown_rows), row["vote"]["share"]
+            table = (
                 ("query", f"{completed}{total_text}; {row['item']} {row['shift']}"),
                 ("question", row["question"][:100]),
-                ("answer", f"{row['answer'] or '–'}: {100 * vote['share']:.0f} % of the weight"),
+                ("answer", f"{row['answer'] or '–'}: {100 * share:.0f} % of the weight"),
                 ("outcome", f"{row_outcome(row)}{': ' if row['why'] else ''}{row['why']}"),
                 ("so far", outcome_counts),
                 ("correct", accuracy_text),
                 ("policy", describe_kl(row)),
-            ):  # fmt: skip
-                table.add_row(name, printable(text))
-            live.update(table)
+            )
+            line = f"query {row['query']}{total_text}: {outcome_counts}; correct: {accuracy_text}; {describe_kl(row)}"
+            show_table(table, line, always=row["query"] == total)
 
         def show_probe(probe_name: str, completed: int) -> None:
             text = f"asking {probe_name}: {completed} so far"
-            if live is not None:
-                live.update(text)
-            else:
-                lines.write(text, always=not completed)
+            show_table([(text, "")], text, always=not completed)
 
         yield StreamView(show_row, show_probe)
 
@@ -266,7 +230,7 @@ def print_ttrl_report(report: TtrlReport, out: Path) -> None:
 def log(
     out: RunFolder = DEFAULT_RUN_FOLDER,
     last: Annotated[int, typer.Option(min=1, help="Number of rows.")] = 20,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """List the last rows of an adaptation run."""
     from pixelis.rollout.answer_reading import shorten
@@ -297,7 +261,7 @@ def show(
     query: Annotated[int, typer.Argument(min=1, help="Number of the row, from 1.")],
     out: RunFolder = DEFAULT_RUN_FOLDER,
     page: Annotated[Path | None, typer.Option(help="Also write the vote as an HTML page.")] = None,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Show one row: the question, every term of its vote, and what would have changed the result."""
     from pixelis.core.errors import TraceError

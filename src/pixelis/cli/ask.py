@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.options import (
-    AsJson,
-    Deadline,
-    Disable,
-    Fps,
-    Model,
-    Plugin,
-    Quiet,
-    Seed,
-    Seg,
-    StrictCalls,
-    out_option,
-)
+from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import escape_markup, print_json, stdout
 from pixelis.cli.tools import make_toolbox
@@ -42,20 +30,20 @@ def ask(
             metavar='MEDIA... "QUESTION"', help="Images and videos, and the question in quotes, before or after them."
         ),
     ],
-    model: Model = DEFAULT_MODEL,
+    model: opt.Model = DEFAULT_MODEL,
     samples: Annotated[
         int, typer.Option("--samples", "-n", min=1, max=64, help="How many answers to sample and put to a vote.")
     ] = 1,
-    out: Annotated[Path | None, out_option("Write the evidence page to this file, and the trace beside it.")] = None,
-    seed: Seed = 0,
-    strict_calls: StrictCalls = False,
-    seg: Seg = "auto",
-    plugin: Plugin = None,
-    disable: Disable = None,
-    deadline: Deadline = None,
-    fps: Fps = 25.0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    out: Annotated[Path | None, opt.out("Write the evidence page to this file, and the trace beside it.")] = None,
+    seed: opt.Seed = 0,
+    strict_calls: opt.StrictCalls = False,
+    seg: opt.Seg = "auto",
+    plugin: opt.Plugin = None,
+    disable: opt.Disable = None,
+    deadline: opt.Deadline = None,
+    fps: opt.Fps = 25.0,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Ask a question about images and videos.
 

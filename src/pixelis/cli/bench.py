@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pixelis.cli import options as opt
 from pixelis.cli.clone import require_clone
-from pixelis.cli.options import AsJson, Config, Quiet, ReportOut, Seg, limit_option
 from pixelis.cli.progress import LineThrottle, progress_bars, spinner
 from pixelis.cli.terminal import print_json
 from pixelis.cli.tools import make_toolbox
@@ -37,7 +37,9 @@ VERBS = {"rollout": "rollouts"}
 
 
 @app.callback()
-def quick(context: typer.Context, as_json: AsJson = False, out: ReportOut = None, quiet: Quiet = False) -> None:
+def quick(
+    context: typer.Context, as_json: opt.AsJson = False, out: opt.ReportOut = None, quiet: opt.Quiet = False
+) -> None:
     """Run the quick benchmarks: tools, equations, world and deduplication, under ten minutes on two cores."""
     require_clone("benchmarks")
     if context.invoked_subcommand is None:
@@ -52,7 +54,7 @@ def bench_rows(name: str) -> Iterable[BenchRow]:
 def bench_verb(name: str) -> Callable[..., None]:
     """The verb of a group that has no options of its own."""
 
-    def verb(as_json: AsJson = False, out: ReportOut = None, quiet: Quiet = False) -> None:
+    def verb(as_json: opt.AsJson = False, out: opt.ReportOut = None, quiet: opt.Quiet = False) -> None:
         report({VERBS.get(name, name): bench_rows(name)}, as_json=as_json, out=out)
 
     return verb
@@ -67,9 +69,9 @@ def memory(
     figure: Annotated[
         Path | None, typer.Option(help="Also draw memory over trajectory length, as .svg or .png.")
     ] = None,
-    as_json: AsJson = False,
-    out: ReportOut = None,
-    quiet: Quiet = False,
+    as_json: opt.AsJson = False,
+    out: opt.ReportOut = None,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Peak memory of 64 rollouts as a function of trajectory length, each length in a new process."""
     from benchmarks import bench_memory
@@ -105,11 +107,11 @@ def index(
         list[int] | None,
         typer.Option(min=1000, help="Number of keys instead of 10,000 and 100,000; may be repeated."),
     ] = None,
-    config: Config = None,
+    config: opt.Config = None,
     work: Annotated[Path | None, typer.Option(help="A folder in which built indexes are kept for later runs.")] = None,
-    as_json: AsJson = False,
-    out: ReportOut = None,
-    quiet: Quiet = False,
+    as_json: opt.AsJson = False,
+    out: opt.ReportOut = None,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Search among 10,000 and 100,000 keys, one thread: latency, recall, file size, memory, cold start."""
     from benchmarks import bench_index
@@ -135,7 +137,7 @@ def index(
 
 
 @app.command()
-def vote(as_json: AsJson = False, out: ReportOut = None, quiet: Quiet = False) -> None:
+def vote(as_json: opt.AsJson = False, out: opt.ReportOut = None, quiet: opt.Quiet = False) -> None:
     """Key, search among 100,000 items and vote of eight rollouts, embeddings precomputed; about two minutes."""
     from benchmarks import bench_vote
     from pixelis.cli.index_files import make_key_maker
@@ -145,7 +147,7 @@ def vote(as_json: AsJson = False, out: ReportOut = None, quiet: Quiet = False) -
 
 
 @app.command()
-def adapt(as_json: AsJson = False, out: ReportOut = None, quiet: Quiet = False) -> None:
+def adapt(as_json: opt.AsJson = False, out: opt.ReportOut = None, quiet: opt.Quiet = False) -> None:
     """A query with 8, 16 and 24 rollouts, and with 8, vote, memory and update, interleaved; about ten minutes."""
     from benchmarks import bench_adapt
     from pixelis.cli.index_files import make_key_maker
@@ -163,9 +165,9 @@ def trk(
     media: Annotated[
         Path | None, typer.Option(help="The frames, as a folder or a video, for camera-motion compensation.")
     ] = None,
-    as_json: AsJson = False,
-    out: ReportOut = None,
-    quiet: Quiet = False,
+    as_json: opt.AsJson = False,
+    out: opt.ReportOut = None,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Association of TRK on given detections: HOTA, MOTA, IDF1 and id switches, by TrackEval."""
     from benchmarks.bench_trk import bench_trk
@@ -178,11 +180,11 @@ def trk(
 @app.command("seg")
 def segmentation(
     folder: Annotated[Path, typer.Argument(help="A folder with labelme JSON files and their images.")],
-    seg: Seg = "auto",
-    limit: Annotated[int | None, limit_option("Stop after this many objects.")] = None,
-    as_json: AsJson = False,
-    out: ReportOut = None,
-    quiet: Quiet = False,
+    seg: opt.Seg = "auto",
+    limit: Annotated[int | None, opt.limit("Stop after this many objects.")] = None,
+    as_json: opt.AsJson = False,
+    out: opt.ReportOut = None,
+    quiet: opt.Quiet = False,
 ) -> None:
     """SEG against hand-drawn polygons: mean IoU with a box prompt and with one click."""
     from benchmarks.bench_seg import score_polygons

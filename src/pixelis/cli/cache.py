@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pixelis.cli.options import AsJson
+from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import print_json
 
@@ -12,7 +12,7 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()
-def info(as_json: AsJson = False) -> None:
+def info(as_json: opt.AsJson = False) -> None:
     """Show the number of cached results and their size on disk."""
     from pixelis.tools.cache import ResultCache
 
@@ -27,7 +27,7 @@ def info(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def clear(as_json: AsJson = False) -> None:
+def clear(as_json: opt.AsJson = False) -> None:
     """Delete all cached results; tools compute them again."""
     from pixelis.core.errors import ConfigError
     from pixelis.tools.cache import ResultCache

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pixelis.cli import data_dedup, data_files, data_photographs
-from pixelis.cli.options import (
-    AsJson,
-    Deadline,
-    Disable,
-    MediaFolder,
-    Plugin,
-    Quiet,
-    SegOfConfig,
-    out_option,
-)
+from pixelis.cli import options as opt
 from pixelis.cli.progress import progress_bars
 from pixelis.cli.terminal import format_duration, plain_table, print_json, printable, stdout
 from pixelis.cli.tools import add_plugin_folder, tool_overrides
@@ -42,21 +33,18 @@ def build(
             show_default=False,
         ),
     ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Override keys of the file: n=500 teacher.detour_rate=0."),
-    ] = None,
-    out: Annotated[Path, out_option("Folder of the corpus; an unfinished build in it is resumed.")] = Path("corpus"),
+    overrides: opt.Overrides = None,
+    out: Annotated[Path, opt.out("Folder of the corpus; an unfinished build in it is resumed.")] = Path("corpus"),
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Number of processes; it does not change the corpus.")
     ] = 2,
-    media: MediaFolder = None,
-    seg: SegOfConfig = None,
-    plugin: Plugin = None,
-    disable: Disable = None,
-    deadline: Deadline = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    media: opt.MediaFolder = None,
+    seg: opt.SegOfConfig = None,
+    plugin: opt.Plugin = None,
+    disable: opt.Disable = None,
+    deadline: opt.Deadline = None,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Build a corpus: a teacher solves generated items or your own (docs/reference/corpus.md).
 
@@ -141,7 +129,7 @@ def print_user_items(report: BuildReport) -> None:
 @app.command()
 def stats(
     corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="Folder of a finished corpus.", show_default=False)],
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Count a corpus: trajectories, steps, calls per tool and rejections, next to the paper's numbers."""
     from pixelis.data.corpus import corpus_stats as counting

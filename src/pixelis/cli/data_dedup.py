@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pixelis.cli.options import AsJson, FeatureCacheFile, Quiet, ReportOut, Seed
+from pixelis.cli import options as opt
 from pixelis.cli.progress import progress_bars
 from pixelis.cli.terminal import print_json, printable
 
@@ -40,16 +40,16 @@ TrustPhash = Annotated[
 
 def dedup(
     source: Annotated[Path, typer.Argument(metavar="MEDIA", help=SOURCE, show_default=False)],
-    out: ReportOut = None,
-    as_json: AsJson = False,
+    out: opt.ReportOut = None,
+    as_json: opt.AsJson = False,
     flips: Flips = "report",
-    quiet: Quiet = False,
+    quiet: opt.Quiet = False,
     cosine: Cosine = None,
     block_list: Annotated[
         Path | None,
         typer.Option(help="JSON lines of media that earlier runs removed; they are removed again, new ones are added."),
     ] = None,
-    cache: FeatureCacheFile = None,
+    cache: opt.FeatureCacheFile = None,
     trust_phash: TrustPhash = False,
 ) -> None:
     """List exact and near duplicates; the earliest is kept. No file is deleted (docs/how-to/dedup.md).
@@ -84,10 +84,10 @@ def audit(
     evaluation: Annotated[
         Path | None, typer.Argument(metavar="EVAL", help="Evaluation media, given in the same way.")
     ] = None,
-    out: ReportOut = None,
-    as_json: AsJson = False,
+    out: opt.ReportOut = None,
+    as_json: opt.AsJson = False,
     flips: Flips = "report",
-    quiet: Quiet = False,
+    quiet: opt.Quiet = False,
     cosine: Cosine = None,
     canaries: Annotated[
         int,
@@ -96,8 +96,8 @@ def audit(
     inspect: Annotated[
         int, typer.Option(min=0, help="Number of kept items that are checked again, for the residual rate.")
     ] = 1000,
-    seed: Seed = 0,
-    cache: FeatureCacheFile = None,
+    seed: opt.Seed = 0,
+    cache: opt.FeatureCacheFile = None,
     trust_phash: TrustPhash = False,
     self_check: Annotated[
         bool,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pixelis.cli.options import AsJson, MediaFolder, Quiet, limit_option, out_option
+from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import escape_markup, print_json, printable, stdout
 
@@ -34,10 +34,8 @@ def import_(
         Path,
         typer.Argument(metavar="SOURCE", help="A file or folder of annotations or logs.", show_default=False),
     ],
-    out: Annotated[
-        Path | None, out_option("The file to write; items.jsonl by default, trace.jsonl for traces.")
-    ] = None,
-    media: MediaFolder = None,
+    out: Annotated[Path | None, opt.out("The file to write; items.jsonl by default, trace.jsonl for traces.")] = None,
+    media: opt.MediaFolder = None,
     licence: Annotated[str, typer.Option(help="Licence of the media, if the files do not state it.")] = "",
     watermark: Annotated[
         Literal["unknown", "none", "visible"],
@@ -51,9 +49,9 @@ def import_(
         bool,
         typer.Option("--without-answers", help="Also import questions without an answer, for `adapt`."),
     ] = False,
-    limit: Annotated[int | None, limit_option("Stop after this many items or traces.")] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    limit: Annotated[int | None, opt.limit("Stop after this many items or traces.")] = None,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Convert a dataset to items, or traces of other projects to pixelis traces (docs/how-to/own_datasets.md).
 
@@ -110,10 +108,10 @@ def export(
         Path,
         typer.Argument(metavar="CORPUS", help="A corpus folder, or a file of items or traces.", show_default=False),
     ],
-    out: Annotated[Path, out_option("The folder to write; it must be empty or new.")] = Path("parquet"),
+    out: Annotated[Path, opt.out("The folder to write; it must be empty or new.")] = Path("parquet"),
     accepted: Annotated[bool, typer.Option("--accepted", help="Export only the accepted records of a corpus.")] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Write Parquet files for Hugging Face `datasets`, without pixels (docs/how-to/own_datasets.md).
 

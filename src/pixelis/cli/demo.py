@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from pixelis.cli import options as opt
 from pixelis.cli.ask import require_model
-from pixelis.cli.options import Model, Quiet, out_option
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import escape_markup, stdout
 from pixelis.policy.model_names import DEFAULT_MODEL
@@ -39,12 +39,12 @@ class DemoRow(NamedTuple):
 
 
 def demo(
-    model: Model = DEFAULT_MODEL,
-    out: Annotated[Path, out_option("Folder for the traces and pages.")] = Path("demo"),
+    model: opt.Model = DEFAULT_MODEL,
+    out: Annotated[Path, opt.out("Folder for the traces and pages.")] = Path("demo"),
     with_adaptation: Annotated[
         bool, typer.Option("--adapt/--no-adapt", help="End with a short adaptation to images in worse light.")
     ] = True,
-    quiet: Quiet = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Ask the shipped policy seven questions and write the evidence pages.
 

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from pixelis.cli.options import AsJson
+from pixelis.cli import options as opt
 from pixelis.cli.terminal import escape_markup, print_json, stdout
 
 
 def doctor(
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Let the self-test use cached results.")] = False,
 ) -> None:
     """Check the installation and test every tool.

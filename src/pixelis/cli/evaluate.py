@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pixelis.cli import options as opt
 from pixelis.cli.ask import require_model
-from pixelis.cli.options import (
-    AsJson,
-    Deadline,
-    Disable,
-    Model,
-    Plugin,
-    Quiet,
-    Seed,
-    Seg,
-    StrictCalls,
-    limit_option,
-    out_option,
-)
 from pixelis.cli.progress import progress_bars
 from pixelis.cli.terminal import escape_markup, plain_table, print_json, stdout
 from pixelis.cli.tools import make_toolbox_config
@@ -38,27 +26,24 @@ def evaluate(
             help="Families of the world (all six by default), corpora (corpus/mine, corpus/mine:dev), files of items.",
         ),
     ] = None,
-    model: Model = DEFAULT_MODEL,
-    limit: Annotated[int, limit_option("At most this many items of each task.")] = 200,
-    split: Annotated[
-        Literal["train", "dev", "dev-cal", "test"],
-        typer.Option(help="Which seeds of the world, or which split of a corpus."),
-    ] = "test",
+    model: opt.Model = DEFAULT_MODEL,
+    limit: Annotated[int, opt.limit("At most this many items of each task.")] = 200,
+    split: opt.Split = "test",
     shift: Annotated[str, typer.Option(help="A distribution shift as KIND:SEVERITY, such as noise:3.")] = "",
     without_tools: Annotated[bool, typer.Option("--without-tools", help="Switch all tools off.")] = False,
-    strict_calls: StrictCalls = False,
+    strict_calls: opt.StrictCalls = False,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Sampling temperature; 0 is greedy.")] = 0.0,
-    seed: Seed = 0,
+    seed: opt.Seed = 0,
     composite: Annotated[
         bool, typer.Option("--composite", help="Also compute the E_ext cosines that RaCPR needs (items.jsonl).")
     ] = False,
-    out: Annotated[Path | None, out_option("Folder for report.json, items.jsonl and traces.jsonl.")] = None,
-    seg: Seg = "classical",
-    plugin: Plugin = None,
-    disable: Disable = None,
-    deadline: Deadline = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    out: Annotated[Path | None, opt.out("Folder for report.json, items.jsonl and traces.jsonl.")] = None,
+    seg: opt.Seg = "classical",
+    plugin: opt.Plugin = None,
+    disable: opt.Disable = None,
+    deadline: opt.Deadline = None,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Score a model on families of the world, each by its benchmark's rule, or on your own items.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pixelis.cli import options as opt
 from pixelis.cli.index_files import (
     load_mask,
     load_memory_config,
@@ -17,17 +18,6 @@ from pixelis.cli.index_files import (
     require_same_encoders,
     resolve_build_mask,
     warn_dropped_append,
-)
-from pixelis.cli.options import (
-    AsJson,
-    Config,
-    FeatureCacheFile,
-    Fps,
-    Media,
-    Quiet,
-    Seed,
-    limit_option,
-    out_option,
 )
 from pixelis.cli.progress import progress_bars
 from pixelis.cli.terminal import pluralise, print_json, printable
@@ -52,11 +42,9 @@ def build(
     corpus: Annotated[
         Path | None, typer.Argument(metavar="CORPUS", help="A corpus folder; its accepted train records are added.")
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Override keys of the settings.")
-    ] = None,
-    out: Annotated[Path, out_option("The memory's folder; an existing memory grows.")] = Path("memory"),
-    config: Config = None,
+    overrides: opt.Overrides = None,
+    out: Annotated[Path, opt.out("The memory's folder; an existing memory grows.")] = Path("memory"),
+    config: opt.Config = None,
     evaluation: Annotated[
         list[Path] | None,
         typer.Option(
@@ -68,13 +56,13 @@ def build(
         bool, typer.Option("--without-mask", help="Build without an evaluation mask; such a memory cannot be audited.")
     ] = False,
     keep_traces: Annotated[bool, typer.Option("--keep-traces", help="Keep each trace beside its item.")] = False,
-    limit: Annotated[int | None, limit_option("Stop after this many new records.")] = None,
+    limit: Annotated[int | None, opt.limit("Stop after this many new records.")] = None,
     reindex: Annotated[
         bool, typer.Option("--reindex", help="Add nothing; rebuild the index of OUT from its keys.")
     ] = False,
-    cache: FeatureCacheFile = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    cache: opt.FeatureCacheFile = None,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Add the accepted train records of a corpus to a memory, and index them.
 
@@ -158,11 +146,11 @@ def add_batch(memory: MemoryStore, batch: list[CorpusDraft], counts: dict[str, A
 def add(
     folder: Folder,
     traces: Annotated[Path, typer.Argument(help="A file of traces, such as `pixelis ask -o page.html` writes.")],
-    media: Media = None,
+    media: opt.Media = None,
     keep_traces: Annotated[bool, typer.Option("--keep-traces", help="Keep each trace beside its item.")] = False,
-    cache: FeatureCacheFile = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    cache: opt.FeatureCacheFile = None,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Add the trajectories of a trace file. Nothing is added if one of them shows evaluation media or has no answer."""
     from pixelis.core.errors import ConfigError
@@ -215,15 +203,15 @@ def add(
 def search(
     folder: Folder,
     text: Annotated[str, typer.Option(help="The question.")] = "",
-    media: Media = None,
-    fps: Fps = 25.0,
+    media: opt.Media = None,
+    fps: opt.Fps = 25.0,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of neighbours.")] = 8,
     same_source: Annotated[
         bool, typer.Option("--same-source", help="Also show items made from the same media.")
     ] = False,
-    config: Config = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    config: opt.Config = None,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Show the items nearest to a question and its media."""
     from pixelis.core.errors import ConfigError
@@ -263,9 +251,9 @@ def audit(
     mask: Annotated[Path | None, typer.Option(help="An evaluation mask; by default the memory's own.")] = None,
     queries: Annotated[int, typer.Option(min=1, help="Number of random queries.")] = 10_000,
     k: Annotated[int, typer.Option("-k", min=1, help="Neighbours checked per query.")] = 8,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    seed: opt.Seed = 0,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Check every item, and the results of random queries, for evaluation media.
 
@@ -312,8 +300,8 @@ def delete(
     row: Annotated[
         bool, typer.Option("--row", help="ITEM is a row number; for an item whose line is damaged.")
     ] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Delete one item: its key, its line, and media and trace files that no other item uses.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pixelis.cli.options import AsJson, Quiet
+from pixelis.cli import options as opt
 from pixelis.cli.progress import ShowProgress, progress_bars
 from pixelis.cli.terminal import print_json
 
@@ -24,7 +24,7 @@ Names = Annotated[
 
 
 @app.command("list")
-def list_models(as_json: AsJson = False) -> None:
+def list_models(as_json: opt.AsJson = False) -> None:
     """List the pretrained files: role, source, licence, size and state."""
     from pixelis.weights import CATALOGUE, weight_state, weights_dir
 
@@ -77,8 +77,8 @@ def pull(
     missing_ok: Annotated[
         bool, typer.Option("--missing-ok", help="Exit with status 0 even if some files cannot be downloaded.")
     ] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Download or convert missing files; each is checked by its SHA-256.
 
@@ -119,7 +119,7 @@ def show_megabytes(show: ShowProgress, description: str, completed: int, total: 
 
 
 @app.command()
-def verify(names: Names = None, as_json: AsJson = False) -> None:
+def verify(names: Names = None, as_json: opt.AsJson = False) -> None:
     """Check the SHA-256 of the downloaded files.
 
     Exit status: 1 if one is damaged.

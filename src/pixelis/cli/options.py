@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from pixelis.cli.progress import set_quiet
 
 
-def out_option(help_text: str, *aliases: str) -> Any:
+def out(help_text: str, *aliases: str) -> Any:
     """`-o/--out`: what is written there differs from verb to verb."""
     return typer.Option("--out", "-o", *aliases, help=help_text)
 
 
-def limit_option(help_text: str) -> Any:
+def limit(help_text: str) -> Any:
     """`--limit`: what is counted differs from verb to verb."""
     return typer.Option("--limit", min=1, help=help_text)
 
@@ -30,13 +30,21 @@ Model = Annotated[
         help="nano-rft, a folder written by `pixelis train`, a Hugging Face hub id, or a server: openai:URL#name.",
     ),
 ]
+ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Override keys of the configuration: seed=1.")
+]
+Split = Annotated[
+    Literal["train", "dev", "dev-cal", "test"],
+    typer.Option("--split", help="Which seeds of the world, or which split of a corpus."),
+]
 Config = Annotated[Path | None, typer.Option("--config", "-c", help="A YAML file; see configs/ for examples.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Random seed: the same seed gives the same result.")]
 StrictCalls = Annotated[
     bool,
     typer.Option("--strict-calls", help="Constrain tool calls to their schemas while decoding (not with a server)."),
 ]
-ReportOut = Annotated[Path | None, out_option("Also write the report to this JSON file.")]
+ReportOut = Annotated[Path | None, out("Also write the report to this JSON file.")]
 
 Media = Annotated[
     list[Path] | None, typer.Option("--media", help="An image, a video or a folder of frames; may be repeated.")

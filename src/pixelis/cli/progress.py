@@ -6,13 +6,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
 import typer
 
-from pixelis.cli.terminal import escape_markup
+from pixelis.cli.terminal import escape_markup, printable
 
 LINE_INTERVAL_S = 10.0
 """Between two lines where there is no terminal to draw on."""
@@ -70,6 +70,29 @@ def spinner(message: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextmanager
+def live_table() -> Iterator[Callable[..., None]]:
+    """`show(rows, line, always=False)`: a live table of names and values on a terminal, elsewhere the line."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    lines = LineThrottle()
+    view = Live(console=Console(stderr=True), transient=True, refresh_per_second=2) if is_live() else nullcontext()
+    with view as live:
+
+        def show(rows: Iterable[tuple[str, str]], line: str, *, always: bool = False) -> None:
+            if live is None:
+                lines.write(line, always=always)
+                return
+            table = Table.grid(padding=(0, 3))
+            for name, text in rows:
+                table.add_row(name, printable(text))
+            live.update(table)
+
+        yield show
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from pixelis.cli import options as opt
 from pixelis.cli.clone import require_clone
-from pixelis.cli.options import AsJson, Quiet, out_option
 from pixelis.cli.progress import LineThrottle
 from pixelis.cli.terminal import plain_table, print_json, printable, stdout
 
@@ -30,17 +30,15 @@ def rft(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The variants to compare.")] = Path(
         "configs/nano/reproduce_rft.yaml"
     ),
-    out: Annotated[Path, out_option("Folder of the runs; finished parts in it are reused.")] = Path(
-        "runs/reproduce/rft"
-    ),
+    out: Annotated[Path, opt.out("Folder of the runs; finished parts in it are reused.")] = Path("runs/reproduce/rft"),
     results: Annotated[
         Path, typer.Option(help="Folder for table.json, rescored.json (layers and gates) and the figures.")
     ] = Path("docs/results/rft"),
     only: Only = None,
     policy: Annotated[str | None, typer.Option(help="π_SFT, in place of the one in CONFIG.")] = None,
     corpus: Annotated[Path | None, typer.Option(help="The corpus, in place of the one in CONFIG.")] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Phase 2: variants of the reward, trained in the same way and evaluated on the same held-out questions.
 
@@ -69,16 +67,14 @@ def ttrl(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The variants to compare.")] = Path(
         "configs/nano/reproduce_ttrl.yaml"
     ),
-    out: Annotated[Path, out_option("Folder of the runs; finished parts in it are reused.")] = Path(
-        "runs/reproduce/ttrl"
-    ),
+    out: Annotated[Path, opt.out("Folder of the runs; finished parts in it are reused.")] = Path("runs/reproduce/ttrl"),
     results: Annotated[
         Path, typer.Option(help="Folder for table.json, the figures and the archives of finished parts.")
     ] = Path("docs/results/ttrl"),
     only: Only = None,
     policy: Annotated[str | None, typer.Option(help="The start policy, in place of the one in CONFIG.")] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Phase 3: variants adapt to the same shifted stream and are evaluated on the same held-out questions.
 

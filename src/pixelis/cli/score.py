@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from pixelis.cli.options import AsJson
+from pixelis.cli import options as opt
 from pixelis.cli.terminal import print_json
 
 app = typer.Typer(no_args_is_help=True, help="Score files of predictions.")
@@ -22,7 +22,7 @@ MAX_COLUMNS = 6
 def tracks(
     gold: Gold,
     predicted: Predicted,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
     benchmark: Annotated[
         Literal["auto", "MOT15", "MOT16", "MOT17", "MOT20"],
         typer.Option(
@@ -37,7 +37,7 @@ def tracks(
 
 
 @app.command()
-def text(gold: Gold, predicted: Predicted, as_json: AsJson = False) -> None:
+def text(gold: Gold, predicted: Predicted, as_json: opt.AsJson = False) -> None:
     """ANLS, character error rate and exact match of JSONL (id, answers) or of two plain text files."""
     from pixelis.evaluation.score_files import text_report
 
@@ -48,7 +48,7 @@ def text(gold: Gold, predicted: Predicted, as_json: AsJson = False) -> None:
 def masks(
     gold: Gold,
     predicted: Predicted,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
     objects: Annotated[bool, typer.Option("--objects", help="Score each object of the gold masks separately.")] = False,
 ) -> None:
     """J (IoU), boundary F and Dice of folders of mask PNGs with the same names, as DAVIS 2017 defines them."""
@@ -58,7 +58,7 @@ def masks(
 
 
 @app.command()
-def spans(gold: Gold, predicted: Predicted, as_json: AsJson = False) -> None:
+def spans(gold: Gold, predicted: Predicted, as_json: opt.AsJson = False) -> None:
     """R1@θ and mAP of QVHighlights JSONL in percent, as its official scorer writes them."""
     from pixelis.evaluation.score_files import span_report
 
@@ -69,7 +69,7 @@ def spans(gold: Gold, predicted: Predicted, as_json: AsJson = False) -> None:
 def answers(
     gold: Gold,
     predicted: Predicted,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
     reading: Annotated[
         Literal["official", "lmms"],
         typer.Option(help="How MRA extracts the number: as VSI-Bench or as lmms-eval does."),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.options import AsJson, Deadline, Disable, Fps, Plugin, Quiet, Seg
+from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import plain_table, print_json, printable, stdout
 
@@ -62,7 +62,7 @@ def tool_overrides(
 
 
 @app.command("list")
-def list_tools(plugin: Plugin = None, as_json: AsJson = False) -> None:
+def list_tools(plugin: opt.Plugin = None, as_json: opt.AsJson = False) -> None:
     """List the tools, their purpose and the backend in use."""
     with make_toolbox(plugin) as toolbox:
         rows = [(tool.name, tool.summary, tool.identity()) for tool in toolbox.tools.values()]
@@ -78,7 +78,7 @@ def list_tools(plugin: Plugin = None, as_json: AsJson = False) -> None:
 @app.command()
 def schema(
     tool: Annotated[str | None, typer.Argument(help="One tool; all tools by default.")] = None,
-    plugin: Plugin = None,
+    plugin: opt.Plugin = None,
 ) -> None:
     """Print the JSON Schema of the arguments, in the OpenAI function format."""
     from pixelis.core.errors import ConfigError
@@ -100,13 +100,13 @@ def run_tool(
     args: Annotated[str, typer.Option("--args", help="Arguments of the call as a JSON object.")] = "{}",
     html: Annotated[Path | None, typer.Option("--html", help="Also write an evidence page of this call.")] = None,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Use the result cache.")] = True,
-    seg: Seg = "auto",
-    plugin: Plugin = None,
-    disable: Disable = None,
-    deadline: Deadline = None,
-    fps: Fps = 25.0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    seg: opt.Seg = "auto",
+    plugin: opt.Plugin = None,
+    disable: opt.Disable = None,
+    deadline: opt.Deadline = None,
+    fps: opt.Fps = 25.0,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Run one tool call.
 
@@ -118,6 +118,7 @@ def run_tool(
     call = ToolCall(tool=tool, args=parse_object(args))
     media_set = MediaSet(tuple(open_media(path, fps=fps) for path in media))
     with make_toolbox(plugin, disable, seg=seg, cache=cache, deadline_s=deadline) as toolbox, spinner(tool):
+        toolbox.pull_weights(tool)
         execution = toolbox.run(call, media_set)
         if html is not None:
             from pixelis.cli.trace import write_call_page

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixelis.cli.options import AsJson, Deadline, Disable, Fps, Media, Plugin, Quiet, Seg, out_option
+from pixelis.cli import options as opt
 from pixelis.cli.progress import progress_bars, spinner
 from pixelis.cli.terminal import escape_markup, plain_table, print_json, stdout
 from pixelis.cli.tools import make_toolbox
@@ -26,16 +26,16 @@ def run(
     plan: Annotated[
         Path, typer.Argument(help="Tool calls as JSON; see docs/reference/trace_format.md.", show_default=False)
     ],
-    media: Media = None,
-    out: Annotated[Path, out_option("The trace file to write.")] = Path("trace.jsonl"),
+    media: opt.Media = None,
+    out: Annotated[Path, opt.out("The trace file to write.")] = Path("trace.jsonl"),
     append: Annotated[bool, typer.Option("--append", help="Append to the file instead of replacing it.")] = False,
-    seg: Seg = "auto",
-    plugin: Plugin = None,
-    disable: Disable = None,
-    deadline: Deadline = None,
-    fps: Fps = 25.0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    seg: opt.Seg = "auto",
+    plugin: opt.Plugin = None,
+    disable: opt.Disable = None,
+    deadline: opt.Deadline = None,
+    fps: opt.Fps = 25.0,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Run a list of tool calls and record them as a trace.
 
@@ -67,13 +67,13 @@ def run(
 
 def replay(
     trace: TraceFile,
-    media: Media = None,
-    seg: Seg = "auto",
-    plugin: Plugin = None,
-    disable: Disable = None,
-    deadline: Deadline = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    media: opt.Media = None,
+    seg: opt.Seg = "auto",
+    plugin: opt.Plugin = None,
+    disable: opt.Disable = None,
+    deadline: opt.Deadline = None,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Run every call of a trace again and compare the results with the recorded ones.
 
@@ -104,10 +104,10 @@ def replay(
 
 def report(
     trace: TraceFile,
-    out: Annotated[Path, out_option("The HTML page to write.")] = Path("evidence.html"),
-    media: Media = None,
+    out: Annotated[Path, opt.out("The HTML page to write.")] = Path("evidence.html"),
+    media: opt.Media = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Write the evidence page of a trace: one HTML file that works offline."""
     from pixelis.core.errors import TraceError

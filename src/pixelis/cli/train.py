@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pixelis.cli.options import AsJson, Quiet, out_option
-from pixelis.cli.progress import LineThrottle, is_live, is_quiet, progress_bars
+from pixelis.cli import options as opt
+from pixelis.cli.progress import live_table, progress_bars
 from pixelis.cli.terminal import format_duration, print_json, printable
 
 if TYPE_CHECKING:
@@ -23,29 +23,20 @@ if TYPE_CHECKING:
     from pixelis.training.sft.train import SftReport
 
 app = typer.Typer(no_args_is_help=True)
-RunFolder = Annotated[Path, out_option("The run folder; an unfinished run in it is resumed.")]
+RunFolder = Annotated[Path, opt.out("The run folder; an unfinished run in it is resumed.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only estimate memory, tokens, steps, hours and cost; needs no GPU.")
 ]
 
 
-@app.callback()
-def _train() -> None:
-    """Train a policy: supervised fine-tuning (sft), then reinforcement fine-tuning (rft)."""
-
-
 @app.command()
 def sft(
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="A YAML file such as configs/nano/sft.yaml.", show_default=False)
-    ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Override keys of the file: epochs=2 lr=1e-3.")
-    ] = None,
+    config: opt.ConfigArgument,
+    overrides: opt.Overrides = None,
     out: RunFolder = Path("runs/sft"),
     dry_run: DryRun = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Phase 1: supervised fine-tuning on a corpus. OUT/policy is the checkpoint.
 
@@ -74,16 +65,12 @@ def sft(
 
 @app.command()
 def rft(
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="A YAML file such as configs/nano/rft.yaml.", show_default=False)
-    ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Override keys of the file: reward.coherence=0.")
-    ] = None,
+    config: opt.ConfigArgument,
+    overrides: opt.Overrides = None,
     out: RunFolder = Path("runs/rft"),
     dry_run: DryRun = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Phase 2: reinforcement fine-tuning on the policy's own rollouts. OUT/policy is the checkpoint.
 
@@ -115,38 +102,24 @@ def rft(
 
 @contextmanager
 def live_training_view(*, target: float = 0.15) -> Iterator[Callable[[dict[str, float], int, int], None]]:
-    """A live table on a terminal: reward and its terms, KL against its corridor, trajectories, tools; else lines."""
+    """Reward and its terms, KL against its corridor, trajectories and tools."""
     import time
 
-    from rich.console import Console
-    from rich.live import Live
-    from rich.table import Table
-
-    console, lines = Console(stderr=True), LineThrottle()
     step_times: list[tuple[float, int]] = []
-    with Live(console=console, transient=True, refresh_per_second=2) if is_live() else nullcontext() as live:
+    with live_table() as show_rows:
 
         def show(metrics: dict[str, float], step: int, total: int) -> None:
-            if is_quiet():
-                return
             if step_times and step <= step_times[-1][1]:
                 step_times.clear()  # the next run of `reproduce`
-            if not step_times and step > 1:
-                console.print(f"resuming after update {step - 1}", style="dim")
             step_times.append((time.monotonic(), step))
             (first_time, first_step), (last_time, _) = step_times[0], step_times[-1]
             time_left = ""
             if step > first_step:
                 seconds_left = (last_time - first_time) * (total - step) / (step - first_step)
                 time_left = f", {format_duration(seconds_left)} left"
-            if live is None:
-                lines.write(format_update(metrics, step, total) + time_left, always=step in (1, total))
-                return
-            table = Table.grid(padding=(0, 3))
-            for name, text in update_rows(metrics, target):
-                table.add_row(name, text)
-            table.add_row("update", f"{step} of {total}{time_left}")
-            live.update(table)
+            rows = [("update", f"{step} of {total}{time_left}"), *update_rows(metrics, target)]
+            is_first = len(step_times) == 1
+            show_rows(rows, format_update(metrics, step, total) + time_left, always=is_first or step == total)
 
         yield show
 

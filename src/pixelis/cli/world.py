@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pixelis.cli.options import AsJson, Seed, out_option
+from pixelis.cli import options as opt
 from pixelis.cli.terminal import print_json
 
 app = typer.Typer(no_args_is_help=True)
@@ -24,17 +24,17 @@ def show(
         str | None,
         typer.Option(help="search, choice, motion, document, lecture or space; by default the template's, or search."),
     ] = None,
-    seed: Seed = 0,
+    seed: opt.Seed = 0,
     difficulty: Annotated[int | None, typer.Option(help="1 to 5; drawn from the seed by default.")] = None,
     template: Annotated[str | None, typer.Option(help="A question template, such as document.cell.")] = None,
     shift: Annotated[str | None, typer.Option(help="A distribution shift as KIND:SEVERITY, such as noise:3.")] = None,
     photographs: Annotated[Path | None, typer.Option(help="A folder of images to use as backgrounds.")] = None,
-    out: Annotated[Path, out_option("The image file to write.", "--output")] = Path("world.png"),
+    out: Annotated[Path, opt.out("The image file to write.", "--output")] = Path("world.png"),
     marks: Annotated[
         bool, typer.Option("--marks/--no-marks", help="Draw the references; those that decide the answer are red.")
     ] = True,
     sheet: Annotated[bool, typer.Option("--sheet", help="Write a contact sheet of all families instead.")] = False,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Render an item with its references, a video as a filmstrip, and print its question and answer."""
     from PIL import Image as Pil
