@@ -80,8 +80,8 @@ def measure(
     rng = np.random.default_rng(0)
     query_list = [Query(f"q{k}", QUESTION, MediaSet((random_picture(rng),)), k) for k in range(queries)]
     engine = Engine(
-        policy, ViewToolbox(), query_list, n=samples, seed=0, limits=Limits(steps=chain), temperature=1.0, greedy=False,
-        grammar=ForcedGrammar(tokenizer), on_progress=None, name="bench", rows_at_once=ROWS_AT_ONCE,
+        policy, ViewToolbox(), query_list, n=samples, sampled_count=samples, seed=0, limits=Limits(steps=chain),
+        temperature=1.0, grammar=ForcedGrammar(tokenizer), on_progress=None, name="bench", rows_at_once=ROWS_AT_ONCE,
         cache_bytes=CACHE_BYTES, clock=time.monotonic, created_at=datetime.now(UTC),
     )  # fmt: skip
     before_mb = resident_mb("VmRSS")

@@ -295,7 +295,7 @@ def test_progress_is_told_for_every_rollout(policy, queries, tokens, helpers):
 
 
 def test_bad_requests_are_refused_in_a_sentence(policy, queries, helpers):
-    with pytest.raises(ConfigError, match="n 0"):
+    with pytest.raises(ConfigError, match="n=0, rows_at_once"):
         rollout(policy, helpers.answering(), queries, n=0, seed=0)
     with pytest.raises(ConfigError, match="same id"):
         rollout(policy, helpers.answering(), [queries[0]] * 2, n=1, seed=0)

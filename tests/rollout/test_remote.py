@@ -70,7 +70,7 @@ def test_a_server_that_gives_ids_and_log_probabilities_gives_a_ledger(roll):
 def test_log_probabilities_without_ids_measure_the_answer_and_train_nothing(roll):
     (rolled,) = roll("strict")
     assert rolled.trace.answer_confidence == pytest.approx(math.exp(-0.25))
-    with pytest.raises(ConfigError, match="strict: this server gives no token ids and log-probabilities, so that its"):
+    with pytest.raises(ConfigError, match="strict: this server returns no token ids and log-probabilities, so its"):
         require_sequence(rolled)
 
 

@@ -1,4 +1,4 @@
-"""What one rollout answers, how sure that is, and what backs it."""
+"""The answer of one rollout, its confidence and its evidence."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pixelis.trace.schema import Trace
 
 ABSTENTIONS = ("i cannot tell", "cannot tell", "unknown")
 DEFAULT_CONFIDENCE = 0.5
-"""How sure an answer is of which neither the tokens' probabilities are known nor the model says anything."""
+"""The confidence of an answer without token probabilities or a stated confidence."""
 NO_EVIDENCE_FACTOR = 0.5
-"""What is left of the confidence of an answer about media for which nothing was found, or no call was made: what was
-not found may still be there, and what was not looked for is a guess."""
+"""Multiplies the confidence of an answer about media without evidence: what was not found may still be there, and what
+was not looked for is a guess."""
 NOTHING_FOUND = re.compile("(SEG|PROP) found nothing|TEMP saw nothing")
-"""How tools word it that there was nothing to find."""
+"""The tools' wording when they find nothing."""
 MAX_GUESS_CHARACTERS = 80
 
 
 def answer_confidence(trace: Trace, thresholds: Mapping[str, float]) -> float:
-    """p_raw: how likely the answer's tokens were, times how sure the tools were that it rests on.
+    """p_raw: the probability of the answer's tokens times the confidence of the tools on which it rests.
 
-    Those are the decisive steps; where there is none, every step that found something.
-    A policy copies what it reads with a probability near 1: the tokens alone would say nothing about a misread. For a
-    server that gives no log-probabilities, what the model states stands in their place, or else `UNSTATED`.
+    Those are the decisive steps, or else all steps that found something. A policy copies what it reads with a
+    probability near 1: the tokens alone would say nothing about a misread. Without log-probabilities, what the model
+    states takes their place, or else `DEFAULT_CONFIDENCE`.
     """
     if trace.answer is None:
         return 0.0
@@ -37,29 +37,28 @@ def answer_confidence(trace: Trace, thresholds: Mapping[str, float]) -> float:
         for step, decision in zip(trace.steps, decisions, strict=True)
         if step.result.ok and step.result.confidence is not None
     ]
-    tools = [confidence for decisive, confidence in confidences if decisive] or [
-        confidence for _, confidence in confidences
-    ]
+    decisive_only = [confidence for decisive, confidence in confidences if decisive]
+    tools = decisive_only or [confidence for _, confidence in confidences]
     stated = DEFAULT_CONFIDENCE if trace.answer_confidence is None else trace.answer_confidence
     return raw_confidence(stated, tools) * (1.0 if has_evidence(trace) else NO_EVIDENCE_FACTOR)
 
 
 def has_evidence(trace: Trace) -> bool:
-    """Whether anything was found that could back an answer."""
+    """Whether anything was found that could support an answer."""
     return any(step.result.ok and not found_nothing(step.result) for step in trace.steps) or not (
         trace.steps or trace.media
     )
 
 
 def found_nothing(result: ToolResult) -> bool:
-    """Whether a call looked and there was nothing: no region, no moment, no text."""
+    """Whether a call ran and found nothing: no region, no moment, no text."""
     return NOTHING_FOUND.search(result.error or "") is not None or (
         result.tool == "OCR" and result.output.get("lines") == 0
     )
 
 
 def caveat(trace: Trace) -> str:
-    """What whoever reads an answer must know about its evidence; empty where something backs it."""
+    """A warning to the reader of an answer without evidence; empty otherwise."""
     if has_evidence(trace):
         return ""
     if any(found_nothing(step.result) for step in trace.steps):
@@ -68,7 +67,7 @@ def caveat(trace: Trace) -> str:
 
 
 def final_answer(rollout: Rollout) -> str | None:
-    """The answer of one sample, if it gives one."""
+    """The answer of one rollout; None if it abstains."""
     answer = (rollout.answer or "").strip()
     return answer if answer and answer.casefold().rstrip(".") not in ABSTENTIONS else None
 

@@ -1,10 +1,10 @@
-"""Many queries, n trajectories each, at once. A prompt is read once for its group, the cache is kept across turns, all
-rows that have something to say decode together, and tools run beside them. Trajectories of a group that have said the
-same so far are one row: they are decoded, and their calls are made, once; what fails once has failed for all of them.
+"""Batched rollouts: many queries, n trajectories each. A prompt is prefilled once for its group, the cache is kept
+across turns, all active rows decode together, and tools run meanwhile. Trajectories of a group with the same tokens so
+far are one row: they are decoded, and their calls run, once; a failure holds for all of them.
 
-A trajectory has a generator of its own, which gives one number for each token: what it samples does not depend on the
-rows beside it, on the size of the batch or on which tool was quicker. (Sums of floating point differ in their last bit
-with the size of a batch; a number that falls into that gap, about one token in a million, would choose another token.)
+Each trajectory has its own random generator, with one number for each token: its samples do not depend on the rows
+beside it, on the batch size or on which tool was faster. (Floating-point sums differ in their last bit with the batch
+size; a number that falls into that gap, about one token in a million, would choose another token.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 64
 CACHE_BYTES = 3 * 2**29
-"""1.5 GB: what all rows may come to, should every one of them use its limits up."""
+"""1.5 GB: upper bound on the cache if every row uses its limits up."""
 PROMPTS_AT_ONCE = 16
 PREFILL_SHARE, PREFILL_AFTER = 4, 8
-"""Observations are read together: as soon as a quarter as many wait as decode, or after so many tokens."""
+"""Observations are prefilled together: once a quarter as many rows wait as decode, or after this many tokens."""
 
 INITIAL_CELLS = 64
-"""Cells beyond a prompt that the cache has from the start."""
+"""Initial capacity of the cache beyond a prompt."""
 BATCH_WAIT_S = 0.005
-"""Where nothing decodes, others that come within this time are read together with the first: rows that walk in step are
-cheaper than rows that walk alone."""
+"""If nothing decodes, results that arrive within this time of the first are prefilled with it: rows in step are cheaper
+than single rows."""
 
 Progress = Callable[[int, int], None]
 """Called with how many rollouts have ended, and how many there will be."""
@@ -75,18 +75,18 @@ def rollout(
     clock: Callable[[], float] = time.monotonic,
     created_at: datetime | None = None,
 ) -> list[list[Rollout]]:
-    """n trajectories for each query, in order. Temperature 0 is greedy; with `greedy` one such trajectory comes last in
-    each group, beside those that are sampled. The policy's own name goes into the traces."""
+    """n trajectories for each query, in order. Temperature 0 is greedy; `greedy` appends one such trajectory to each
+    group. `name` is the policy's name in the traces."""
     if n < 1 or rows_at_once < 1 or not temperature >= 0.0:
-        raise ConfigError(f"n {n}, rows_at_once {rows_at_once}, temperature {temperature}: want 1 or more, 0 or more")
+        raise ConfigError(f"n={n}, rows_at_once={rows_at_once} and temperature={temperature}: want at least 1, 1 and 0")
     if duplicate_ids := [name for name, count in Counter(query.id for query in queries).items() if count > 1]:
         raise ConfigError(f"two queries have the same id, {duplicate_ids[0]!r}")
     was_training = policy.training
     policy.eval()
     engine = Engine(
-        policy, toolbox, queries, n=n, seed=seed, limits=limits or Limits(), temperature=temperature, greedy=greedy,
-        grammar=grammar, on_progress=on_progress, name=name, rows_at_once=rows_at_once, cache_bytes=cache_bytes,
-        clock=clock, created_at=created_at or datetime.now(UTC),
+        policy, toolbox, queries, n=n + greedy, sampled_count=n, seed=seed, limits=limits or Limits(),
+        temperature=temperature, grammar=grammar, on_progress=on_progress, name=name, rows_at_once=rows_at_once,
+        cache_bytes=cache_bytes, clock=clock, created_at=created_at or datetime.now(UTC),
     )  # fmt: skip
     try:
         with torch.inference_mode():
@@ -96,7 +96,7 @@ def rollout(
 
 
 class CachedPrompt(NamedTuple):
-    """A query as it was read, in a row of its own."""
+    """A prefilled prompt and its row of a cache."""
 
     sequence: TokenSequence
     cache: RowCache
@@ -104,41 +104,37 @@ class CachedPrompt(NamedTuple):
 
 
 class RowObservation(NamedTuple):
-    """What came back for a row."""
+    """The result of a row's call."""
 
     row: RolloutRow
     execution: Execution
     pieces: list[Piece]
 
 
+@dataclass(eq=False)
 class Engine:
-    """The loop and what it holds. `rollout` is the way in."""
+    """The loop of `rollout` and its state."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        toolbox: ToolProvider,
-        queries: Sequence[Query],
-        *,
-        n: int,
-        seed: int,
-        limits: Limits,
-        temperature: float,
-        greedy: bool,
-        grammar: TokenConstraint | None,
-        on_progress: Progress | None,
-        name: str,
-        rows_at_once: int,
-        cache_bytes: int,
-        clock: Callable[[], float],
-        created_at: datetime,
-    ) -> None:
-        self.policy, self.toolbox, self.queries, self.seed = policy, toolbox, queries, seed
-        self.sampled_count, self.n = n, n + greedy
-        self.limits, self.temperature, self.grammar = limits, temperature, grammar
-        self.on_progress, self.name, self.clock, self.created_at = on_progress, name, clock, created_at
-        self.rows_at_once, self.cache_bytes = rows_at_once, cache_bytes
-        self.schemas = toolbox.schemas() if policy.style.tool_schemas else []
+    policy: Policy
+    toolbox: ToolProvider
+    queries: Sequence[Query]
+    n: int
+    """Trajectories of a query; those from `sampled_count` on are greedy."""
+    sampled_count: int
+    seed: int
+    limits: Limits
+    temperature: float
+    grammar: TokenConstraint | None
+    on_progress: Progress | None
+    name: str
+    rows_at_once: int
+    cache_bytes: int
+    clock: Callable[[], float]
+    created_at: datetime
+
+    def __post_init__(self) -> None:
+        policy, queries, grammar = self.policy, self.queries, self.grammar
+        self.schemas = self.toolbox.schemas() if policy.style.tool_schemas else []
         self.decoder = Decoder(policy)
         self.allowed_mask = AllowedMask(grammar, len(policy.ban_bias), policy.device) if grammar else None
         self.pending = deque((q, k) for q in range(len(queries)) for k in range(self.n))
@@ -149,8 +145,6 @@ class Engine:
         self.running_calls = 0
         self.ended_count = 0
         self.rollouts: list[list[Rollout | None]] = [[None] * self.n for _ in queries]
-
-    # --- the story
 
     def run(self) -> list[list[Rollout]]:
         if not self.pending:
@@ -169,12 +163,12 @@ class Engine:
         return [[trajectory for trajectory in group if trajectory is not None] for group in self.rollouts]
 
     def admit(self) -> None:
-        """New trajectories, their prompt copied from the row in which it was read; those of a group together."""
+        """Start new trajectories, those of a group together, with a copy of their prefilled prompt."""
         rows = self.rows
         while self.pending and (free_slots := rows.free_slots):
             query_index = self.pending[0][0]
             group = sum(1 for other, _ in islice(self.pending, rows.size) if other == query_index)
-            if free_slots < group and rows.all_rows:  # alone they would not be decoded as one
+            if free_slots < group and rows.all_rows:  # a split group would not be decoded as one row
                 return
             if query_index not in self.prompts:
                 self.prefill_prompts()
@@ -189,7 +183,7 @@ class Engine:
                 del self.prompts[query_index]
 
     def collect_results(self) -> None:
-        """What tools gave back, into the ledgers; waits for one where nothing else is to be done."""
+        """Append the results of finished calls; waits for one if nothing else can be done."""
         while self.running_calls:
             wait_s = 0.0 if self.rows.active else BATCH_WAIT_S if self.ready else None
             try:
@@ -203,10 +197,8 @@ class Engine:
         self.tokens_since_ready += 1
         return len(self.ready) * PREFILL_SHARE >= self.rows.active or self.tokens_since_ready >= PREFILL_AFTER
 
-    # --- coming and going
-
     def make_rows(self) -> RolloutRows:
-        """Rows for as many trajectories as fit, each at its longest."""
+        """Rows for as many trajectories of full length as fit."""
         max_length = max(len(prompt.sequence) for prompt in self.prompts.values()) + self.limits.total_tokens
         fit = self.cache_bytes // (RowCache.token_bytes(self.policy.language) * max_length)
         size = max(min(self.rows_at_once, len(self.pending), fit), 1)
@@ -215,15 +207,14 @@ class Engine:
         return RolloutRows(cache, size, self.limits)
 
     def make_row(self, prompt: CachedPrompt, query_index: int, max_members: int) -> RolloutRow:
-        """At most so many of the trajectories of a query that are still to come, as one row."""
+        """At most `max_members` pending trajectories of a query, as one row."""
         this_query, members = self.queries[query_index], list[RowMember]()
         while self.pending and self.pending[0][0] == query_index and len(members) < max_members:
             _, sample = self.pending.popleft()
-            uniforms = np.full(self.limits.total_tokens, np.nan)  # no number: the likeliest token
+            uniforms = np.full(self.limits.total_tokens, np.nan)  # NaN: the likeliest token
             if sample < self.sampled_count:
-                uniforms = np.random.Generator(np.random.PCG64([self.seed, this_query.seed, sample])).random(
-                    len(uniforms)
-                )
+                rng = np.random.Generator(np.random.PCG64([self.seed, this_query.seed, sample]))
+                uniforms = rng.random(len(uniforms))
             members.append(RowMember(sample, uniforms))
         deadline = self.clock() + self.limits.seconds
         episode = Episode(
@@ -237,7 +228,7 @@ class Engine:
         row.state = self.grammar.initial_state() if self.grammar else None
 
     def finish(self, row: RolloutRow, end_reason: EndReason) -> None:
-        """A row that waits has ended: out of the batch."""
+        """End a row that does not decode, with a rollout for each of its members."""
         self.rows.remove(row)
         check_sequence(row.episode.sequence, self.policy.tokenizer)
         for member in row.members:
@@ -249,10 +240,8 @@ class Engine:
             if self.on_progress:
                 self.on_progress(self.ended_count, len(self.queries) * self.n)
 
-    # --- reading
-
     def prefill_prompts(self) -> None:
-        """The prompts of the next queries, together, each picture once."""
+        """Prefill the prompts of the next queries together."""
         pending_queries = list(dict.fromkeys(query_index for query_index, _ in self.pending))
         batch_queries = pending_queries[: max(min(self.rows_at_once // self.n, PROMPTS_AT_ONCE), 1)]
         sequences = []
@@ -266,7 +255,7 @@ class Engine:
             self.prompts[query_index] = CachedPrompt(sequence, cache, row)
 
     def prefill_ready(self) -> None:
-        """What the rows that are ready have heard, together; then they decode again."""
+        """Prefill the observations of all ready rows together; then they decode again."""
         rows, first = self.rows, self.rows.active
         self.ready.sort(key=lambda row: row.index)
         for row in self.ready:
@@ -280,42 +269,35 @@ class Engine:
     def prefill(
         self, sequences: Sequence[TokenSequence], cache: RowCache, first: int, cached_lengths: Sequence[int]
     ) -> None:
-        """All but the last token of ledgers, of which `held` are in the cache already: the last one is for decoding."""
-        counts = [len(sequence) - 1 - cached for sequence, cached in zip(sequences, cached_lengths, strict=True)]
+        """Prefill all but the last token of each sequence, which is for decoding, after the tokens already cached."""
+        new = [slice(cached, len(sequence) - 1) for sequence, cached in zip(sequences, cached_lengths, strict=True)]
+        counts, device = [part.stop - part.start for part in new], self.policy.device
         new_spans = [
-            [span for span in sequence.image_spans if span.start >= cached]
-            for sequence, cached in zip(sequences, cached_lengths, strict=True)
+            [span for span in sequence.image_spans if span.start >= part.start]
+            for sequence, part in zip(sequences, new, strict=True)
         ]
         image_features = self.encode_images([span for spans in new_spans for span in spans])
-        cache.reserve(max(cached + count for cached, count in zip(cached_lengths, counts, strict=True)))
+        cache.reserve(max(part.stop for part in new))
         image_start = 0
         for rows in split_by_tokens(counts, self.decoder.max_prefill_tokens):
             width = max(counts[rows])
             ids = np.full((rows.stop - rows.start, width), self.policy.tokenizer.pad_id, dtype=np.int64)
             position_ids = np.zeros((3, *ids.shape), dtype=np.int64)
-            for k, (sequence, cached, count) in enumerate(
-                zip(sequences[rows], cached_lengths[rows], counts[rows], strict=True)
-            ):
-                ids[k, :count] = sequence.ids[cached : cached + count]
-                position_ids[:, k, :count] = compute_positions(sequence.ids, sequence.image_spans)[
-                    :, cached : cached + count
-                ]
+            for k, (sequence, part, count) in enumerate(zip(sequences[rows], new[rows], counts[rows], strict=True)):
+                ids[k, :count] = sequence.ids[part]
+                position_ids[:, k, :count] = compute_positions(sequence.ids, sequence.image_spans)[:, part]
             image_tokens = sum(span.image.token_count for spans in new_spans[rows] for span in spans)
-            device = self.policy.device
+            chunk_features = None
+            if image_features is not None and image_tokens:
+                chunk_features = image_features.slice_tokens(image_start, image_start + image_tokens)
             cache_rows = slice(first + rows.start, first + rows.stop)
             mask = cache.prepare(cache_rows, torch.tensor(counts[rows], device=device), width)
-            chunk_features = (
-                image_features.slice_tokens(image_start, image_start + image_tokens)
-                if image_features is not None and image_tokens
-                else None
-            )
-            self.decoder.prefill(
-                torch.from_numpy(ids).to(device), torch.from_numpy(position_ids).to(device), chunk_features, cache, mask
-            )
+            ids_tensor, positions = (torch.from_numpy(array).to(device) for array in (ids, position_ids))
+            self.decoder.prefill(ids_tensor, positions, chunk_features, cache, mask)
             image_start += image_tokens
 
     def encode_images(self, image_spans: Sequence[ImageSpan]) -> ImageFeatures | None:
-        """Each picture through the tower once, however many rows look at it."""
+        """Encode each image once, however many rows show it."""
         image_index: dict[bytes, int] = {}
         images: list[ProcessedImage] = []
         order = []
@@ -328,7 +310,7 @@ class Engine:
         return gather_image_features(self.policy.encode_images(images), images, order) if images else None
 
     def feed_observation(self, row: RolloutRow, pieces: Sequence[Piece]) -> None:
-        """Words for a row that waits; it is ready, unless they were the last that it had room for."""
+        """Append an observation to a row that waits; it becomes ready unless it has reached a limit."""
         episode = row.episode
         episode.sequence.append_context(pieces, self.policy.tokenizer, self.policy.image_config)
         if episode.tokens_left(self.limits) <= 0:
@@ -338,16 +320,10 @@ class Engine:
         else:
             self.ready.append(row)
 
-    # --- speaking
-
     def decode_step(self) -> None:
-        """One token for every trajectory that decodes. Those of a row that draw another one than its first go on in a
-        row of their own."""
+        """Sample one token for every active trajectory. Where members of a row sample different tokens, it forks."""
         rows, count, device = self.rows, self.rows.active, self.policy.device
-        ids, position_ids = (
-            torch.from_numpy(rows.next_token[:count]).to(device),
-            torch.from_numpy(rows.position[:count]).to(device),
-        )
+        ids, position_ids = (torch.from_numpy(part[:count]).to(device) for part in (rows.next_token, rows.position))
         logits = self.policy.logits(self.decoder(ids, position_ids, rows.cache, rows.shared_prefix())).float()  # (B, V)
         allowed = None
         if self.allowed_mask:
@@ -355,10 +331,8 @@ class Engine:
         owner, uniforms = rows.next_uniforms()  # (m,), m ≥ B
         if len(owner) > count:
             row_index = torch.from_numpy(owner).to(device)
-            logits, allowed = (
-                logits[row_index],
-                allowed[row_index] if allowed is not None and len(allowed) > 1 else allowed,
-            )
+            logits = logits[row_index]
+            allowed = allowed[row_index] if allowed is not None and len(allowed) > 1 else allowed
         sampled, logprobs = sample_tokens(logits, uniforms, self.temperature, allowed)  # (m,)
         tokens = sampled.cpu().numpy()
         first = self.fork_rows(owner, tokens)
@@ -370,12 +344,12 @@ class Engine:
                 row.state = self.grammar.advance(row.state, token)
         late = rows.deadline[:count] <= self.clock()
         turn_ended = (row_tokens == self.policy.tokenizer.end_id) | (rows.remaining[:count] <= 0) | late
-        # from the bottom up: rows that end together leave in step, and nothing is copied
+        # from the last row up: rows that end together leave together, and nothing is copied
         for row, was_late in [(rows.all_rows[k], bool(late[k])) for k in np.flatnonzero(turn_ended)[::-1]]:
             self.end_turn(row, late=was_late)
 
     def fork_rows(self, owner: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Fork rows whose trajectories drew different tokens; (rows,) a trajectory of each row that decodes now."""
+        """Fork rows whose members sampled different tokens; returns (rows,) one trajectory of each active row."""
         row_starts = np.searchsorted(owner, np.arange(self.rows.active))  # (B,) the first trajectory of each row
         forked = []
         for row_number in np.unique(owner[tokens != tokens[row_starts][owner]]).tolist():
@@ -389,7 +363,7 @@ class Engine:
         return np.array([*row_starts, *forked], dtype=np.int64)
 
     def end_turn(self, row: RolloutRow, *, late: bool) -> None:
-        """What a row said: the end, a call for the pool, or a slip and its reminder."""
+        """Parse a finished turn: the rollout ends, a call goes to the pool, or a reminder follows."""
         episode = row.episode
         turn = episode.add_turn(*self.rows.turn_tokens(row), self.policy.tokenizer)
         self.rows.deactivate(row)
@@ -405,13 +379,13 @@ class Engine:
             self.feed_observation(row, episode.retry_prompt())
 
     def run_tool(self, row: RolloutRow, call: ToolCall) -> None:
-        """One call, in a thread of the pool."""
+        """Run a call in a thread of the pool."""
         execution, pieces = row.episode.run_tool(self.toolbox, call, self.policy.style)
         self.results.put(RowObservation(row, execution, pieces))
 
 
 def split_by_tokens(counts: Sequence[int], max_tokens: int) -> list[slice]:
-    """Neighbours to be read together: of no more tokens than `most`, filling included, unless one alone has more."""
+    """Runs of neighbours with at most `max_tokens` tokens, padding included, unless a single one has more."""
     out: list[slice] = []
     start, widest = 0, 0
     for row, count in enumerate(counts):

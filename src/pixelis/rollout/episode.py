@@ -1,13 +1,14 @@
-"""One trajectory while it grows: what the policy said, what the tools gave back, and the record that comes out.
+"""One trajectory in progress: the policy's turns, the results of its calls, and the record at the end.
 
-Whatever happens has a name and stays in the record. A call that fails is a step, a turn that is neither call nor answer
-is a slip and gets a reminder, and a rollout without an answer says why it ended.
+Everything stays in the record. A call that fails is a step, a turn that is neither a call nor an answer is a parse
+error and gets a reminder, and a rollout without an answer says why it ended.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pixelis.trace.plan import ToolRunner
 
 EndReason = Literal["answered", "steps", "tokens", "seconds", "no_call", "stuck", "refused"]
-"""`stuck`: one invalid or repeated call after another. `refused`: a server would not go on with the conversation."""
+"""`stuck`: too many invalid or repeated calls in a row. `refused`: a server refused to continue the conversation."""
 NOTHING_TO_QUOTE = "Nothing has been read that could be quoted. Call a tool, or answer in words."
 REMINDER = "That was neither a call nor an answer. Call one tool, or answer."
 
@@ -47,17 +48,17 @@ class Limits(Config):
     """Where a rollout ends if the policy does not end it."""
 
     steps: int = Field(default=14, ge=0)
-    """Tool calls; a policy that wants one more has come to no answer."""
+    """Tool calls; a rollout that makes one more ends without an answer."""
     turn_tokens: int = Field(default=256, ge=1)
-    """Tokens that one turn may have."""
+    """Tokens of one turn."""
     total_tokens: int = Field(default=4096, ge=1)
-    """Tokens after the prompt, those of observations included."""
+    """Tokens after the prompt, including observations."""
     seconds: float = Field(default=600.0, gt=0.0)
-    """By the clock, from the first token to the last, tools included."""
+    """Wall-clock time from the first token to the last, including tools."""
     reminders: int = Field(default=2, ge=0)
-    """How often a turn without a readable call or answer is forgiven."""
+    """Turns without a readable call or answer that get a reminder; one more ends the rollout."""
     refusals: int = Field(default=3, ge=1)
-    """Invalid or repeated calls one after another, after which only an answer is waited for."""
+    """Invalid or repeated calls in a row, after which another call ends the rollout."""
 
 
 class Query(NamedTuple):
@@ -67,7 +68,7 @@ class Query(NamedTuple):
     question: str
     media: MediaSet
     seed: int = 0
-    """Of its own, so that its trajectories do not depend on the queries beside it."""
+    """Its own, so that its trajectories do not depend on the queries beside it."""
 
 
 class Rollout(NamedTuple):
@@ -76,17 +77,17 @@ class Rollout(NamedTuple):
     query: str
     sample: int
     sequence: TokenSequence | None
-    """Every token with its log-probability; None for a model behind a server that does not give them."""
+    """None for a model behind a server that does not return token ids and log-probabilities."""
     trace: Trace
     end_reason: EndReason
     parse_error_count: int
-    """Turns that held neither a readable call nor an answer."""
+    """Turns without a readable call or answer."""
     blobs: Mapping[str, bytes]
-    """Bytes of the artifacts, by their SHA-256."""
+    """Contents of the artifacts by SHA-256."""
     server_token_count: int = 0
-    """Tokens that the model wrote as its server counts them, where there is no ledger."""
+    """Sampled tokens by the server's count, if there is no sequence."""
     detail: str = ""
-    """What the server said where it refused."""
+    """The message of a server that refused."""
 
     @property
     def answer(self) -> str | None:
@@ -94,42 +95,39 @@ class Rollout(NamedTuple):
 
     @property
     def completion_tokens(self) -> int:
-        """Tokens that the model wrote."""
+        """Tokens that the model sampled."""
         return self.server_token_count if self.sequence is None else int(self.sequence.sampled_mask.sum())
 
 
 def require_sequence(rollout: Rollout) -> TokenSequence:
-    """The ledger that an update learns from; ConfigError where there is none."""
+    """The tokens that an update trains on; ConfigError if there are none."""
     if rollout.sequence is None:
         raise ConfigError(
-            f"{rollout.trace.origin.partition(':')[2]}: this server gives no token ids and log-probabilities, so that "
-            "its words would have to be tokenised again: nothing can be trained on its rollouts"
+            f"{rollout.trace.origin.partition(':')[2]}: this server returns no token ids and log-probabilities, so its "
+            "text would have to be tokenised again: nothing can be trained on its rollouts"
         )
     return rollout.sequence
 
 
 class ParsedTurn(NamedTuple):
-    """One turn, read."""
+    """One turn of the policy."""
 
     thought: str
     opening_index: int
-    """The token with which the call or the answer begins; the number of tokens where neither does."""
+    """Index of the token that opens the call or the answer; the number of tokens if there is neither."""
     kind: Kind
     """Of the tokens from there on."""
     call: ToolCall | None = None
     answer: str | None = None
     parse_error: str = ""
-    """What to tell the policy where there is neither."""
+    """The reminder for a turn without either."""
 
 
 def parse_turn_tokens(ids: Sequence[int], tokenizer: PolicyTokenizer) -> ParsedTurn:
-    """What a turn says. Where tags are tokens, only the tokens count: letters that look like a tag are letters."""
+    """Parse a turn. If tags are tokens, only the tokens count: letters that look like a tag are plain text."""
     turn_ids = list(ids[:-1]) if ids and ids[-1] == tokenizer.end_id else list(ids)
-    return (
-        parse_tagged_tokens(turn_ids, tokenizer)
-        if tokenizer.tags_are_tokens
-        else parse_spelled_tags(turn_ids, tokenizer)
-    )
+    parse = parse_tagged_tokens if tokenizer.tags_are_tokens else parse_spelled_tags
+    return parse(turn_ids, tokenizer)
 
 
 def parse_tagged_tokens(ids: list[int], tokenizer: PolicyTokenizer) -> ParsedTurn:
@@ -149,7 +147,7 @@ def parse_tagged_tokens(ids: list[int], tokenizer: PolicyTokenizer) -> ParsedTur
 
 
 def resolve_quotes(turn: ParsedTurn, lines: Sequence[str]) -> ParsedTurn:
-    """A turn with its quotes in words; an answer that quotes what was never read is none."""
+    """Replace quotes by the lines that they mean; an answer that quotes without any line read is a parse error."""
     if turn.answer is not None and not lines and QUOTE.search(turn.answer):
         return turn._replace(answer=None, kind="thought", parse_error=NOTHING_TO_QUOTE)
     answer = None if turn.answer is None else expand_quotes(turn.answer, lines)
@@ -157,7 +155,7 @@ def resolve_quotes(turn: ParsedTurn, lines: Sequence[str]) -> ParsedTurn:
 
 
 def parse_spelled_tags(ids: list[int], tokenizer: PolicyTokenizer) -> ParsedTurn:
-    """The same for a tokenizer that spells its tags: whichever opens first decides."""
+    """Parse a turn of a tokenizer without tag tokens: the first tag decides."""
     text = tokenizer.decode(ids)
     turn = parse_turn(text)
     call_at, answer_at = text.find(CALL_OPEN), -1 if turn.answer is None else text.find("<answer>")
@@ -171,32 +169,25 @@ def parse_spelled_tags(ids: list[int], tokenizer: PolicyTokenizer) -> ParsedTurn
 
 
 def find_token(ids: Sequence[int], char_index: int, tokenizer: PolicyTokenizer) -> int:
-    """The token that holds this letter of their text."""
-    low, high = 0, len(ids) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if len(tokenizer.decode(ids[: middle + 1])) > char_index:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    """The index of the token that holds this character of the decoded text."""
+    return bisect_right(range(len(ids) - 1), char_index, key=lambda k: len(tokenizer.decode(ids[: k + 1])))
 
 
 def attach_call(turn: ParsedTurn, outcome: Any) -> ParsedTurn:
-    """A turn with its call, or with the reason why there is none."""
+    """The turn with its call, or with the reason why it has none."""
     if isinstance(outcome, ParseFailure):
         return turn._replace(parse_error=f"This call cannot be read: {outcome.reason}")
     try:
         require_shallow(outcome.call.args)
         canonical_json(outcome.call.args)
         json.dumps([outcome.call.tool, outcome.call.args], ensure_ascii=False).encode()
-    except (TraceError, UnicodeEncodeError) as error:  # a lone half of a character cannot be kept
+    except (TraceError, UnicodeEncodeError) as error:  # a lone surrogate cannot be stored
         return turn._replace(parse_error=f"This call cannot be read: {str(error)[:120]}")
     return turn._replace(call=outcome.call)
 
 
 def count_wasted_calls(drafts: Sequence[StepDraft]) -> int:
-    """How many of the last calls were invalid, or the call before them once more."""
+    """The number of latest calls in a row that were invalid or repeated the call before them."""
     count = 0
     for before, draft in zip([None, *drafts][::-1][1:], drafts[::-1], strict=True):
         if draft.result.status != "invalid" and (before is None or draft.call != before.call):
@@ -207,7 +198,7 @@ def count_wasted_calls(drafts: Sequence[StepDraft]) -> int:
 
 @dataclass
 class Episode:
-    """A trajectory under way."""
+    """A trajectory in progress."""
 
     query: Query
     sample: int
@@ -218,26 +209,26 @@ class Episode:
     parse_error_count: int = 0
     turn: ParsedTurn | None = None
     truncated: bool = False
-    """Whether the last turn ended without the policy ending it."""
+    """Whether the last turn was cut off."""
 
     def copy(self) -> Episode:
-        """One that goes on by itself."""
+        """A copy that grows separately."""
         return replace(self, sequence=self.sequence.copy(), recorder=self.recorder.copy())
 
     @property
     def step(self) -> int:
-        """The step that is being taken, from 1."""
+        """The current step, from 1."""
         return len(self.recorder.steps) + 1
 
     def tokens_left(self, limits: Limits) -> int:
         return limits.total_tokens - (len(self.sequence) - self.prompt_tokens)
 
     def add_turn(self, ids: Sequence[int], logprobs: Sequence[float], tokenizer: PolicyTokenizer) -> ParsedTurn:
-        """A whole turn of the policy, into the ledger: thought up to the tag, action or answer from there on."""
+        """Append a finished turn: thought up to the tag, then action or answer."""
         turn = parse_turn_tokens(ids, tokenizer)
-        self.turn = turn = (
-            resolve_quotes(turn, last_ocr_lines(self.recorder.results)) if tokenizer.has_quote_tokens else turn
-        )
+        if tokenizer.has_quote_tokens:
+            turn = resolve_quotes(turn, last_ocr_lines(self.recorder.results))
+        self.turn = turn
         self.truncated = not ids or ids[-1] != tokenizer.end_id
         thought_kinds: list[Kind] = ["thought"] * turn.opening_index
         kinds = thought_kinds + [turn.kind] * (len(ids) - turn.opening_index)
@@ -245,7 +236,7 @@ class Episode:
         return turn
 
     def end_reason(self, limits: Limits) -> EndReason | None:
-        """Whether the turn just spoken was the last one, and why."""
+        """Why the last turn ends the rollout; None if it does not."""
         turn = self.turn
         if turn is not None and turn.answer is not None:
             return "answered"
@@ -263,22 +254,20 @@ class Episode:
         return [*self._closing_pieces(), *render_reminder(reason, step=self.step)]
 
     def add_result(self, execution: Execution, pieces: Sequence[Piece]) -> list[Piece]:
-        """A call's result into the record; what the policy reads of it comes back."""
+        """Record the result of the turn's call; returns what the policy reads."""
         closing = self._closing_pieces()
         if self.turn is None or self.turn.call is None:
-            raise TraceError("a result came for a turn that made no call")
+            raise TraceError("a result arrived for a turn without a call")
         self.recorder.add_step(self.turn.call, execution, self.turn.thought)
         return [*closing, *pieces]
 
     def run_tool(self, toolbox: ToolRunner, call: ToolCall, style: PromptStyle) -> tuple[Execution, list[Piece]]:
-        """One call, and what the policy will read of it. A runner that raises has failed; the rollout goes on.
-
-        Changes nothing: it may run in another thread.
-        """
+        """Run a call and render what the policy reads. If the runner raises, the call has failed; the rollout
+        continues. Changes no state: it may run in another thread."""
         try:
             execution = toolbox.run(call, self.recorder.media)
             return execution, self.render_observation_pieces(execution.result, style)
-        except Exception as error:  # noqa: BLE001 - somebody's tool may raise anything, and a failed call is data
+        except Exception as error:  # noqa: BLE001 - a plug-in tool may raise anything, and a failed call is data
             reason = str(error) if isinstance(error, MediaError) else f"{type(error).__name__}: {error}"
             failed = ToolResult.failed(call.tool, reason[:300], "crashed")
             return Execution(failed, {}, repeatable=False), self.render_observation_pieces(failed, style)
@@ -291,11 +280,10 @@ class Episode:
         return render_observation(result, media.names[-1], media, style, step=self.step)
 
     def _closing_pieces(self) -> list[Piece]:
-        """A turn that was cut off is closed for it, as something that nobody sampled."""
+        """The end of a turn that was cut off, as context that was not sampled."""
         return [TextPiece("<|im_end|>", "observation", control=True, step=self.step)] if self.truncated else []
 
     def to_rollout(self, end_reason: EndReason, *, name: str, created_at: datetime) -> Rollout:
-        """The record, sealed."""
         final_turn = self.turn if end_reason == "answered" else None
         trace = self.recorder.seal(
             id=f"{self.query.id}-{self.sample}",
@@ -311,6 +299,6 @@ class Episode:
         return Rollout(self.query.id, self.sample, self.sequence, trace, end_reason, self.parse_error_count, blobs)
 
     def answer_probability(self) -> float:
-        """Probability of the answer's tokens, its tags among them. What the tools were worth comes on top later."""
+        """Probability of the answer's tokens, including its tags; `answer_confidence` adds that of the tools."""
         entries = zip(self.sequence.kinds, self.sequence.logprobs, strict=True)
         return math.exp(sum(p for kind, p in entries if kind == "answer" and p is not None))

@@ -1,4 +1,4 @@
-"""What can be rolled out, by name: weights that run here, or a model behind a server, which needs no torch."""
+"""Models by name: weights in this process, or a model behind a server, which needs no torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 SINGLE_THREAD_SEQUENCES = 8
-"""So few sequences of a small policy are decoded on one thread."""
+"""Up to this many sequences, a small policy decodes on one thread."""
 
 
 class Model(Protocol):
@@ -36,14 +36,14 @@ class Model(Protocol):
         """n trajectories for each query, in order. Temperature 0 is greedy."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class LocalModel:
     """Weights in this process."""
 
     def __init__(self, policy: Policy, name: str = "unnamed", *, strict_calls: bool = False) -> None:
-        """With `strict_calls` every call is held to its tool's schema while it is written."""
+        """`strict_calls` holds every call to its tool's schema while it is written."""
         self.policy, self.name, self.strict_calls = policy, name, strict_calls
 
     def rollout(
@@ -69,17 +69,17 @@ class LocalModel:
             )  # fmt: skip
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """There are no connections."""
 
 
 def open_model(name: str, *, strict_calls: bool = False) -> Model:
-    """A model by folder, shipped name, hub id, or `openai:URL#name`.
+    """A model by folder, embedded name, hub id, or `openai:URL#name`.
 
-    Weights go to a GPU where there is one, in the precision in which they were saved; on the CPU in float32.
+    Weights go to a GPU if there is one, in the precision in which they were saved; on the CPU in float32.
     """
     if name.startswith(SERVER_PREFIX):
         if strict_calls:
-            raise ConfigError(f"{name}: a server decides itself how calls are decoded; strict calls need weights here")
+            raise ConfigError(f"{name}: a server decides how calls are decoded; strict calls need weights here")
         return open_remote(name)
     import torch
 

@@ -1,8 +1,7 @@
-"""The rows of a batch: which trajectories lie where in the cache, and what each row has said in its turn.
+"""The rows of a batch: the trajectories of each row of the cache, and the tokens of its current turn.
 
-Trajectories of a query that have said and heard the same so far are one row; where they draw different tokens, the row
-forks. Rows [0, active) decode, those after them wait for a tool or to be read. Everything that belongs to a row moves
-with it.
+Trajectories of a query with the same tokens so far are one row; where they sample different tokens, the row forks. Rows
+[0, active) decode, later rows wait for a tool or for prefill. All data of a row moves with it.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ class RowMember(NamedTuple):
 
     sample: int
     uniforms: NDArray[np.float64]
-    """One for each token that it may ever sample; NaN takes the likeliest."""
+    """One number for each token that it may sample; NaN takes the likeliest token."""
 
 
 @dataclass(eq=False)
 class RolloutRow:
-    """Trajectories that are the same so far, and the row of the cache in which they lie."""
+    """Trajectories with the same tokens so far, and their row of the cache."""
 
     episode: Episode
     query: int
     index: int
     members: list[RowMember]
     sampled_count: int = 0
-    """Tokens that were sampled in earlier turns."""
+    """Tokens sampled in earlier turns."""
     state: Any = None
     """Of the grammar."""
 
 
 class RolloutRows:
-    """Trajectories under way, each with its row of the cache."""
+    """All unfinished trajectories, with their rows of the cache."""
 
     def __init__(self, cache: RowCache, size: int, limits: Limits) -> None:
         self.cache, self.size, self.limits = cache, size, limits
@@ -51,29 +50,23 @@ class RolloutRows:
         self._shared: SharedPrefix | None = None
         self._shared_groups: list[int] = []
         self.next_token = np.zeros(size, dtype=np.int64)
-        """(rows,) the token that a row has yet to feed to the model."""
+        """(rows,) the next input token of each row."""
         self.position = np.zeros(size, dtype=np.int64)
         """(rows,) its position."""
         self.turn_length = np.zeros(size, dtype=np.int64)
         self.remaining = np.zeros(size, dtype=np.int64)
-        """(rows,) tokens sampled in this turn, and those that may still come."""
+        """(rows,) tokens sampled in this turn, and tokens that may still be sampled."""
         self.deadline = np.full(size, np.inf)
         self.ids = np.zeros((size, limits.turn_tokens), dtype=np.int64)
         self.logprobs = np.zeros((size, limits.turn_tokens))
-        """(rows, turn) what was said in this turn."""
+        """(rows, turn) the tokens of this turn."""
         self._arrays = (
-            self.next_token,
-            self.position,
-            self.turn_length,
-            self.remaining,
-            self.deadline,
-            self.ids,
-            self.logprobs,
-        )
+            self.next_token, self.position, self.turn_length, self.remaining, self.deadline, self.ids, self.logprobs,
+        )  # fmt: skip
 
     @property
     def free_slots(self) -> int:
-        """Trajectories that may still come: every one may need a row of its own one day."""
+        """Trajectories that can be added: each may need its own row later."""
         return self.size - sum(len(row.members) for row in self.all_rows)
 
     def begin_turn(self, row: RolloutRow) -> None:
@@ -85,7 +78,7 @@ class RolloutRows:
         self.deadline[index] = row.episode.deadline
 
     def shared_prefix(self) -> SharedPrefix | None:
-        """What the rows that decode have in common, found anew when others decode."""
+        """The prompts that active rows share, recomputed when other rows are active."""
         groups = [row.query for row in self.all_rows[: self.active]]
         if groups != self._shared_groups:
             shortest = min(row.episode.prompt_tokens for row in self.all_rows[: self.active]) - 1
@@ -93,7 +86,7 @@ class RolloutRows:
         return self._shared
 
     def next_uniforms(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """(m,) the row of each trajectory that decodes, and the number that belongs to its next token."""
+        """(m,) the row of each active trajectory, and the random number of its next token."""
         decoding = self.all_rows[: self.active]
         owner = np.repeat(np.arange(self.active), [len(row.members) for row in decoding])
         offsets = [
@@ -104,7 +97,7 @@ class RolloutRows:
         return owner, np.array(uniforms)
 
     def fork(self, row: RolloutRow, members: list[RowMember]) -> RolloutRow:
-        """Some trajectories of a row that decodes leave it with a copy of all that it holds; the copy decodes too."""
+        """Move some members of an active row to an active copy of it."""
         copy = RolloutRow(row.episode.copy(), row.query, len(self.all_rows), members, row.sampled_count, row.state)
         row.members = [member for member in row.members if all(member is not other for other in members)]
         self.all_rows.append(copy)
@@ -115,7 +108,7 @@ class RolloutRows:
         return copy
 
     def append_tokens(self, ids: NDArray[np.int64], logprobs: NDArray[np.float32]) -> None:
-        """One more token for each row that decodes."""
+        """Append one token to each active row."""
         rows = slice(0, self.active)
         cells = np.arange(self.active), self.turn_length[rows]
         self.ids[cells] = ids
@@ -126,7 +119,7 @@ class RolloutRows:
         self.remaining[rows] -= 1
 
     def turn_tokens(self, row: RolloutRow) -> tuple[list[int], list[float]]:
-        """All that a row said in its turn, which is over."""
+        """The tokens and log-probabilities of a row's finished turn."""
         length = int(self.turn_length[row.index])
         row.sampled_count += length
         return self.ids[row.index, :length].tolist(), self.logprobs[row.index, :length].tolist()
@@ -141,16 +134,16 @@ class RolloutRows:
             array[[a, b]] = array[[b, a]]
 
     def activate(self, row: RolloutRow) -> None:
-        """To those that decode."""
+        """Move a row to the active ones."""
         self.swap(row.index, self.active)
         self.active += 1
 
     def deactivate(self, row: RolloutRow) -> None:
-        """To those that wait."""
+        """Move a row to the waiting ones."""
         self.active -= 1
         self.swap(row.index, self.active)
 
     def remove(self, row: RolloutRow) -> None:
-        """A row that waits, for good."""
+        """Remove a waiting row."""
         self.swap(row.index, len(self.all_rows) - 1)
         self.all_rows.pop()

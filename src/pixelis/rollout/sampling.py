@@ -1,4 +1,4 @@
-"""One token for each row: from the policy's own distribution, without what a grammar forbids."""
+"""Sample one token for each row from the policy's distribution, without tokens that a grammar forbids."""
 
 from __future__ import annotations
 
@@ -15,34 +15,30 @@ if TYPE_CHECKING:
 
 
 BLOCK_SIZE = 64
-"""Tokens whose chances are added up before they are looked at one by one."""
+"""Tokens whose probabilities are summed before any is looked at."""
 MASK_CACHE_BYTES = 2**26
-"""What masks as numbers may come to; beyond it they are made anew."""
+"""Upper bound on cached masks."""
 MIN_ALLOWED_MASS = 1e-20
-"""Of all chances: where a grammar leaves less, single precision may have lost some of it."""
+"""If a grammar leaves less probability than this, single precision may have lost some of it."""
 
 
 class SampledTokens(NamedTuple):
-    """What was sampled."""
-
     tokens: Tensor
     """(B,)"""
     logprobs: Tensor
-    """(B,) of these tokens under the policy itself, at temperature 1 and without a grammar."""
+    """(B,) under the policy itself, at temperature 1 and without a grammar."""
 
 
 def sample_tokens(
     logits: Tensor, uniform: NDArray[np.float64], temperature: float, allowed: Tensor | None = None
 ) -> SampledTokens:
-    """One token a row of (B, V), by the inverse of its distribution at `uniform` (B,); the likeliest at temperature 0,
-    and in rows whose number is NaN.
+    """One token per row of (B, V), by the inverse CDF at `uniform` (B,); the likeliest at temperature 0, and in rows
+    whose number is NaN.
 
-    `allowed`, (B, V) or (1, V) of ones and zeros, holds for the choice alone.
+    `allowed`, (B, V) or (1, V) of ones and zeros, applies to the choice alone.
     """
     probs = logits.softmax(-1)  # (B, V)
-    log_normaliser = (
-        logits.amax(-1) - probs.amax(-1).log()
-    )  # (B,) logarithm of the sum of which the likeliest is a share
+    log_normaliser = logits.amax(-1) - probs.amax(-1).log()  # (B,)
     greedy = np.isnan(uniform) | (temperature == 0.0)  # (B,)
     tokens = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
     if not greedy.all():
@@ -50,9 +46,7 @@ def sample_tokens(
             probs = (logits / temperature).softmax(-1)
         if allowed is not None:
             allowed_probs = probs * allowed
-            if (
-                float(allowed_probs.sum(-1).min()) < MIN_ALLOWED_MASS
-            ):  # what is allowed is too unlikely to be told apart
+            if float(allowed_probs.sum(-1).min()) < MIN_ALLOWED_MASS:
                 allowed_probs = (logits / temperature + allowed.log()).softmax(-1)
             probs = allowed_probs
         tokens = torch.from_numpy(inverse_cdf(probs, np.where(greedy, 0.0, uniform))).to(logits.device)
@@ -63,9 +57,9 @@ def sample_tokens(
 
 
 def inverse_cdf(probs: Tensor, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(B,) where the running sum of chances (B, V) passes `uniform` (B,) of the whole; never at a chance of zero.
+    """(B,) where the cumulative sum of (B, V) exceeds `uniform` (B,) of the total; never at a probability of zero.
 
-    The sum runs over blocks first, and then over the tokens of one block: a running sum is slow, a sum is not.
+    It runs over blocks first, then over the tokens of one block: a cumulative sum is slow, a sum is not.
     """
     size = probs.shape[1]
     full = size // BLOCK_SIZE * BLOCK_SIZE
@@ -84,9 +78,9 @@ def inverse_cdf(probs: Tensor, uniform: NDArray[np.float64]) -> NDArray[np.int64
 def locate_in_cumsum(
     parts: NDArray[np.floating], targets: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """(B,) the part of (B, n) at which their running sum passes `wanted` (B,), and how far into it."""
+    """(B,) the index at which the cumulative sum of (B, n) exceeds `targets` (B,), and the offset into that part."""
     cumulative = parts.cumsum(-1, dtype=np.float64)
-    # under the last sum, also after rounding, and also where the parts of a block come to less than was thought
+    # below the last sum, even after rounding and if the parts of a block sum to less than the block's sum
     targets = np.minimum(targets, cumulative[:, -1] * (1.0 - 1e-15))
     index = (cumulative > targets[:, None]).argmax(-1)
     rows = np.arange(len(index))
@@ -94,17 +88,17 @@ def locate_in_cumsum(
 
 
 class AllowedMask:
-    """What a grammar allows, as ones and zeros; each of its masks is turned into numbers once."""
+    """What a grammar allows, as ones and zeros; each mask is converted once."""
 
     def __init__(self, grammar: TokenConstraint, vocabulary: int, device: torch.device) -> None:
         self.grammar, self.vocabulary, self.device = grammar, vocabulary, device
         self._all_allowed = torch.ones(vocabulary, device=device)
         self._cache: dict[int, tuple[Tensor, Tensor]] = {}
-        """By the identity of a mask, which is held so that nothing else takes it."""
+        """By the id of a mask, which is kept alive so that its id stays its own."""
 
     def __call__(self, states: Sequence[Any], remaining: Sequence[int]) -> Tensor | None:
-        """(B, V) for rows in these states with so many tokens left, (1, V) where all have the same mask, or None where
-        every row is free: rows outside a call are."""
+        """(B, V) for rows in these states with these numbers of tokens left; (1, V) if all have the same mask, None if
+        all rows are unconstrained, as outside a call."""
         masks: list[Tensor] = []
         slots: dict[int, int] = {}
         order: list[int] = []
@@ -119,7 +113,7 @@ class AllowedMask:
         return torch.stack(masks)[torch.tensor(order, device=self.device)]
 
     def _mask_weights(self, mask: Tensor | None) -> Tensor:
-        """(V,) 1 for what may come, 0 for all else, rows of the embedding that no token has among them."""
+        """(V,) 1 for allowed tokens, 0 for all others, including rows of the embedding without a token."""
         if mask is None:
             return self._all_allowed
         cached = self._cache.get(id(mask))
