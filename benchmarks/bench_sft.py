@@ -34,13 +34,13 @@ from pixelis.nano.nano_model import NanoConfig
 from pixelis.policy import chat_format
 from pixelis.policy.images import extract_patches
 from pixelis.policy.model import Policy
-from pixelis.policy.sequence import KINDS, TokenSequence
+from pixelis.policy.sequence import TokenSequence
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.rewards.heads import ToolHeads
 from pixelis.tools.results import ToolCall
 from pixelis.trace.tool_call_parser import CALL_OPEN
 from pixelis.training.common.distributed import DistributedContext
-from pixelis.training.dataset.examples import Example, output_indices, step_row, steps_from_rows
+from pixelis.training.dataset.examples import Example, example_from_sequence, step_row, steps_from_rows
 from pixelis.training.sft.build_sft import build_optimizer
 from pixelis.training.sft.sft_config import SftConfig
 from pixelis.training.sft.sft_model import SftModel, sample_hidden_tokens
@@ -108,21 +108,10 @@ def make_example(policy: Policy, rng: np.random.Generator, number: int) -> Examp
             chat_format.render_observation(result, view, media, style, step=step), tokenizer, optics
         )
     sequence.append_context(chat_format.render_answer(THOUGHT, "GATE 12", style, step=3), tokenizer, optics)
-    ids = np.array(sequence.ids, dtype=np.int32)
-    kinds = np.array([KINDS.index(kind) for kind in sequence.kinds], dtype=np.uint8)
-    step_of = np.array(sequence.steps, dtype=np.int16)
-    return Example(
-        id=f"bench-{number}",
-        family="read",
-        difficulty=1,
-        accepted=True,
-        ids=ids,
-        kinds=kinds,
-        step_of=step_of,
-        output_of=output_indices(ids, kinds, step_of, tokenizer),
-        image_spans=tuple(sequence.image_spans),
+    return example_from_sequence(
+        sequence, tokenizer, id=f"bench-{number}", family="read", difficulty=1, accepted=True,
         steps=steps_from_rows(targets),
-    )
+    )  # fmt: skip
 
 
 def find_opening_token(sequence: TokenSequence, step: int, tokenizer: PolicyTokenizer) -> int:

@@ -1,7 +1,7 @@
-"""Drills on pages: lines as OCR lists them, the one that is asked for, then a strip of the page through it.
+"""Warm-up tasks on pages: list all lines, pick one, then read a strip of the page through it.
 
-A page has names with numbers beside them or over them. To read along a row or down a column, its box is quoted and two
-of its numbers go into the next call; what comes back holds little but the answer.
+A page has names with numbers beside or above them. To read along a row or down a column, the box of a line is quoted
+and two of its numbers go into the next call, whose result holds little but the answer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from pixelis.core.geometry import UnitBox
 from pixelis.data.teachers.oracle.column_arithmetic import write_column_arithmetic
-from pixelis.nano.warmup_tasks.warmup_vocabulary import Turns, WarmupTask, random_word, sample_distinct
+from pixelis.nano.warmup_tasks.warmup_vocabulary import Turn, Turns, WarmupTask, random_word, sample_distinct
 from pixelis.tools.base import coordinates
 from pixelis.tools.results import ToolCall
 
@@ -28,29 +28,29 @@ def quote_line(line: PageLine) -> str:
 
 
 def make_line(text: str, x: float, y: float, rng: Generator) -> PageLine:
-    """A line whose middle is about here."""
+    """A line centred near a point."""
     width, height = 0.012 * len(text) + rng.uniform(0.01, 0.05), rng.uniform(0.03, 0.06)
     x0, y0 = min(max(x - width / 2, 0.0), 0.9), min(max(y - height / 2, 0.0), 0.9)
     return text, (round(x0, 2), round(y0, 2), round(min(x0 + width, 1.0), 2), round(min(y0 + height, 1.0), 2))
 
 
-def read_page_turn(lines: list[PageLine]) -> tuple[str, ToolCall, str]:
+def read_page_turn(lines: list[PageLine]) -> Turn:
     return "Read everything first.", ToolCall(tool="OCR", args={}), format_lines(lines)
 
 
-def read_strip_turn(thought: str, box: tuple[float, ...], lines: list[PageLine]) -> tuple[str, ToolCall, str]:
+def read_strip_turn(thought: str, box: tuple[float, ...], lines: list[PageLine]) -> Turn:
     return thought, ToolCall(tool="OCR", args={"box": list(box)}), format_lines(lines)
 
 
 def sample_distinct_numbers(rng: Generator, count: int) -> list[str]:
-    """Numbers of one page, of which no two are alike; some with a sign."""
+    """Different numbers of one page, some with a percent sign."""
     sign = "%" if rng.random() < 0.4 else ""
     top = 10 ** int(rng.integers(2, 4))
     return [f"{10 + int(v)}{sign}" for v in rng.choice(top - 10, size=count, replace=False)]
 
 
 def read_row(rng: Generator) -> WarmupTask:
-    """Names with something beside each."""
+    """Names with a value beside each."""
     count = int(rng.integers(3, 8))
     names, values = sample_distinct(rng, count, count, random_word), sample_distinct_numbers(rng, count)
     top, step = rng.uniform(0.15, 0.35), rng.uniform(0.06, 0.1)
@@ -69,7 +69,7 @@ def read_row(rng: Generator) -> WarmupTask:
 
 
 def read_column(rng: Generator) -> WarmupTask:
-    """A number over each of several names: the number of a name, or the name of the number that stands highest."""
+    """A number above each of several names: the number of a name, or the name under the topmost number."""
     count = int(rng.integers(3, 9))
     names, values = sample_distinct(rng, count, count, random_word), sample_distinct_numbers(rng, count)
     centres = [0.08 + 0.84 * (k + 0.5) / count for k in range(count)]
@@ -85,34 +85,22 @@ def read_column(rng: Generator) -> WarmupTask:
         read_strip_turn(f"Down the column of {quote_line(key_line)}.", (x0, 0.0, x1, 1.0), [over[k], under[k]]),
     ]
     if highest:
-        return (
-            "Which name stands under the topmost?",
-            turns,
-            f"Under {key_line[0]} stands {answer_line[0]}.",
-            answer_line[0],
-        )
+        final_thought = f"Under {key_line[0]} stands {answer_line[0]}."
+        return "Which name stands under the topmost?", turns, final_thought, answer_line[0]
     return f"How much is it for {key_line[0]}?", turns, f"Over {key_line[0]} stands {answer_line[0]}.", answer_line[0]
 
 
 def read_cell(rng: Generator) -> WarmupTask:
-    """A cell by its row and its column."""
+    """A cell of a table, by its row and column."""
     column_count, row_count = int(rng.integers(2, 4)), int(rng.integers(3, 7))
-    heads = [
-        make_line(n, 0.42 + 0.22 * j, 0.16, rng)
-        for j, n in enumerate(sample_distinct(rng, column_count, column_count, random_word))
-    ]
-    names = [
-        make_line(n, 0.12, 0.26 + 0.66 * k / row_count, rng)
-        for k, n in enumerate(sample_distinct(rng, row_count, row_count, random_word))
-    ]
-    values = sample_distinct_numbers(rng, column_count * row_count)
-    cells = [
-        [
-            make_line(values[k * column_count + j], 0.42 + 0.22 * j, 0.26 + 0.66 * k / row_count, rng)
-            for j in range(column_count)
-        ]
-        for k in range(row_count)
-    ]
+    xs = [0.42 + 0.22 * j for j in range(column_count)]
+    ys = [0.26 + 0.66 * k / row_count for k in range(row_count)]
+    words = sample_distinct(rng, column_count, column_count, random_word)
+    heads = [make_line(word, x, 0.16, rng) for word, x in zip(words, xs, strict=True)]
+    words = sample_distinct(rng, row_count, row_count, random_word)
+    names = [make_line(word, 0.12, y, rng) for word, y in zip(words, ys, strict=True)]
+    values = iter(sample_distinct_numbers(rng, column_count * row_count))
+    cells = [[make_line(next(values), x, y, rng) for x in xs] for y in ys]
     k, j = int(rng.integers(row_count)), int(rng.integers(column_count))
     row, column, cell = names[k], heads[j], cells[k][j]
     page = [*heads, *(line for n, row_cells in zip(names, cells, strict=True) for line in (n, *row_cells))]
@@ -130,40 +118,35 @@ def stack_lines(texts: list[str], rng: Generator) -> list[PageLine]:
 
 
 def sample_sum(rng: Generator) -> tuple[int, str, int]:
-    """Two numbers and a sign, whose result is not below zero."""
+    """Two numbers and a sign; the result is not negative."""
     a, b = (int(v) for v in rng.integers(10, 100 if rng.random() < 0.8 else 400, 2))
     return (a, "+", b) if rng.random() < 0.5 else (max(a, b), "-", min(a, b))
 
 
 def find_and_solve_sum(rng: Generator) -> WarmupTask:
-    """A task among other lines, with or without spaces."""
+    """A sum among other lines, with or without spaces."""
     a, sign, b = task = sample_sum(rng)
     others = sample_distinct(rng, 1, 4, lambda r: " ".join(sample_distinct(r, 1, 3, random_word)))
     space = "" if rng.random() < 0.4 else " "
     others.insert(int(rng.integers(1, len(others) + 1)), f"{a}{space}{sign}{space}{b}")
-    result = a + b if sign == "+" else a - b
-    return (
-        "What is the result of the task?",
-        [read_page_turn(stack_lines(others, rng))],
-        f"{write_column_arithmetic(*task)}.",
-        str(result),
-    )
+    result = str(a + b if sign == "+" else a - b)
+    turns = [read_page_turn(stack_lines(others, rng))]
+    return "What is the result of the task?", turns, f"{write_column_arithmetic(*task)}.", result
 
 
 def add_two_values(rng: Generator) -> WarmupTask:
-    """Two entries of a page, put together."""
+    """The sum of two entries of a page."""
     names = sample_distinct(rng, 2, 5, random_word)
     values = [int(v) for v in rng.integers(10, 100, len(names))]
     i, k = (int(v) for v in rng.choice(len(names), size=2, replace=False))
     page = stack_lines([f"{n} = {v}" for n, v in zip(names, values, strict=True)], rng)
-    final_thought = (
-        f"{names[i]} {values[i]}, {names[k]} {values[k]}; {write_column_arithmetic(values[i], '+', values[k])}."
-    )
+    arithmetic = write_column_arithmetic(values[i], "+", values[k])
+    final_thought = f"{names[i]} {values[i]}, {names[k]} {values[k]}; {arithmetic}."
     return f"What is {names[i]} plus {names[k]}?", [read_page_turn(page)], final_thought, str(values[i] + values[k])
 
 
 def solve_sums(rng: Generator) -> WarmupTask:
-    """Tasks on a page, worked out one after another."""
+    """Sums on a page, worked out one after another."""
     tasks = [sample_sum(rng) for _ in range(int(rng.integers(1, 6)))]
     page = stack_lines([f"{a} {sign} {b}" for a, sign, b in tasks], rng)
     results = [str(a + b if sign == "+" else a - b) for a, sign, b in tasks]
@@ -172,7 +155,7 @@ def solve_sums(rng: Generator) -> WarmupTask:
 
 
 def add_digits(rng: Generator) -> WarmupTask:
-    """What two digits give, many at once."""
+    """Many sums of two digits."""
     tasks = list[str]()
     for _ in range(int(rng.integers(8, 16))):
         a, b = (int(v) for v in rng.integers(0, 10, 2))

@@ -1,7 +1,7 @@
-"""Drills of what people ask about photographs, over every noun that the detector knows.
+"""Warm-up tasks on photographs, over every noun that the detector knows.
 
-The corpus has twenty-one photographs, and most of those nouns never or hardly ever. Questions are those of its
-templates, thoughts those of its plain teacher; what the tools say is made up, so that a noun can only be copied.
+The corpus has twenty-one photographs, where most of those nouns are rare or absent. Questions come from its templates,
+thoughts from its plain teacher; tool results are invented, so that a noun can only be copied.
 """
 
 from __future__ import annotations
@@ -11,13 +11,22 @@ from numpy.random import Generator
 from pixelis.data.importers.photo_questions import TEMPLATES
 from pixelis.data.teachers.oracle.question_goals import GOALS, prefix_goal
 from pixelis.data.teachers.oracle.rationales_pictures import frame_part
-from pixelis.nano.warmup_tasks.warmup_vocabulary import COMMON, Turns, WarmupTask, format_region, plural, random_box
+from pixelis.nano.warmup_tasks.warmup_vocabulary import (
+    COMMON,
+    Turn,
+    Turns,
+    WarmupTask,
+    format_region,
+    not_found_text,
+    plural,
+    random_box,
+)
 from pixelis.tools.backends.nanodet import COCO_NAMES
 from pixelis.tools.results import ToolCall
 from pixelis.tools.vision.colours import COLOURS
 
 MISSING_SHARE = 0.2
-"""How often the thing is not there."""
+"""Share of tasks whose thing is not there."""
 
 
 def sample_photo_noun(rng: Generator) -> str:
@@ -25,16 +34,12 @@ def sample_photo_noun(rng: Generator) -> str:
 
 
 def word_question(template: str, rng: Generator, name: str) -> str:
-    """A question of the corpus with another noun in it."""
+    """A question of the corpus about another noun."""
     wordings = TEMPLATES[template].wordings
     return wordings[int(rng.integers(len(wordings)))].format(thing=name, things=plural(name))
 
 
-def not_found_text(words: str) -> str:
-    return f"SEG failed: SEG found nothing that fits '{words}'"
-
-
-def find_turn(name: str, goal: str, result_text: str) -> tuple[str, ToolCall, str]:
+def find_turn(name: str, goal: str, result_text: str) -> Turn:
     return prefix_goal(goal, f"Let me find the {name}."), ToolCall(tool="SEG", args={"target": name}), result_text
 
 
@@ -50,7 +55,7 @@ def count_things(rng: Generator) -> WarmupTask:
 
 
 def describe_thing(rng: Generator) -> WarmupTask:
-    """Where it is, or what colour it has; that there is none, where SEG finds none."""
+    """Where it is or what colour it has; that there is none, if SEG finds none."""
     name, thing_box, asks_colour = sample_photo_noun(rng), random_box(rng), rng.random() < 0.5
     template, attribute = ("photo.colour", "colour") if asks_colour else ("photo.where", "position")
     question, goal = word_question(template, rng, name), GOALS[template]
@@ -63,10 +68,8 @@ def describe_thing(rng: Generator) -> WarmupTask:
         result_text, final_thought = f"colour: {answer} ({rng.uniform(0.4, 1):.2f})", f"The {name} is {answer}."
     else:
         answer = frame_part(x, y)
-        result_text, final_thought = (
-            f"position: {answer} ({x:.2f}, {y:.2f})",
-            f"Its centre is at ({x:.2f}, {y:.2f}): {answer}.",
-        )
+        result_text = f"position: {answer} ({x:.2f}, {y:.2f})"
+        final_thought = f"Its centre is at ({x:.2f}, {y:.2f}): {answer}."
     prop_call = ToolCall(tool="PROP", args={"attributes": [attribute], "box": list(thing_box)})
     prop_thought = f"Found. {prefix_goal(goal, f'What is the {attribute}?')}"
     turns: Turns = [find_turn(name, goal, format_region(name, thing_box, rng)), (prop_thought, prop_call, result_text)]
@@ -78,12 +81,8 @@ def check_presence(rng: Generator) -> WarmupTask:
     result_text = format_region(name, random_box(rng), rng) if is_present else not_found_text(name)
     final_thought = f"A {name} was found: yes." if is_present else f"No {name} was found: no."
     question = word_question("photo.there", rng, name)
-    return (
-        question,
-        [find_turn(name, goal, result_text)],
-        prefix_goal(goal, final_thought),
-        "yes" if is_present else "no",
-    )
+    turns, answer = [find_turn(name, goal, result_text)], "yes" if is_present else "no"
+    return question, turns, prefix_goal(goal, final_thought), answer
 
 
 PHOTO_TASKS = (count_things, describe_thing, describe_thing, check_presence)

@@ -1,7 +1,7 @@
-"""Drills of what people ask about signs and pages: all that is written, the first line, what stands after a label.
+"""Warm-up tasks on signs and pages: read everything, the first line, or the text after a label.
 
-The corpus has a few hundred such pictures, with a few words on most. Questions are those of its templates, thoughts
-those of its plain teacher; what OCR says is made up, of one line or of a page of them.
+The corpus has a few hundred such pictures, most with a few words. Questions come from its templates, thoughts from its
+plain teacher; OCR results of one line or a page are invented.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pixelis.tools.results import ToolCall
 
 EVERY_SURFACE = sorted({surface for kind in SURFACES.values() for surface in kind})
 DEFAULT_SURFACE = "sign"
-"""What the teacher reads where the question does not say what it is."""
+"""The teacher's word if the question names no surface."""
 
 
 def make_text_question(template: str, rng: Generator, texts: list[str], **names: str) -> tuple[str, Turns, str, str]:
-    """A question of the corpus, the call that reads, the goal, and what was read."""
+    """A question of the corpus, the OCR turn, the goal, and the surface."""
     wordings = TEMPLATES[template].wordings
     wording = wordings[int(rng.integers(len(wordings)))]
     surface = str(rng.choice(EVERY_SURFACE)) if "{surface}" in wording else DEFAULT_SURFACE
@@ -33,7 +33,7 @@ def make_text_question(template: str, rng: Generator, texts: list[str], **names:
 
 
 def random_token(rng: Generator) -> str:
-    """A word, in capitals, or a number."""
+    """A word, perhaps in capitals, or a number."""
     kind = rng.random()
     return random_word(rng).upper() if kind < 0.3 else random_number(rng) if kind > 0.85 else random_word(rng)
 
@@ -43,7 +43,7 @@ def random_line(rng: Generator, max_words: int) -> str:
 
 
 def random_lines(rng: Generator, min_lines: int) -> list[str]:
-    """The lines of a sign, or of a page."""
+    """The lines of a sign or a page."""
     is_page = rng.random() < 0.6
     return sample_distinct(rng, min_lines, 12 if is_page else 4, lambda r: random_line(r, 8 if is_page else 3))
 

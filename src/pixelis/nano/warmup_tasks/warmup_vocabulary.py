@@ -1,4 +1,4 @@
-"""What drills are made of: invented words, boxes, regions and numbers."""
+"""What warm-up tasks are made of: invented words, boxes, regions and numbers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.random import Generator
 from pixelis.core.geometry import UnitBox
 from pixelis.data.teachers.oracle.oracle_session import snap_box
 from pixelis.data.teachers.oracle.running_notes import RankingKey, RunningNote
+from pixelis.items import option_letter
 from pixelis.tools.backends.nanodet import COCO_NAMES
 from pixelis.tools.base import coordinates
 from pixelis.tools.results import ToolCall
@@ -18,12 +19,13 @@ from pixelis.world.vocabulary import invent_word
 
 LETTERS = tuple("aaabcdeeefghiiijklmnooopqrsttuuvwxyz")
 COMMON = ("person", "car", "bus", "truck", "dog", "cat", "bicycle", "chair", "bottle", "cup", "bird", "boat", "horse")
-Turns = list[tuple[str, ToolCall, str]]
-"""Thought, call, and the words that came back."""
+Turn = tuple[str, ToolCall, str]
+"""Thought, call, and the text of its result."""
+Turns = list[Turn]
 WarmupTask = tuple[str, Turns, str, str]
 """Question, conversation, last thought, answer."""
 TurnMaker = Callable[[str, str], tuple[Turns, float]]
-"""From a name and what is noted before it: calls, and the number that they give."""
+"""Maps a name and the note before it to turns and the number that they yield."""
 
 
 def random_figure(rng: Generator) -> str:
@@ -32,7 +34,7 @@ def random_figure(rng: Generator) -> str:
 
 
 def random_phrase(rng: Generator) -> str:
-    """Something to look for."""
+    """A phrase to search for."""
     kind = rng.random()
     if kind < 0.35:
         return random_figure(rng)
@@ -40,7 +42,7 @@ def random_phrase(rng: Generator) -> str:
 
 
 def random_noun(rng: Generator) -> str:
-    """What people ask for in photographs, mostly the same few things; half of them as several."""
+    """A noun that people ask about in photographs, mostly one of a few; half of them in the plural."""
     name = str(rng.choice(COMMON if rng.random() < 0.5 else COCO_NAMES))
     return name if rng.random() < 0.5 else plural(name)
 
@@ -52,7 +54,7 @@ def plural(name: str) -> str:
 
 
 def random_word(rng: Generator) -> str:
-    """A word that no list holds; half of them of any letters, so that every piece of the tokenizer is copied."""
+    """An invented word; half of them of random letters, so that every token of the tokenizer gets copied."""
     if rng.random() < 0.5:
         return invent_word(rng)
     letters = "".join(rng.choice(LETTERS, size=int(rng.integers(3, 10))))
@@ -60,7 +62,7 @@ def random_word(rng: Generator) -> str:
 
 
 def sample_distinct(rng: Generator, low: int, high: int, make: Callable[[Generator], str] = random_phrase) -> list[str]:
-    """Different things."""
+    """Between `low` and `high` different values."""
     target_count, values = int(rng.integers(low, high + 1)), dict[str, None]()
     while len(values) < target_count:
         values[make(rng)] = None
@@ -74,7 +76,7 @@ def random_box(rng: Generator) -> UnitBox:
 
 
 def random_box_pair(rng: Generator, across: float, down: float) -> tuple[UnitBox, UnitBox]:
-    """A box and the same one moved by so much, both inside the frame."""
+    """A box, and the same box moved across and down, both inside the frame."""
     width, height = rng.uniform(0.05, 0.2, 2).tolist()
     x = rng.uniform(max(0.0, -across), min(1.0, 1.0 - across) - width)
     y = rng.uniform(max(0.0, -down), min(1.0, 1.0 - down) - height)
@@ -87,12 +89,29 @@ def format_region(name: str, unit_box: UnitBox, rng: Generator, area: float | No
     return f"{name} {coordinates(unit_box)} area {area:.2f} score {rng.uniform(0.3, 1):.2f}"
 
 
+def seg_turn(name: str, result_text: str, note: str = "", **media: object) -> Turn:
+    """A turn that finds a thing with SEG."""
+    return f"{note}Let me find the {name}.", ToolCall(tool="SEG", args={**media, "target": name}), result_text
+
+
+def zoom_turn(name: str, unit_box: UnitBox, result_text: str) -> Turn:
+    return f"A closer look at {name}.", ToolCall(tool="ZOOM", args={"box": list(unit_box)}), result_text
+
+
+def not_found_text(words: str) -> str:
+    return f"SEG failed: SEG found nothing that fits '{words}'"
+
+
+def list_options(things: Sequence[str]) -> str:
+    return " ".join(f"({option_letter(i)}) {name}" for i, name in enumerate(things))
+
+
 def rank_in_turn(
     things: Sequence[str], side: RankingKey, make_turns: TurnMaker, *, named: int | None = 1
 ) -> tuple[Turns, RunningNote]:
-    """Calls for each thing in turn, every thought with the count so far; of `named` things, or of all.
+    """Calls for each thing in turn; every thought states the ranking so far, of `named` things or of all.
 
-    Drawn again while two numbers that decide are equal: nobody could tell who comes first.
+    Values are redrawn while two of them are equal, since no ranking would then be correct.
     """
     while True:
         turns, tally, note = Turns(), RunningNote("", (), side), ""

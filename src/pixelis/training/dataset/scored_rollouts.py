@@ -15,13 +15,19 @@ from pixelis.data.corpus.acceptance_checks import Judgement, judge_trace
 from pixelis.equations.coherence import argument_vector
 from pixelis.items import Item
 from pixelis.media import MediaSet
-from pixelis.policy.sequence import KINDS, TokenSequence
+from pixelis.policy.sequence import TokenSequence
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.rollout.episode import Rollout, require_sequence
 from pixelis.tools.results import ToolResult
 from pixelis.trace.schema import canonical_json
 from pixelis.trace.tool_call_parser import CALL_OPEN
-from pixelis.training.dataset.examples import Example, box_argument, output_indices, step_row, steps_from_rows
+from pixelis.training.dataset.examples import (
+    Example,
+    box_argument,
+    example_from_sequence,
+    step_row,
+    steps_from_rows,
+)
 
 
 class ScoredRollout(NamedTuple):
@@ -58,12 +64,8 @@ def score_rollout(rollout: Rollout, item: Item, media: MediaSet, tokens: PolicyT
         )
         if step.result.view is not None:
             media = media.with_view(step.result.view)
-    ids = np.array(sequence.ids, dtype=np.int32)
-    kinds = np.array([KINDS.index(kind) for kind in sequence.kinds], dtype=np.uint8)
-    step_of = np.array(sequence.steps, dtype=np.int16)
-    example = Example(
-        id=item.id, family=item.family, difficulty=item.difficulty, accepted=judgement.accepted, ids=ids, kinds=kinds,
-        step_of=step_of, output_of=output_indices(ids, kinds, step_of, tokens), image_spans=tuple(sequence.image_spans),
+    example = example_from_sequence(
+        sequence, tokens, id=item.id, family=item.family, difficulty=item.difficulty, accepted=judgement.accepted,
         steps=steps_from_rows(rows),
     )  # fmt: skip
     return ScoredRollout(
