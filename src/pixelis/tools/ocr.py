@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from pixelis.core.geometry import Size, TextSpan, UnitBox, Value, round_unit, to_pixels
 from pixelis.media.medium import Frame
 from pixelis.media.query import resample
-from pixelis.tools.backends.ppocr import OcrLine, PpOcr
+from pixelis.tools.backends.ppocr import WEIGHTS, OcrLine, PpOcr
 from pixelis.tools.base import FrameArgs, Observation, Scene, Tool, coordinates, require_area
 from pixelis.tools.results import ToolIdentity
 
@@ -46,6 +46,7 @@ class Ocr(Tool[OcrArgs]):
     Args = OcrArgs
     Output = OcrOutput
     version = "2"
+    weights = WEIGHTS
     decisive_confidence = 0.6
 
     def __init__(self) -> None:

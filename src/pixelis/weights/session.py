@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 @cache
-def open_session(path: Path) -> InferenceSession:
-    """The session of this file, opened once in a process."""
+def open_session(path: Path, *, arena: bool = True) -> InferenceSession:
+    """The session of this file, opened once in a process; without an arena, memory is returned after each run."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -20,5 +20,6 @@ def open_session(path: Path) -> InferenceSession:
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.use_deterministic_compute = True
+    options.enable_cpu_mem_arena = arena
     options.log_severity_level = 3  # errors only: its warnings about shapes are of no use to a reader
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

