@@ -147,10 +147,9 @@ class Film:
         if self.brief.difficulty.level < 3 or not self.brief.bernoulli(0.35):
             return None
         self.traits.add("occlusion")
-        rgb = tuple(int(v) * 150 // 256 for v in np.median(self.backdrop[::8, ::8].reshape(-1, 3), axis=0))
-        return int(self.brief.rng.integers(40, self.size.width - 40)), panel_sprite(
-            7, self.size.height + 40, rgb, corner=1
-        )  # type: ignore[arg-type]
+        red, green, blue = (int(v) * 150 // 256 for v in np.median(self.backdrop[::8, ::8].reshape(-1, 3), axis=0))
+        x = int(self.brief.rng.integers(40, self.size.width - 40))
+        return x, panel_sprite(7, self.size.height + 40, (red, green, blue), corner=1)
 
     @property
     def duration_s(self) -> float:

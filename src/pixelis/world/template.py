@@ -111,13 +111,17 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
+Evidence = Named | str
+"""What the answer depends on; events are given by the name of their reference."""
+
+
 def make_draft(
     scenes: Scene | Sequence[Scene],
-    evidence: Iterable[Named | str],
+    evidence: Iterable[Evidence],
     parameters: Mapping[str, object],
     options: tuple[str, ...] = (),
 ) -> ItemDraft:
-    """A draft over one scene or two; `evidence` is what the answer depends on."""
+    """A draft over one scene or two."""
     scenes = scenes if isinstance(scenes, Sequence) else (scenes,)
     media, references = zip(*(scene.finish() for scene in scenes), strict=True)
     return ItemDraft(
@@ -131,7 +135,7 @@ def make_draft(
 
 
 def make_measured_draft(
-    scenes: Scene | Sequence[Scene], evidence: Iterable[Named | str], parameters: Mapping[str, object]
+    scenes: Scene | Sequence[Scene], evidence: Iterable[Evidence], parameters: Mapping[str, object]
 ) -> ItemDraft:
     """A draft with the aspect ratio of its frame, for programs that measure distances in frame widths."""
     size = scenes[0].size if isinstance(scenes, Sequence) else scenes.size

@@ -41,6 +41,7 @@ class Teacher(Protocol):
 
     def close(self) -> None:
         """Release connections."""
+        return
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def make_teacher(config: CorpusConfig, replies: Path) -> Teacher:
     try:
         teacher: Teacher = getattr(importlib.import_module(module_name), factory)()
         if not hasattr(teacher, "demonstrate"):
-            teacher.demonstrate = teacher.teach  # type: ignore[attr-defined] # the method's name in earlier releases
+            teacher.demonstrate = teacher.teach  # type: ignore[attr-defined,method-assign] # the method's name in earlier releases
     except (ImportError, AttributeError, TypeError) as error:
         message = f"teacher {teacher_config.plugin!r} cannot be loaded ({error}); want module:factory"
         raise ConfigError(message) from error
@@ -124,9 +125,9 @@ def canonicalise_trace(trace: Trace, item: Item) -> Trace:
 
     A corpus must not depend on the machine that built it. The trace is sealed again if anything changes.
     """
-    paths = item.parameters.get("media_paths", ())
+    paths: Any = item.parameters.get("media_paths", ())
     if not isinstance(paths, tuple) or len(paths) != len(trace.media):
-        paths = (None,) * len(trace.media)  # type: ignore[assignment]
+        paths = (None,) * len(trace.media)
     media = tuple(
         medium.model_copy(update={"path": None if path is None else str(path)})
         for medium, path in zip(trace.media, paths, strict=True)

@@ -25,7 +25,7 @@ from pixelis.world.programs import (
 )
 from pixelis.world.slides import SCREEN, Lecture, Slide, line_centre_y
 from pixelis.world.tasks.staging import COMMON_FIGURES
-from pixelis.world.template import Brief, ItemDraft, load_templates, make_draft
+from pixelis.world.template import Brief, Evidence, ItemDraft, load_templates, make_draft
 from pixelis.world.vocabulary import MEASURES, choose, choose_names, sample, sample_integer, sample_spaced_integers
 
 
@@ -168,7 +168,7 @@ def _compose_value_on(brief: Brief) -> ItemDraft:
     lecture, titles = make_lecture(brief, same_keys=True)
     number = int(brief.rng.integers(len(titles)))
     target_line = choose(brief.rng, find_texts(lecture, number, "line"))
-    evidence = [lecture.add_slide_event(number), find_texts(lecture, number, "title")[0], target_line]
+    evidence: list[Evidence] = [lecture.add_slide_event(number), find_texts(lecture, number, "title")[0], target_line]
     return make_draft(lecture, evidence, {"title": titles[number], "key": str(target_line.properties["key"])})
 
 
@@ -192,7 +192,7 @@ def _compose_sum(brief: Brief) -> ItemDraft:
     lecture, titles = make_lecture(brief, same_keys=True)
     number = int(brief.rng.integers(len(titles)))
     first, second = sample(brief.rng, find_texts(lecture, number, "line"), 2)
-    evidence = [lecture.add_slide_event(number), find_texts(lecture, number, "title")[0], first, second]
+    evidence: list[Evidence] = [lecture.add_slide_event(number), find_texts(lecture, number, "title")[0], first, second]
     keys = {"a": str(first.properties["key"]), "b": str(second.properties["key"])}
     return make_draft(lecture, evidence, {"title": titles[number], **keys})
 
@@ -206,7 +206,7 @@ def _compose_change(brief: Brief) -> ItemDraft:
     lecture, titles = make_lecture(brief, same_keys=True)
     first, second = sorted(sample(brief.rng, range(len(titles)), 2))
     key = str(choose(brief.rng, find_texts(lecture, first, "line")).properties["key"])
-    evidence = []
+    evidence: list[Evidence] = []
     for slide in (first, second):
         evidence += [lecture.add_slide_event(slide), find_texts(lecture, slide, "title")[0]]
         evidence += [r for r in find_texts(lecture, slide, "line") if r.properties["key"] == key]
@@ -222,7 +222,7 @@ def _solve_change(references: References, parameters: Parameters) -> str:
 def _compose_next(brief: Brief) -> ItemDraft:
     lecture, titles = make_lecture(brief, 4)
     number = int(brief.rng.integers(len(titles) - 1))
-    evidence = [
+    evidence: list[Evidence] = [
         lecture.add_slide_event(number),
         *(find_texts(lecture, k, "title")[0] for k in (number, number + 1)),
     ]
@@ -237,7 +237,7 @@ def _solve_next(references: References, parameters: Parameters) -> str:
 
 def _compose_count(brief: Brief) -> ItemDraft:
     lecture, _ = make_lecture(brief, sample_integer(brief.rng, 2, 6), alternate_sheets=True)
-    evidence = [
+    evidence: list[Evidence] = [
         lecture.film.add_event("cut", start - 1, start + 1) for start in lecture.starts[1:]
     ]  # from frame to frame
     return make_draft(lecture, evidence, {"what": "slides"})

@@ -30,7 +30,7 @@ from pixelis.world.tasks.staging import (
     sample_small_radius,
     solve_text_on,
 )
-from pixelis.world.template import Brief, ItemDraft, load_templates, make_draft
+from pixelis.world.template import Brief, Evidence, ItemDraft, load_templates, make_draft
 from pixelis.world.vocabulary import choose, choose_names, make_code, sample
 
 
@@ -238,7 +238,7 @@ def _compose_pair_text(brief: Brief) -> ItemDraft:
     shared = [c for c in shared if c != "orange"]
     target_index = int(brief.rng.integers(2))
     words = choose_names(brief.rng, 4)
-    evidence = []
+    evidence: list[Evidence] = []
     for k, stage in enumerate((first, second)):
         panel, text = stage.add_panel(shared[0], words[2 * k], stage.sample_text_px())
         stage.add_panel(shared[1], words[2 * k + 1], stage.sample_text_px())

@@ -32,7 +32,7 @@ from pixelis.world.tasks.staging import (
     plural_phrase,
     sample_colour_figures,
 )
-from pixelis.world.template import Brief, ItemDraft, load_templates, make_draft, make_measured_draft
+from pixelis.world.template import Brief, Evidence, ItemDraft, load_templates, make_draft, make_measured_draft
 from pixelis.world.vocabulary import choose, join_words, sample, sample_integer
 
 IMAGE_SIZE = Size(640, 512)
@@ -91,7 +91,7 @@ def _solve_together(references: References, parameters: Parameters) -> str:
 def _compose_pair_count(brief: Brief) -> ItemDraft:
     first, second, shared = make_stage_pair(brief, Size(448, 448))
     colour, figure, big = shared[0], choose(brief.rng, COMMON_FIGURES), brief.sample_is_large()
-    evidence = []
+    evidence: list[Evidence] = []
     for stage in (first, second):
         count = (
             sample_integer(brief.rng, 0, 3) if big else sample_integer(brief.rng, 1, 3 + brief.difficulty.level // 2)
@@ -105,7 +105,7 @@ def _compose_pair_count(brief: Brief) -> ItemDraft:
         )
         stage.add_distractors(brief.difficulty.distractors - 2, avoid=(colour,))
     if not evidence:
-        evidence = add_group(brief, second, [(colour, figure)], big=False)
+        evidence += add_group(brief, second, [(colour, figure)], big=False)
     return make_draft(
         (first, second), evidence, {"target": f"{colour} {figure}", "plural": plural_phrase(colour, figure)}
     )
@@ -163,7 +163,7 @@ def _compose_distance(brief: Brief) -> ItemDraft:
     stage = Stage(brief, IMAGE_SIZE)
     bar, text = add_scale_bar(brief, stage)
     first, second = _add_two_apart(brief, stage, bar)
-    evidence = [first, second, bar, text]
+    evidence: list[Evidence] = [first, second, bar, text]
     return make_measured_draft(stage, evidence, {"a": first.phrase, "b": second.phrase, "bar": bar.phrase})
 
 
@@ -194,7 +194,7 @@ def _compose_width(brief: Brief) -> ItemDraft:
     colour, figure = stage.colours[0], choose(brief.rng, ("circle", "square", "hexagon", "ring", "rectangle"))
     target = stage.add(colour, figure, int(brief.rng.integers(20, 70)))
     stage.add_distractors(brief.difficulty.distractors - 1, avoid=(colour, bar.colour))
-    evidence = [target, bar, text]
+    evidence: list[Evidence] = [target, bar, text]
     return make_measured_draft(stage, evidence, {"target": target.phrase, "bar": bar.phrase})
 
 
