@@ -31,7 +31,7 @@ def parameter_row(parameter: object) -> str:
     default = getattr(parameter, "default", None)
     shown = f" Default: `{default}`." if default not in (None, False, [], ()) and not callable(default) else ""
     if getattr(parameter, "param_type_name", "") == "argument":
-        names = f"`{parameter.human_readable_name}`"  # type: ignore[attr-defined]
+        names = f"`{getattr(parameter, 'metavar', None) or getattr(parameter, 'name', '').upper()}`"
     return f"| {names} | {text}{shown} |" if names else ""
 
 
