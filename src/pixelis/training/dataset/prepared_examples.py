@@ -1,7 +1,7 @@
-"""Examples on disk, made once: rendering a corpus again costs more than an epoch of nano.
+"""Examples prepared once and kept on disk: rendering a corpus costs more than an epoch of nano.
 
-The folder is named by the corpus hash, the manner of speaking, the optics and the tokenizer; several processes fill it,
-a killed one is gone on with, and training reads slices of it. Files are safetensors: nothing is ever unpickled.
+The folder is named by the hash of corpus, prompt style, image processor and tokenizer. Several processes fill it, a
+killed preparation is resumed, and training reads slices of it. Files are safetensors: nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,14 +32,15 @@ from pixelis.training.common.run_state import Sources
 from pixelis.training.dataset.examples import ANSWER, COLUMNS, PROMPT, Example, Steps, example_from_record, make_picture
 
 FORMAT_VERSION = 4
-"""Rises when what is written here changes its meaning."""
+"""Increased when the meaning of the files changes."""
 CHUNK = 64
 """Records in one file: the unit of work of a process."""
 TOKENIZER = "tokenizer"
+TOKEN_COLUMNS = ("ids", "kinds", "step_of", "output_of")
 
 
 class ExampleEntry(NamedTuple):
-    """What is known about an example without reading it."""
+    """The index entry of an example."""
 
     chunk: int
     row: int
@@ -51,7 +52,7 @@ class ExampleEntry(NamedTuple):
 
 
 def corpus_texts(corpus: Corpus) -> Iterator[str]:
-    """Everything that nano will read or write in the train split: its tokenizer is trained on this."""
+    """All text that nano reads or writes in the train split, to train its tokenizer on."""
     for record in corpus.records(split="train"):
         yield record.item.question
         for step in record.trace.steps:
@@ -68,15 +69,10 @@ def tool_schemas() -> list[dict[str, Any]]:
 
 
 def content_key(corpus: Corpus, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageProcessorConfig) -> str:
-    """Names the content: equal keys, equal bytes."""
-    parts = [
-        FORMAT_VERSION,
-        corpus.manifest.corpus,
-        style.model_dump(mode="json"),
-        image_config,
-        tokenizer_hash(tokens),
-    ]
-    parts += [tool_schemas()] if style.tool_schemas else []  # they stand in the prompt
+    """The name of the folder: equal keys mean equal bytes."""
+    settings = style.model_dump(mode="json")
+    parts = [FORMAT_VERSION, corpus.manifest.corpus, settings, image_config, tokenizer_hash(tokens)]
+    parts += [tool_schemas()] if style.tool_schemas else []  # they are part of the prompt
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -99,7 +95,7 @@ def prepare(
     folder: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> PreparedExamples:
-    """The examples of a split, made where they are not there yet."""
+    """The examples of a split; missing ones are prepared."""
     from pixelis.weights import cache_dir
 
     root = (folder or cache_dir() / "examples") / content_key(corpus, tokens, style, image_config)
@@ -109,7 +105,7 @@ def prepare(
         tokens.hf_tokenizer.save_pretrained(fresh)
         try:
             fresh.rename(root / TOKENIZER)
-        except OSError:  # another run was quicker, with the same content
+        except OSError:  # another run was faster, with the same content
             shutil.rmtree(fresh)
     offset, numbers = 0, list[int]()
     for facts in corpus.manifest.shards:
@@ -118,6 +114,7 @@ def prepare(
     chunks = [numbers[k : k + CHUNK] for k in range(0, len(numbers), CHUNK)]
     missing = [k for k in range(len(chunks)) if not chunk_path(root, split, k).exists()]
     settings = {"style": style.model_dump(mode="json"), "optics": image_config._asdict(), "schemas": tool_schemas()}
+    prepare_chunk = partial(make_chunk, str(corpus.folder), str(root), split, settings)
     done = len(numbers) - sum(len(chunks[k]) for k in missing)
 
     def report(more: int) -> None:
@@ -129,13 +126,10 @@ def prepare(
     report(0)
     if workers < 2 or len(missing) < 2:
         for k in missing:
-            report(make_chunk(str(corpus.folder), chunks[k], str(root), split, k, settings))
+            report(prepare_chunk(k, chunks[k]))
     else:
         with ProcessPoolExecutor(min(workers, len(missing)), mp_context=get_context("spawn")) as pool:
-            jobs = [
-                pool.submit(make_chunk, str(corpus.folder), chunks[k], str(root), split, k, settings) for k in missing
-            ]
-            for job in as_completed(jobs):
+            for job in as_completed([pool.submit(prepare_chunk, k, chunks[k]) for k in missing]):
                 report(job.result())
     return PreparedExamples(root, split, len(chunks), image_config)
 
@@ -150,55 +144,49 @@ def _open_corpus_and_tokens(corpus: str, root: str) -> tuple[Corpus, PolicyToken
 
 
 def make_chunk(
-    corpus_folder: str, numbers: Sequence[int], root: str, split: str, chunk: int, settings: dict[str, Any]
+    corpus_folder: str, root: str, split: str, settings: dict[str, Any], chunk: int, numbers: Sequence[int]
 ) -> int:
-    """One file of examples, whole or not at all; returns how many it holds."""
+    """Write one file of examples, whole or not at all; returns their number."""
     from safetensors.numpy import save_file
 
     corpus, tokens = _open_corpus_and_tokens(corpus_folder, root)
     style, image_config = PromptStyle.model_validate(settings["style"]), ImageProcessorConfig(**settings["optics"])
-    examples = []
-    for number in numbers:
-        record = corpus[number]
-        examples.append(
-            example_from_record(record, corpus.media(record), tokens, style, image_config, settings["schemas"])
-        )
+    records = (corpus[number] for number in numbers)
+    examples = [
+        example_from_record(record, corpus.media(record), tokens, style, image_config, settings["schemas"])
+        for record in records
+    ]
     path = chunk_path(Path(root), split, chunk)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     about = [{"id": e.id, "family": e.family, "difficulty": e.difficulty, "accepted": e.accepted} for e in examples]
     names = [[image_span.image.name for image_span in e.image_spans] for e in examples]
-    # One key: safetensors writes several in any order, and the file would differ from run to run.
+    # One key: safetensors writes several in arbitrary order, and the file would differ from run to run.
     save_file(to_columns(examples), partial, metadata={"about": json.dumps({"examples": about, "names": names})})
     partial.replace(path)
     return len(examples)
 
 
 def to_columns(examples: Sequence[Example]) -> dict[str, NDArray[Any]]:
-    """Examples end to end, with where each of them ends."""
-    pictures = [image_span.image for e in examples for image_span in e.image_spans]
+    """Examples end to end, with the end of each."""
+    spans = [span for e in examples for span in e.image_spans]
+    pictures = [span.image for span in spans]
     out: dict[str, NDArray[Any]] = {
-        "ids": np.concatenate([e.ids for e in examples]),
-        "kinds": np.concatenate([e.kinds for e in examples]),
-        "step_of": np.concatenate([e.step_of for e in examples]),
-        "output_of": np.concatenate([e.output_of for e in examples]),
+        **{name: np.concatenate([getattr(e, name) for e in examples]) for name in TOKEN_COLUMNS},
         "ends.tokens": np.cumsum([len(e) for e in examples]),
         "ends.places": np.cumsum([len(e.image_spans) for e in examples]),
         "ends.steps": np.cumsum([len(e.steps) for e in examples]),
         "ends.looks": np.cumsum([len(e.steps.look_at) for e in examples]),
-        "place.start": np.array([image_span.start for e in examples for image_span in e.image_spans], dtype=np.int32),
+        "place.start": np.array([span.start for span in spans], dtype=np.int32),
         "place.shape": np.array([p.pixels.shape[:2] for p in pictures], dtype=np.int32).reshape(-1, 2),
         "pixels": np.concatenate([p.pixels.reshape(-1) for p in pictures] or [np.zeros(0, dtype=np.uint8)]),
+        "ends.pixels": np.cumsum([sum(span.image.pixels.size for span in e.image_spans) for e in examples]),
+        **{f"step.{name}": np.concatenate([getattr(e.steps, name) for e in examples]) for name in COLUMNS},
     }
-    out["ends.pixels"] = np.cumsum(
-        [sum(image_span.image.pixels.size for image_span in e.image_spans) for e in examples]
-    )
-    for name in COLUMNS:
-        out[f"step.{name}"] = np.concatenate([getattr(e.steps, name) for e in examples])
     return {name: np.ascontiguousarray(column) for name, column in out.items()}
 
 
 class ExampleChunk:
-    """One file, its small columns in memory and its pixels on disk."""
+    """One file: its small columns in memory, its pixels on disk."""
 
     def __init__(self, path: Path) -> None:
         from safetensors import SafetensorError, safe_open
@@ -209,7 +197,7 @@ class ExampleChunk:
             self.about, self.names = metadata["examples"], metadata["names"]
             self.columns = {name: self._file.get_tensor(name) for name in self._file.keys() if name != "pixels"}  # noqa: SIM118 - it is no mapping
         except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
-            raise ConfigError(f"{path}: no examples in it ({error}); delete it, and it is made again") from error
+            raise ConfigError(f"{path}: holds no examples ({error}); delete it, and it is prepared again") from error
         self._pixels = self._file.get_slice("pixels")
 
     def get_slice(self, kind: str, row: int) -> slice:
@@ -218,15 +206,13 @@ class ExampleChunk:
 
     def pixels(self, row: int) -> NDArray[np.uint8]:
         pixel_range = self.get_slice("pixels", row)
-        return (
-            self._pixels[pixel_range.start : pixel_range.stop]
-            if pixel_range.stop > pixel_range.start
-            else np.zeros(0, dtype=np.uint8)
-        )
+        if pixel_range.stop == pixel_range.start:
+            return np.zeros(0, dtype=np.uint8)
+        return self._pixels[pixel_range.start : pixel_range.stop]
 
 
 class PreparedExamples:
-    """The examples of one split: an index in memory, the rest read as it is asked for."""
+    """The examples of one split: an index in memory, the rest read on demand."""
 
     def __init__(self, root: Path, split: str, chunks: int, image_config: ImageProcessorConfig) -> None:
         self.root = root
@@ -250,13 +236,11 @@ class PreparedExamples:
         entry = self.entries[number]
         chunk, row = self._chunk(entry.chunk), entry.row
         token, step, look = (chunk.get_slice(name, row) for name in ("tokens", "steps", "looks"))
-        look_columns = ("look_at", "look_weight")
-        steps = Steps(
-            **{name: chunk.columns[f"step.{name}"][look if name in look_columns else step] for name in COLUMNS}
-        )
+        looks = ("look_at", "look_weight")
+        steps = Steps(**{name: chunk.columns[f"step.{name}"][look if name in looks else step] for name in COLUMNS})
         return Example(
             **chunk.about[row],
-            **{name: chunk.columns[name][token] for name in ("ids", "kinds", "step_of", "output_of")},
+            **{name: chunk.columns[name][token] for name in TOKEN_COLUMNS},
             image_spans=tuple(self._image_spans(chunk, row)),
             steps=steps,
         )
@@ -265,8 +249,7 @@ class PreparedExamples:
         span_range, pixels, offset = chunk.get_slice("places", row), chunk.pixels(row), 0
         starts, shapes = chunk.columns["place.start"][span_range], chunk.columns["place.shape"][span_range]
         for start, (height, width), name in zip(starts.tolist(), shapes.tolist(), chunk.names[row], strict=True):
-            size = height * width * 3
-            yield ImageSpan(
-                start, make_picture(name, pixels[offset : offset + size].reshape(height, width, 3), self._image_config)
-            )
-            offset += size
+            end = offset + height * width * 3
+            image = make_picture(name, pixels[offset:end].reshape(height, width, 3), self._image_config)
+            yield ImageSpan(start, image)
+            offset = end
