@@ -106,7 +106,7 @@ def test_a_shift_reaches_questions_that_have_no_program(own):
 def test_what_is_no_task_is_one_line(own):
     for name, reason in (
         (f"{own}/corpus:dev", "no items in its split dev (it has train 1, test 1)"),
-        (f"{own}/mine.jsonl", "mine.jsonl:1: no item"),
+        (f"{own}/mine.jsonl", "mine.jsonl:1: not an item"),
         (f"{own}/gone", "no task"),
         (str(own), "not a corpus; build one there with `pixelis data build"),
         ("search", "split train is for a corpus"),

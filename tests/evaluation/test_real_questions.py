@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pixelis.api import Answer, ask
 
 QUESTIONS = Path(__file__).with_name("real_questions.json")
@@ -29,7 +27,6 @@ def looked_as_expected(found: Answer, tool: str, thing: str) -> bool:
     return fits and (not thing or any(names_it(phrase, thing) for phrase in named))
 
 
-@pytest.mark.realdata
 def test_photographs_and_pages_are_looked_at_with_the_right_tools_and_mostly_read_right(realdata: Path):
     rows: list[tuple[Any, ...]] = []
     for file, question, tool, thing, right in json.loads(QUESTIONS.read_bytes()):

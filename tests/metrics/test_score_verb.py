@@ -75,7 +75,7 @@ def test_tracks_may_be_separated_by_blanks_and_begin_with_a_byte_order_mark(tmp_
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        ("1,2,three,4,5,6", "p.txt:2: '1,2,three,4,5,6' is no row of numbers"),
+        ("1,2,three,4,5,6", "p.txt:2: '1,2,three,4,5,6' is not a row of numbers"),
         ("1,2,3", "p.txt:2: 3 columns"),
         ("0,2,3,4,5,6", "p.txt:2: frame 0"),
         ("1,-1,3,4,5,6", "p.txt:2: frame 1, id -1"),
@@ -124,7 +124,7 @@ def test_plain_text_files_are_one_text_each(tmp_path):
 @pytest.mark.parametrize(
     ("gold", "predicted", "complaint"),
     [
-        ('{"id": 1, "answer": "a"}', "{", "p.jsonl:1: no JSON"),
+        ('{"id": 1, "answer": "a"}', "{", "p.jsonl:1: not JSON"),
         ('{"id": 1, "answer": "a"}', "[1]", "p.jsonl:1: list instead of a JSON object"),
         ('{"id": 1, "answer": "a"}', '\n{"id": 2, "answer": "a"}', "p.jsonl:2: '2' is not in"),
         ('{"id": 1, "answer": "a"}', '{"answer": "a"}', "p.jsonl:1: no id"),
@@ -247,7 +247,7 @@ def test_bad_masks_are_named(tmp_path):
     save_mask(tmp_path / "p/0.png", np.zeros((4, 5)))
     assert "want the same pixels" in refusal("masks", tmp_path / "g", tmp_path / "p")
     write(tmp_path / "p/0.png", "not a picture")
-    assert "no picture" in refusal("masks", tmp_path / "g", tmp_path / "p")
+    assert "not a readable picture" in refusal("masks", tmp_path / "g", tmp_path / "p")
     (tmp_path / "p/0.png").unlink()
     assert "0.png: no such file" in refusal("masks", tmp_path / "g", tmp_path / "p")
     assert "no PNG masks" in refusal("masks", tmp_path / "p", tmp_path / "g")

@@ -1,4 +1,4 @@
-"""A short adaptation with its before and after: greedy accuracy on held-out questions under the stream's own shift."""
+"""A short adaptation and its greedy accuracy on held-out questions under the same shift, before and after."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pixelis.training.ttrl.train import TtrlReport, adapt
 from pixelis.training.ttrl.ttrl_config import TtrlConfig
 
 FAMILIES = ("search", "choice")
-"""Still pictures: their tools are quick."""
+"""Families of still pictures, whose tools are quick."""
 
 
 class BeforeAfter(NamedTuple):
-    """What a policy answered right before it had seen the stream, and after."""
+    """Accuracy on held-out questions before and after an adaptation."""
 
     before: float
     after: float
-    """Percent of `held` questions."""
+    """Percent of the held-out questions."""
     held_out_items: int
     report: TtrlReport
 
@@ -36,7 +36,7 @@ def measure_before_after(
     keys: KeyMaker | None = None,
     show: Callable[[dict[str, Any], int], None] = lambda row, total: None,
 ) -> BeforeAfter:
-    """Adapt to `queries` of each family under a shift; `held` others of each are asked before and after."""
+    """Adapt to `queries` of each family under a shift, and ask `held_out_items` others of each before and after."""
     held_out = make_stream(FAMILIES, split="test", limit=held_out_items, shifts=(shift,))
 
     def accuracy(policy: str) -> float:

@@ -1,7 +1,4 @@
-"""Evaluation: a policy answers the items of tasks with real tool calls, and every answer is scored by its task's rule.
-
-Running is apart from scoring: what a run leaves is a file of traces and one of scores, and each can be read alone.
-"""
+"""Evaluation: a policy answers the items of tasks with real tool calls; each item's rule scores its answer."""
 
 from __future__ import annotations
 
@@ -23,11 +20,11 @@ from pixelis.tools.toolbox import Toolbox
 from pixelis.world import RenderedItem
 
 ITEMS_PER_BATCH = 48
-"""Items whose media are held and whose rollouts run together."""
+"""Items whose rollouts run together."""
 
 
 class ScoredItem(NamedTuple):
-    """One item and what became of it."""
+    """One item with the scores of its rollout."""
 
     task: str
     item: str
@@ -44,7 +41,7 @@ class ScoredItem(NamedTuple):
 
 
 class TaskScore(NamedTuple):
-    """One task, or all of them."""
+    """The scores of one task, or of all."""
 
     name: str
     items: int
@@ -53,25 +50,25 @@ class TaskScore(NamedTuple):
     interval: tuple[float, float]
     """95 %: exact (Clopper-Pearson) for scores of 0 and 1, else the BCa bootstrap."""
     valid_calls: float | None
-    """Percent of calls that their tool could read; None where no call was made."""
+    """Percent of valid calls; None without a call."""
     answered: float
-    """Percent of items that got an answer."""
+    """Percent of items with an answer."""
     steps: float
-    """Calls in a chain, on the mean."""
+    """Mean number of calls."""
     decisive: float
-    """Decisive ones among them."""
+    """Mean number of decisive calls."""
     rapr: float
     """RaPR, in percent."""
     tokens: float
 
 
 class Evaluation(NamedTuple):
-    """What a policy scored."""
+    """The scores of one evaluation run."""
 
     model: str
     tasks: tuple[TaskScore, ...]
     overall: TaskScore
-    """Every item counts once."""
+    """Over all items."""
     scored_items: tuple[ScoredItem, ...]
     seconds: float
     cpu_seconds: float
@@ -90,13 +87,13 @@ def evaluate(
     on_rollout: Callable[[Rollout], None] = lambda rolled: None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Iterator[ScoredItem]:
-    """Roll out and score, task by task; `keep` is given every rollout before it is let go. `encoder` is E_ext."""
+    """Roll out and score, task by task. `on_rollout` receives every rollout; `encoder` is E_ext."""
     completed = 0
     for task in tasks:
         items = task.items(limit)
         while chunk := list(islice(items, ITEMS_PER_BATCH)):
             if unknown := next((rendered.item.id for rendered in chunk if not rendered.item.answer), None):
-                raise ConfigError(f"{unknown} has no answer: it can be asked and adapted to, but not scored")
+                raise ConfigError(f"{unknown} has no answer, so that it cannot be scored, only asked and adapted to")
             queries = [
                 Query(rendered.item.id, rendered.item.question, MediaSet(rendered.media), rendered.item.seed)
                 for rendered in chunk
@@ -133,14 +130,14 @@ def to_row(scored_item: ScoredItem) -> dict[str, Any]:
 
 
 def from_row(row: dict[str, Any]) -> ScoredItem:
-    """The opposite of `as_row`."""
+    """The inverse of `to_row`."""
     process_row = row["process"]
     process = ProcessMeasures(tuple(process_row["valid"]), int(process_row["decisive"]), tuple(process_row["cosines"]))
     return ScoredItem(**{**row, "process": process})
 
 
 def summarise_scores(name: str, rows: Sequence[ScoredItem]) -> TaskScore:
-    """The figures of some items."""
+    """The scores of a list of items."""
     scores = np.array([row.score for row in rows])
     calls = sum(row.steps for row in rows)
     return TaskScore(
@@ -158,7 +155,7 @@ def summarise_scores(name: str, rows: Sequence[ScoredItem]) -> TaskScore:
 
 
 def score_interval(scores: np.ndarray) -> tuple[float, float]:
-    """95 % of the mean, in percent."""
+    """95 % interval of the mean, in percent."""
     if not len(scores):
         return 0.0, 100.0
     if np.isin(scores, (0.0, 1.0)).all():
@@ -169,7 +166,7 @@ def score_interval(scores: np.ndarray) -> tuple[float, float]:
 
 
 def to_json(evaluation: Evaluation) -> dict[str, Any]:
-    """The report without the single items, which go to a file of their own."""
+    """The report, without the rows of single items."""
     return {
         "model": evaluation.model,
         "overall": evaluation.overall._asdict(),

@@ -1,7 +1,7 @@
-"""How answers were reached: which steps hold, which were decisive, and how near each step is to the one before it.
+"""Process metrics: which steps are valid, which are decisive, and how similar consecutive steps are.
 
-RaPR asks external verifiers about every step; RaCPR compares what neighbouring steps looked at, by a frozen encoder of
-its own (subsec:eval_setup): the paper's is DINOv2, ours EfficientNet-Lite0, since a registry has it.
+RaPR uses external verifiers of each step; RaCPR compares the regions of consecutive steps with a frozen encoder
+(subsec:eval_setup). The paper's encoder is DINOv2; here it is EfficientNet-Lite0, which a package registry provides.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from pixelis.rollout.episode import Rollout
 from pixelis.world import RenderedItem
 
 MIN_SIDE_PX = 8
-"""Pixels: a smaller crop shows nothing to an encoder."""
+"""Pixels: smaller crops are enlarged to this side, since an encoder would see nothing."""
 
 
 class ImageEmbedder(Protocol):
     """A frozen encoder of pictures."""
 
     def embed(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """A unit vector for each."""
+        """(n, d) unit vectors."""
 
 
 class ProcessMeasures(NamedTuple):
-    """What is known about the steps of one chain."""
+    """Measures of the steps of one chain."""
 
     valid: tuple[bool, ...]
-    """u_t: the call succeeded, and its verifier did not refuse it."""
+    """u_t: the call succeeded and did not fail its verifier."""
     decisive: int
     cosines: tuple[float | None, ...]
-    """c_t by E_ext; None at the first step, and everywhere without an encoder."""
+    """c_t by E_ext; None at the first step, or without an encoder."""
 
 
 def measure_process(rendered: RenderedItem, rollout: Rollout, encoder: ImageEmbedder | None = None) -> ProcessMeasures:
-    """Hold a chain against the references of its item."""
+    """Compare a chain with the references of its item."""
     judgement = judge_trace(rendered.item, rollout.trace)
     steps = rollout.trace.steps
     valid = tuple(s.result.ok and c.passed is not False for s, c in zip(steps, judgement.steps, strict=True))
@@ -56,13 +56,11 @@ def measure_process(rendered: RenderedItem, rollout: Rollout, encoder: ImageEmbe
 
 
 def crop_footprints(footprints: Sequence[Footprint], media: MediaSet) -> NDArray[np.uint8]:
-    """The crop around the footprints of a step, on the medium and frame of the first; all of it where there is none."""
+    """The crop around a step's footprints on the medium and frame of the first; the whole frame without footprints."""
     name = media.canonical_name(footprints[0].media) if footprints else media.names[0]
     medium = media.source(name)
     frame, boxes = 0, list[UnitBox]()
-    for footprint in footprints:
-        if media.canonical_name(footprint.media) != name:
-            continue
+    for footprint in (f for f in footprints if media.canonical_name(f.media) == name):
         if isinstance(footprint, Span):
             frame = medium.index_at(min((footprint.start_s + footprint.end_s) / 2, medium.duration_s))
         elif isinstance(footprint, Track):
@@ -83,7 +81,7 @@ def crop_footprints(footprints: Sequence[Footprint], media: MediaSet) -> NDArray
 
 
 class HasProcess(Protocol):
-    """A row that holds a process."""
+    """A row with process measures."""
 
     @property
     def task(self) -> str: ...
@@ -92,7 +90,7 @@ class HasProcess(Protocol):
 
 
 def task_statistics(rows: Sequence[HasProcess]) -> dict[str, CosineStatistics]:
-    """Mean and spread of E_ext's cosines for each task: taken once, on dev chains of π_SFT, then fixed."""
+    """Mean and standard deviation of E_ext's cosines for each task: fitted once on dev chains of π_SFT, then fixed."""
     cosines_by_task: dict[str, list[float]] = {}
     for row in rows:
         cosines_by_task.setdefault(row.task, []).extend(c for c in row.process.cosines if c is not None)
@@ -100,7 +98,7 @@ def task_statistics(rows: Sequence[HasProcess]) -> dict[str, CosineStatistics]:
 
 
 class ProcessScores(NamedTuple):
-    """(n,) RaPR and RaCPR of each chain, and whether it has a qualified one."""
+    """(n,) RaPR and RaCPR of each chain, and whether its RaCPR is qualified."""
 
     rapr: NDArray[np.float64]
     racpr: NDArray[np.float64]
@@ -111,7 +109,7 @@ class ProcessScores(NamedTuple):
 def process_scores(
     rows: Sequence[HasProcess], statistics: Mapping[str, CosineStatistics], **options: Any
 ) -> ProcessScores:
-    """RaPR and RaCPR with fixed statistics; a task that has none opens no gate."""
+    """RaPR and RaCPR with fixed statistics; a task without statistics passes no gate."""
     lengths = np.array([len(row.process.valid) for row in rows], dtype=np.int64)
     valid = np.array([u for row in rows for u in row.process.valid], dtype=float)
     cosines = np.array([np.nan if c is None else c for row in rows for c in row.process.cosines], dtype=float)

@@ -1,4 +1,4 @@
-"""One evaluation run: a model by name, tasks, and the files that it leaves."""
+"""One evaluation run: a model by name, its tasks, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def evaluate_model(
 ) -> Evaluation:
     """Evaluate, and write report.json (with command, commit and settings), items.jsonl and traces.jsonl into `out`.
 
-    With `composite` every row also holds E_ext's cosines, which RaCPR is made of.
+    With `composite` every row also has E_ext's cosines, which RaCPR needs.
     """
     if without_tools:
         tools = tools.model_copy(update={"disabled": tuple(build_tools(tools))})
@@ -57,8 +57,8 @@ def evaluate_model(
     with closing(opened_model), Toolbox(tools) as toolbox:
         rows = tuple(
             evaluate(
-                opened_model, toolbox, tasks, limit=limit, seed=seed, temperature=temperature, encoder=encoder, on_rollout=save_trace,
-                on_progress=on_progress,
+                opened_model, toolbox, tasks, limit=limit, seed=seed, temperature=temperature, encoder=encoder,
+                on_rollout=save_trace, on_progress=on_progress,
             )
         )  # fmt: skip
     evaluation = Evaluation(
@@ -80,6 +80,6 @@ def evaluate_model(
 
 
 def cpu_seconds() -> float:
-    """Of this process and its children so far."""
+    """CPU seconds of this process and its children so far."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(u.ru_utime + u.ru_stime for u in usages)

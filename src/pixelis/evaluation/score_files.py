@@ -1,7 +1,7 @@
 """Scoring files in the field's own formats: MOTChallenge rows, JSONL, folders of mask PNGs, QVHighlights windows.
 
-Five reports, ready to print as JSON, and below them the readers. Whatever is wrong with a file is a ConfigError that
-names the file and, where there are lines, the line.
+Five reports, ready to print as JSON, and below them the readers. An invalid file is a ConfigError with the file and, if
+there are lines, the line.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ KINDS = ("choice", "exact", "relaxed", "mra", "anls")
 
 
 class AnswerPair(NamedTuple):
-    """A gold answer beside what was predicted for it."""
+    """A gold answer with its prediction."""
 
     name: str
     golds: list[str]
     prediction: str | None
-    """None where the prediction file has no line for it."""
+    """None if the prediction file has no line for it."""
     options: list[str]
     kind: str
-    """How it is scored, one of KINDS."""
+    """The scoring rule, one of KINDS."""
 
 
 class MomentWindows(NamedTuple):
@@ -45,7 +45,7 @@ class MomentWindows(NamedTuple):
 
 
 Report = dict[str, Any]
-"""What a verb prints: names to numbers, or to reports of parts."""
+"""Names to numbers, or to reports of parts."""
 
 TRACK_NAMES = {
     "HOTA": "hota", "MOTA": "mota", "IDF1": "idf1", "DetA": "det_a", "AssA": "ass_a", "IDSW": "id_switches",
@@ -54,11 +54,11 @@ TRACK_NAMES = {
     "CLR_FN": "false_negatives", "CLR_FP": "false_positives", "Frag": "fragmentations", "MT": "mostly_tracked",
     "PT": "partly_tracked", "ML": "mostly_lost", "HOTA_by_alpha": "hota_by_alpha",
 }  # fmt: skip
-"""TrackEval's names, under which people know these scores."""
+"""TrackEval's names of the scores."""
 
 
 def track_report(gold: Path, predicted: Path, *, benchmark: tracking.Benchmark | None = None) -> Report:
-    """TrackEval's scores under TrackEval's names, 0 to 1: of one sequence, or of several combined and each alone."""
+    """TrackEval's scores, 0 to 1, by their names: of one sequence, or of several combined and individually."""
     sequences = mot_sequences(gold, predicted)
     try:
         combined_scores, sequence_scores = tracking.score_sequences(sequences, benchmark=benchmark)
@@ -69,9 +69,9 @@ def track_report(gold: Path, predicted: Path, *, benchmark: tracking.Benchmark |
 
 
 def text_report(gold: Path, predicted: Path) -> Report:
-    """ANLS (InfoVQA), ANLS and CER under the paper's normalisation, CER as it stands, and exact match.
+    """ANLS (InfoVQA), ANLS and CER with the paper's normalisation, CER without it, and exact match.
 
-    CER is taken against the nearest gold text, over the whole corpus; a missing prediction scores 0.
+    CER is computed against the nearest gold text over the whole corpus; a missing prediction scores 0.
     """
     rows = read_answers(gold, predicted)
     predictions = [row.prediction or "" for row in rows]
@@ -91,7 +91,7 @@ def text_report(gold: Path, predicted: Path) -> Report:
 
 
 def mask_report(gold: Path, predicted: Path, *, objects: bool = False) -> Report:
-    """J, F and Dice of each mask and their means; foreground is anything over 0, or each gold object by itself."""
+    """J, F and Dice of each mask, and their means. The foreground is all labels over 0, or each gold object."""
     frames: dict[str, dict[str, float]] = {}
     for name, (gold_file, predicted_file) in mask_pairs(gold, predicted).items():
         g, p = read_labels(gold_file), read_labels(predicted_file)  # (H, W), (H, W)
@@ -110,7 +110,7 @@ def mask_report(gold: Path, predicted: Path, *, objects: bool = False) -> Report
 
 
 def span_report(gold: Path, predicted: Path) -> Report:
-    """R1@θ and mAP in percent with two decimals, in the shape in which QVHighlights' scorer writes them.
+    """R1@θ and mAP in percent with two decimals, in the format of QVHighlights' scorer.
 
     A length range without a gold window is null.
     """
@@ -130,8 +130,8 @@ def span_report(gold: Path, predicted: Path) -> Report:
 
 
 def answer_report(gold: Path, predicted: Path, *, reading: answer_accuracy.NumberReading = "official") -> Report:
-    """Mean score, and that of each kind of question: a gold line's own `kind` (choice, exact, relaxed, mra, anls), else
-    choice where it lists options and exact otherwise. Where all golds are numbers, MRA and relaxed accuracy too.
+    """Mean score, in total and by a gold line's `kind` (choice, exact, relaxed, mra, anls): by default choice if it has
+    options, else exact. If all golds are numbers, also MRA and relaxed accuracy.
     """
     rows = read_answers(gold, predicted)
     by_kind: dict[str, list[float]] = {}
@@ -178,10 +178,10 @@ def _percent(share: float) -> float:
 
 
 def read_mot(path: Path, *, predicted: bool = False) -> NDArray[np.float64]:
-    """(N, 8) rows of a MOTChallenge txt, separated by commas, semicolons or blanks; an empty file has no rows.
+    """(N, 8) rows of a MOTChallenge txt, separated by commas, semicolons or blanks.
 
-    Columns after the class are dropped; a missing confidence or class is 1. A prediction may only be of class 1 (or
-    none: -1), as TrackEval demands.
+    Columns after the class are dropped; a missing confidence or class is 1. Predictions must have class 1 or -1, as in
+    TrackEval.
     """
     rows = []
     for number, line in _lines(path):
@@ -191,7 +191,7 @@ def read_mot(path: Path, *, predicted: bool = False) -> NDArray[np.float64]:
             values = [float(c) for c in cells]
         except ValueError:
             raise ConfigError(
-                f"{where}: {line.strip()[:60]!r} is no row of numbers: want frame, id, x, y, w, h"
+                f"{where}: {line.strip()[:60]!r} is not a row of numbers: want frame, id, x, y, w, h"
             ) from None
         if len(values) < 6 or not all(map(math.isfinite, values)):
             raise ConfigError(f"{where}: {len(values)} columns: want at least frame, id, x, y, w, h, all finite")
@@ -208,8 +208,8 @@ def read_mot(path: Path, *, predicted: bool = False) -> NDArray[np.float64]:
 def mot_sequences(gold: Path, predicted: Path) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Gold and predicted rows of each sequence.
 
-    Two files are one sequence. Two folders hold `<sequence>/gt/gt.txt` or `<sequence>.txt` as gold and
-    `<sequence>.txt` (perhaps in `data/`) as predictions; each gold sequence wants its file.
+    Two files are one sequence. Two folders contain `<sequence>/gt/gt.txt` or `<sequence>.txt` as gold and
+    `<sequence>.txt` (or `data/<sequence>.txt`) as predictions; each gold sequence needs its file.
     """
     if gold.is_file() or (gold / "gt" / "gt.txt").is_file():
         file = gold if gold.is_file() else gold / "gt" / "gt.txt"
@@ -226,9 +226,9 @@ def mot_sequences(gold: Path, predicted: Path) -> dict[str, tuple[NDArray[np.flo
 
 
 def read_answers(gold: Path, predicted: Path) -> list[AnswerPair]:
-    """Gold answers with their predictions, paired by id, or line by line where neither file has ids.
+    """Gold answers with their predictions, paired by id, or line by line if neither file has ids.
 
-    Files that are not .jsonl are one text each. A prediction for an id that gold does not know is an error.
+    Files that are not .jsonl are one text each. A prediction for an unknown id is an error.
     """
     if gold.suffix != ".jsonl":
         texts = [" ".join(line.strip() for _, line in _lines(p)) for p in (gold, predicted)]
@@ -282,9 +282,9 @@ def read_moments(gold: Path, predicted: Path) -> MomentWindows:
 
 
 def mask_pairs(gold: Path, predicted: Path) -> dict[str, tuple[Path, Path]]:
-    """PNG files of the same name (path inside the folder) on both sides; two files are one pair.
+    """Pairs of PNG files by their path inside the folder; two files are one pair.
 
-    Each gold mask wants its prediction; more predictions than golds are left alone.
+    Each gold mask needs its prediction; other predictions are ignored.
     """
     if gold.is_file():
         return {gold.stem: (gold, _require_file(predicted))}
@@ -299,7 +299,7 @@ def mask_pairs(gold: Path, predicted: Path) -> dict[str, tuple[Path, Path]]:
 def read_labels(path: Path) -> NDArray[np.int64]:
     """(height, width) object numbers of a mask PNG, 0 the background: palette index or grey value.
 
-    In a colour picture anything but black is object 1.
+    In a colour picture all but black is object 1.
     """
     from PIL import Image
 
@@ -307,7 +307,7 @@ def read_labels(path: Path) -> NDArray[np.int64]:
         with Image.open(_require_file(path)) as picture:
             array = np.asarray(picture if picture.mode in ("P", "L", "1", "I", "I;16") else picture.convert("RGB"))
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ConfigError(f"{path}: no picture that can be read ({error})") from None
+        raise ConfigError(f"{path}: not a readable picture ({error})") from None
     labels: NDArray[np.int64] = np.asarray(array.any(axis=2) if array.ndim == 3 else array, dtype=np.int64)
     return labels
 
@@ -319,7 +319,7 @@ def read_jsonl(path: Path) -> list[tuple[int, dict[str, Any]]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise ConfigError(f"{path}:{number}: no JSON ({error})") from None
+            raise ConfigError(f"{path}:{number}: not JSON ({error})") from None
         if not isinstance(row, dict):
             raise ConfigError(f"{path}:{number}: {type(row).__name__} instead of a JSON object")
         rows.append((number, row))

@@ -1,4 +1,4 @@
-"""`pixelis doctor`: each tool once on bundled media, with something about the answer that must be true."""
+"""`pixelis doctor`: run each tool once on bundled media and check its result."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pixelis.tools.toolbox import Toolbox
 
 DEMO = Path(__file__).parents[1] / "demo"
 SIGN = (0.41, 0.35, 0.67, 0.68)
-"""Where the sign stands in astronaut_sign.jpg, by eye."""
+"""The box of the sign in astronaut_sign.jpg, by eye."""
 
 
 class SelfTestCase(NamedTuple):
-    """One tool's self-test."""
+    """The self-test of one tool."""
 
     tool: str
     media: str
@@ -26,7 +26,7 @@ class SelfTestCase(NamedTuple):
 
 
 class SelfTestResult(NamedTuple):
-    """What came of it."""
+    """The outcome of a self-test."""
 
     case: SelfTestCase
     result: ToolResult
@@ -81,7 +81,7 @@ CHECKS = (
 
 
 def run_self_test(toolbox: Toolbox) -> Iterator[SelfTestResult]:
-    """One finding a tool, as it comes."""
+    """Run the self-tests in turn."""
     for case in CHECKS:
         media = MediaSet((open_media(DEMO / case.media),))
         result = toolbox.run(ToolCall(tool=case.tool, args=case.args), media).result

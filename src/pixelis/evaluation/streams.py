@@ -1,4 +1,4 @@
-"""Streams of queries as deployment brings them: tasks in turn, under shifts that stay, come, grow or go again."""
+"""Streams of queries as in deployment: tasks in turn, under constant, abrupt, gradual or returning shifts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pixelis.world import RenderedItem
 from pixelis.world.shifts import parse_shift
 
 Course = Literal["steady", "abrupt", "gradual", "returning"]
-"""`abrupt`: none in the first half; `gradual`: severities from 0 up; `returning`: in the middle third alone."""
+"""`abrupt`: in the second half; `gradual`: severities from 0 up; `returning`: in the middle third only."""
 
 
 class Stream(NamedTuple):
@@ -29,13 +29,13 @@ class Stream(NamedTuple):
         return sum(task.size(self.limit) for task in self.tasks)
 
     def items(self) -> Iterator[RenderedItem]:
-        """The queries, each under its shift."""
+        """The shifted queries."""
         total = len(self)
         for k, rendered in enumerate(interleave(self.tasks, self.limit)):
             yield apply_shift(rendered, self.shift_at(k, total), seed=rendered.item.seed)
 
     def shift_at(self, number: int, total: int) -> str:
-        """The shift of a query, empty where it has none. In the next round of the tasks each has the next shift."""
+        """The shift of a query, empty if none. In the next round of the tasks each has the next shift."""
         if not self.shifts:
             return ""
         round_, task = divmod(number, len(self.tasks))
@@ -54,7 +54,7 @@ HELD_OUT = "held-out"
 
 
 class StreamTask(NamedTuple):
-    """A stream as a task of the evaluation."""
+    """A stream as an evaluation task."""
 
     stream: Stream
     name: str = HELD_OUT
@@ -75,8 +75,8 @@ def make_stream(
     course: str = "steady",
     skip: int = 0,
 ) -> Stream:
-    """A stream by the names of its tasks, the first `skip` items of each left out; ConfigError for a shift, severity or
-    course that does not exist."""
+    """A stream by the names of its tasks, without the first `skip` items of each; ConfigError for an unknown shift,
+    severity or course."""
     for shift in shifts:
         parse_shift(shift)
     if course not in get_args(Course):

@@ -1,4 +1,4 @@
-"""What is evaluated: tasks that give items with their media, and score answers by their benchmark's own rule.
+"""Evaluation tasks: items with their media, in a fixed order.
 
 A task is a family of the world, a split of a corpus (`corpus/mine`, `corpus/mine:dev`) or a file of items.
 """
@@ -21,25 +21,25 @@ from pixelis.world.shifts import parse_shift
 
 LEVELS = (1, 2, 3, 4, 5)
 HELD_OUT_OFFSET = 500_000
-"""Evaluation begins this far into a split, beyond what corpora take from it."""
+"""Evaluation begins at this seed offset of a split, beyond the items of corpora."""
 
 
 class Task(Protocol):
-    """Items of one kind, in a fixed order: the same limit gives the same items everywhere."""
+    """Items in a fixed order: the same limit gives the same items everywhere."""
 
     @property
     def name(self) -> str:
-        """As the command line and reports call it."""
+        """The name in the command line and reports."""
 
     def items(self, limit: int) -> Iterator[RenderedItem]:
         """The first `limit` items."""
 
     def size(self, limit: int) -> int:
-        """How many `items(limit)` gives."""
+        """The number of items of `items(limit)`."""
 
 
 class WorldTask(NamedTuple):
-    """One family of the world, on seeds that no corpus of another split shares; the five levels in turn."""
+    """One family of the world, with the five levels in turn, on seeds that no corpus of another split uses."""
 
     family: Family
     split: Split = "test"
@@ -47,7 +47,7 @@ class WorldTask(NamedTuple):
     shift: str = ""
     """`KIND:SEVERITY`, or empty."""
     skip: int = 0
-    """Items before the first: somebody has looked at their scores already."""
+    """Items before the first, whose scores were used already."""
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class WorldTask(NamedTuple):
 
 
 class CorpusTask:
-    """One split of a corpus, refused records among them: what a teacher could not solve is asked all the same."""
+    """One split of a corpus with its refused records: items that the teacher could not solve are asked too."""
 
     def __init__(self, folder: Path, split: Split = "test", *, shift: str = "", skip: int = 0) -> None:
         self.corpus, self.split, self.shift, self.skip = Corpus(folder), split, shift, skip
@@ -87,7 +87,7 @@ class CorpusTask:
 
 
 class ItemsTask:
-    """A file of items as `pixelis data import` writes it, in its own order."""
+    """A file of items that `pixelis data import` wrote, in its order."""
 
     def __init__(self, path: Path, *, shift: str = "", skip: int = 0) -> None:
         self.path, self.shift = path, shift
@@ -108,20 +108,20 @@ class ItemsTask:
 
 
 def apply_shift(rendered: RenderedItem, shift: str, *, seed: int) -> RenderedItem:
-    """An item under a shift, `KIND:SEVERITY`; as it is where none is named."""
+    """An item under a shift `KIND:SEVERITY`, or unchanged without one."""
     return shift_item(rendered, *parse_shift(shift), seed=seed) if shift else rendered
 
 
 def make_tasks(names: Sequence[str], *, split: Split, shift: str = "", skip: int = 0) -> list[Task]:
-    """Tasks by name; all six families where none is named. A family comes before a folder of that name: ./search.
-    Of each, `skip` items are left out before the first."""
+    """Tasks by name, or all six families. A family takes precedence over a folder of that name: write ./search. The
+    first `skip` items of each are skipped."""
     return [make_task(name, split=split, shift=shift, skip=skip) for name in dict.fromkeys(names or FAMILIES)]
 
 
 def make_task(name: str, *, split: Split, shift: str = "", skip: int = 0) -> Task:
     if name in FAMILIES:
         if split == "train":
-            raise ConfigError("families of the world are scored on held-out seeds: split train is for a corpus")
+            raise ConfigError("families of the world are scored on held-out seeds; split train is for a corpus")
         return WorldTask(name, split, shift=shift, skip=skip)  # type: ignore[arg-type]
     folder, _, split_name = name.rpartition(":")
     if folder and split_name in get_args(Split) and (Path(folder) / MANIFEST).exists():
