@@ -75,7 +75,7 @@ def test_a_damaged_time_is_told_and_no_other_takes_its_place(tmp_path):
     check.record_check(0, [1.0] * 6)
     whole = check.path.read_bytes()
     check.path.write_bytes(whole.replace(b"1.0", b"0.0", 1))  # still JSON: a lower bar for all that come after
-    with pytest.raises(TraceError, match=r"canary\.jsonl:1 is no row"):
+    with pytest.raises(TraceError, match=r"canary\.jsonl:1 is not a row"):
         canary(tmp_path)
     assert check.path.read_bytes() != whole
 

@@ -89,7 +89,7 @@ def test_a_calibrator_is_the_same_after_it_was_written(kind, tmp_path):
 
 def test_a_file_that_is_no_calibration_is_told_in_one_line(tmp_path):
     (tmp_path / "c.json").write_text('{"kind": "guess"}')
-    with pytest.raises(ConfigError, match="is no calibration"):
+    with pytest.raises(ConfigError, match="is not a calibration"):
         read_calibration(tmp_path / "c.json")
 
 

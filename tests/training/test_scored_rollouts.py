@@ -64,7 +64,7 @@ def test_a_step_is_the_one_that_reads_each_of_them(policy, corpus, monkeypatch):
     for apart in (False, True):
         own, anchor = copy.deepcopy(policy), copy.deepcopy(policy).eval()
         if apart:
-            monkeypatch.setattr(Policy, "collate", lambda self, some, once: batch(self, some))
+            monkeypatch.setattr(Policy, "collate", lambda self, some, share_prefixes: batch(self, some))
         parts = make_microbatches(ledgers, own, 10_000)
         assert [part.batch.prefix_tree is None for part in parts] == [apart]
         with torch.no_grad():

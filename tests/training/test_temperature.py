@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pixelis.equations.calibration import fit_temperature
-from pixelis.nano.temperature import GRID, compensate_heads, divide_logits_by
+from pixelis.nano.temperature import GRID, divide_logits_by
 from pixelis.rewards.heads import ToolHeads
 from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.sft.sft_model import SftModel, collate
@@ -29,7 +29,7 @@ def test_logits_are_divided_and_nothing_else_moves(sft_model, train, pool):
     with torch.no_grad():
         before = sft_model(batch)
         divide_logits_by(sft_model.policy, 0.5)
-        compensate_heads(sft_model.heads, 0.5)
+        sft_model.heads.undo_division(0.5)
         after = sft_model(batch)
     torch.testing.assert_close(after.logits, 2.0 * before.logits)
     assert torch.equal(after.top_tokens, before.top_tokens)

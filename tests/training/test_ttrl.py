@@ -148,8 +148,8 @@ def test_rollouts_that_are_not_read_count_in_the_mean(lessons):
         loss = partial(policy_loss, settings(), lessons[0]._replace(rollout_count=asked))
         anchor_logits = [forward_allowed_logits(learner.ema_policy, part) for part in parts]
         accumulate_gradients(
-            settings(grad_norm=1e9), learner.policy, anchor_logits.__getitem__, parts, np.ones(3, dtype=bool), loss, 0.2,
-            DistributedContext(),
+            settings(grad_norm=1e9), learner.policy, anchor_logits.__getitem__, parts, np.ones(3, dtype=bool), loss,
+            0.2, DistributedContext(),
         )  # fmt: skip
         found.append(next(v.grad for k, v in learner.policy.named_parameters() if k.endswith("up_proj.weight")))
     assert float(found[0].abs().max()) > 1e-4
@@ -444,7 +444,7 @@ def test_a_row_that_is_not_there_and_a_folder_that_is_none_are_told(run, tmp_pat
     folder, _, _ = run
     with pytest.raises(TraceError, match="has 4 rows: it cannot go back to 99"):
         revert_adaptation(folder / "run", 99)
-    with pytest.raises(ConfigError, match="is no adaptation"):
+    with pytest.raises(ConfigError, match="is not an adaptation"):
         revert_adaptation(tmp_path, 1)
 
 
@@ -568,11 +568,11 @@ def test_a_torn_page_at_the_end_of_a_ledger_is_dropped_and_one_in_the_middle_is_
     assert repair_rows(path) == [{"query": 1}]
     assert path.read_bytes() == rows[0] + b"\n"
     path.write_bytes(rows[0] + b"\n" + bytes(40) + b"\n" + rows[1] + b"\n")
-    with pytest.raises(TraceError, match="jsonl:2 is no row"):
+    with pytest.raises(TraceError, match="jsonl:2 is not a row"):
         repair_rows(path)
     for last in (b"5", rows[1].replace(b"}", b"?"), b'{"query": 2, "seal": "0"}'):  # no process leaves a line so
         path.write_bytes(rows[0] + b"\n" + last + b"\n")
-        with pytest.raises(TraceError, match="jsonl:2 is no row"):
+        with pytest.raises(TraceError, match="jsonl:2 is not a row"):
             repair_rows(path)
         assert path.read_bytes() == rows[0] + b"\n" + last + b"\n"
 

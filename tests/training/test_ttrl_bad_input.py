@@ -28,8 +28,9 @@ from pixelis.trace.plan import CallPlan, run_plan
 from pixelis.training.ttrl import train
 from pixelis.training.ttrl.journal import LEDGER, read_rows
 from pixelis.training.ttrl.stream_memory import StreamMemory, copy_memory
-from pixelis.training.ttrl.train import adapt, flip_answers, variety
+from pixelis.training.ttrl.train import adapt, flip_answers
 from pixelis.training.ttrl.ttrl_config import TtrlConfig
+from pixelis.training.ttrl.ttrl_rows import variety
 from pixelis.voting.fit_calibration import CALIBRATION_FILE as CALIBRATION
 from pixelis.voting.fit_calibration import calibrator_to_dict
 from pixelis.voting.vote import vote

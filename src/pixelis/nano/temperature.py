@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from pixelis.policy.model import Policy
-from pixelis.rewards.heads import ToolHeads
 
 GRID = tuple(2.0 ** (k / 8) for k in range(-16, 9))
 """Temperatures to try: 1/4 to 2, in steps of 9 %. Losses add up over batches and processes: no logits are kept."""
@@ -29,10 +28,3 @@ def grid_losses(logits: Tensor, targets: Tensor) -> Tensor:
 def divide_logits_by(policy: Policy, temperature: float) -> None:
     """Divide all logits by T, in the policy's final norm."""
     policy.language.norm.weight.div_(temperature)
-
-
-@torch.no_grad()
-def compensate_heads(heads: ToolHeads, temperature: float) -> None:
-    """Undo the division for the argument heads, which read the same states."""
-    for head in (heads.box, heads.text, heads.mask, heads.temp):
-        next(head.parameters())[:, : heads.width].mul_(temperature)  # the weight of its first layer

@@ -34,6 +34,7 @@ from pixelis.media import MediaSet
 from pixelis.policy.checkpoint import LoadedCheckpoint
 from pixelis.rewards.dynamics import CorpusSteps, DynamicsHeads, Trajectory, corpus_steps
 from pixelis.rewards.features import ReferenceOutput, StateFeatures
+from pixelis.rewards.heads import ToolHeads
 from pixelis.rewards.settings import RewardSettings
 from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.policy_update import MicroBatch
@@ -85,6 +86,18 @@ def load_rewarder(checkpoint: LoadedCheckpoint, name: str) -> Rewarder:
     tokens = {kind: MeanStd(**facts) for kind, facts in statistics["tokens"].items()}
     summaries = SummaryStatistics(**statistics["summaries"]) if "summaries" in statistics else None
     return Rewarder(heads.to(checkpoint.policy.device), cosines, statistics.get("tools", {}), tokens, summaries)
+
+
+def checkpoint_heads(
+    checkpoint: LoadedCheckpoint, rewarder: Rewarder, temperature: float = 1.0
+) -> dict[str, nn.Module]:
+    """The heads that phases 2 and 3 export: the argument heads of phase 1, compensated for logits that were divided by
+    `temperature` since, and the rewarder's."""
+    arguments, prefix = ToolHeads(checkpoint.policy.width), "arguments."
+    arguments.load_state_dict({k.removeprefix(prefix): v for k, v in checkpoint.heads.items() if k.startswith(prefix)})
+    arguments.undo_division(temperature)
+    names = ("visual", "projector", "g_phi", "h_psi")
+    return {"arguments": arguments, **{name: getattr(rewarder.heads, name) for name in names}}
 
 
 class TrajectoryBatch(NamedTuple):

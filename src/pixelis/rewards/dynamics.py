@@ -1,7 +1,7 @@
-"""The end of phase 1: g_φ and h_ψ learn from corpus steps, g_φ is frozen, and its cosines get their statistics.
+"""The end of phase 1: g_φ and h_ψ are trained on corpus steps, g_φ is frozen, and its cosines are measured.
 
-The paper gives g_φ no loss; here a linear readout of E_t must tell v_{t+1} (docs/paper_map.md). Phase 2 goes on
-with h_ψ alone.
+The paper gives g_φ no loss; here a linear readout of E_t must predict v_{t+1} (docs/paper_map.md). Phase 2 trains only
+h_ψ further.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ SCALER_RANGE = (0.5, 2.0)
 
 
 class CorpusSteps(NamedTuple):
-    """Corpus steps as the two heads read them: one row for each call."""
+    """Inputs of the two heads: one row for each of n calls."""
 
     before: StateFeatures
     """s_{k−1}"""
     after: StateFeatures
     """s_k"""
     tool: Tensor
-    """(n,) place in 𝒜."""
+    """(n,) index in 𝒜."""
     valid: Tensor
     chain: NDArray[np.int64]
-    """(n,) which trajectory a step belongs to; its steps lie together, in order."""
+    """(n,) the trajectory of each step; its steps are contiguous, in order."""
     families: tuple[str, ...]
     """Of each trajectory."""
 
 
 class Trajectory(NamedTuple):
-    """What the two heads want to know of an example beside its states: no pictures, no tokens."""
+    """What the two heads need of an example besides its states."""
 
     family: str
     tool: NDArray[np.integer]
-    """(S,) place in 𝒜 of each step."""
+    """(S,) index in 𝒜 of each step."""
     valid: NDArray[np.bool_]
 
     @classmethod
@@ -55,7 +55,7 @@ class Trajectory(NamedTuple):
 
 
 def corpus_steps(trajectories: Sequence[Trajectory], states: Sequence[StateFeatures]) -> CorpusSteps:
-    """Steps of all trajectories, from the states of their batches."""
+    """The steps of all trajectories, from the states of their batches."""
     visual, text = torch.cat([s.visual for s in states]), torch.cat([s.text for s in states])
     before, chain, at = list[int](), list[int](), 0
     for number, trajectory in enumerate(trajectories):
@@ -77,7 +77,7 @@ def corpus_steps(trajectories: Sequence[Trajectory], states: Sequence[StateFeatu
 
 
 class DynamicsHeads(nn.Module):
-    """g_φ, h_ψ, the text projector that both read, and the readout that only training needs."""
+    """g_φ, h_ψ, their shared text projector, and the readout that only phase 1 needs."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -88,12 +88,12 @@ class DynamicsHeads(nn.Module):
         self.readout = nn.Linear(512, width)
 
     def fit(self, steps: CorpusSteps) -> None:
-        """Fix the scales of v_t and of the text before x_t."""
+        """Fix the standardisation of v_t and of the inputs of x_t."""
         self.visual.fit(steps.after.visual)
         self.projector.standard.fit(steps.after.text)
 
     def inputs(self, states: StateFeatures, tool: Tensor) -> Tensor:
-        """[v ‖ x ‖ onehot(a)] (n, 2d + 6); an unknown tool has no place."""
+        """[v ‖ x ‖ onehot(a)] (n, 2d + 6); all zeros for an unknown tool."""
         code = functional.one_hot(tool.clamp(min=0), len(ACTIONS)) * (tool >= 0)[:, None]
         visual = self.visual(states.visual)
         return torch.cat([visual, self.projector(states.text), code.to(visual.dtype)], dim=1)
@@ -106,9 +106,9 @@ class DynamicsHeads(nn.Module):
 def fit_dynamics_heads(
     steps: CorpusSteps, width: int, *, epochs: int, seed: int, lr: float = 5e-4
 ) -> tuple[DynamicsHeads, dict[str, float]]:
-    """Both heads on corpus steps: AdamW, decay 0.01, up to 128 steps a batch, clip 1.0, as supp:et_dynamics has it.
+    """Train both heads on corpus steps: AdamW, decay 0.01, up to 128 steps a batch, clip 1.0 (supp:et_dynamics).
 
-    The rate is ten times the paper's 5e-5: there the heads learn through all of phase 2, here in minutes.
+    The rate is ten times the paper's 5e-5: there the heads are trained through all of phase 2, here for minutes.
     """
     torch.manual_seed(seed)
     heads = DynamicsHeads(width).to(steps.tool.device)
@@ -117,27 +117,20 @@ def fit_dynamics_heads(
     rng = np.random.default_rng(seed)
     has_next = torch.from_numpy(np.append(steps.chain[1:] == steps.chain[:-1], False)).to(steps.tool.device)
     visual_after = heads.visual(steps.after.visual)
-    next_visual = torch.roll(visual_after, -1, dims=0)  # v_{k+1}, where the chain goes on
+    next_visual = torch.roll(visual_after, -1, dims=0)  # v_{k+1}, unless the trajectory ends
     losses = dict[str, float]()
     heads.train()
     for _ in range(epochs):
         total, batch_count = np.zeros(2), 0
         for step_indices in np.array_split(rng.permutation(len(steps.chain)), -(-len(steps.chain) // STEPS_PER_BATCH)):
             index = torch.from_numpy(step_indices).to(steps.tool.device)
-            batch = CorpusSteps(
-                _select(steps.before, index),
-                _select(steps.after, index),
-                steps.tool[index],
-                steps.valid[index],
-                step_indices,
-                (),
-            )
+            before, after = (StateFeatures(s.visual[index], s.text[index]) for s in (steps.before, steps.after))
+            batch = CorpusSteps(before, after, steps.tool[index], steps.valid[index], step_indices, ())
             v_hat, r_hat = heads.h_psi(heads.inputs(batch.before, batch.tool))
             dynamics = dynamics_loss(v_hat, visual_after[index], r_hat, batch.valid)
             batch_has_next = has_next[index]
-            readout = readout_loss(
-                heads.readout(heads.embed(batch)[batch_has_next]), next_visual[index][batch_has_next]
-            )
+            predicted = heads.readout(heads.embed(batch)[batch_has_next])
+            readout = readout_loss(predicted, next_visual[index][batch_has_next])
             optimizer.zero_grad(set_to_none=True)
             (dynamics + readout).backward()
             nn.utils.clip_grad_norm_(heads.parameters(), 1.0)
@@ -148,17 +141,13 @@ def fit_dynamics_heads(
     return heads.eval().requires_grad_(False), losses
 
 
-def _select(states: StateFeatures, index: Tensor) -> StateFeatures:
-    return StateFeatures(states.visual[index], states.text[index])
-
-
 @torch.no_grad()
 def coherence_statistics(
     heads: DynamicsHeads, steps: CorpusSteps, *, floor: float = 0.02
 ) -> dict[str, CosineStatistics]:
-    """Mean and spread of cos(E_{k+1}, E_k) of each task family; CollapseError where a spread is under 0.02.
+    """Mean and standard deviation of cos(E_{k+1}, E_k) by task family; raises CollapseError if one is under `floor`.
 
-    A family without two neighbouring pairs of steps gets no statistics.
+    A family with fewer than two pairs of adjacent steps gets no statistics.
     """
     E = heads.embed(steps)
     cosines = (E[1:] * E[:-1]).sum(1).cpu().numpy()
@@ -174,11 +163,11 @@ def coherence_statistics(
 
 @torch.no_grad()
 def tool_scalers(heads: DynamicsHeads, steps: CorpusSteps) -> dict[str, Any]:
-    """Fixed per-tool scalers for curiosity and penalty (subsec:sft names them and gives no formula).
+    """Fixed per-tool scalers for curiosity and penalty (subsec:sft names them without a formula).
 
-    Curiosity: mean prediction error of all steps over that of the tool, so that a tool whose outcome is hard to foresee
-    by nature pays no more than others. Penalty: mean failure rate over the tool's own, for the same reason. Both are
-    kept within 0.5 and 2.
+    Curiosity: mean prediction error of all steps over that of the tool, so that a tool with unpredictable outcomes is
+    not rewarded more than others. Penalty: mean failure rate over the tool's, for the same reason. Both are clipped to
+    [0.5, 2].
     """
     v_hat, _ = heads.h_psi(heads.inputs(steps.before, steps.tool))
     error = prediction_error(v_hat.cpu().numpy(), heads.visual(steps.after.visual).cpu().numpy())

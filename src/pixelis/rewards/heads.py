@@ -1,13 +1,13 @@
-"""The small networks beside the policy: tool-argument heads for phase 1, g_φ and h_ψ for what comes after it.
+"""The small networks beside the policy: tool-argument heads for phase 1, g_φ and h_ψ for all phases.
 
-**The argument heads must not read the answer.** Under teacher forcing every later token knows the call. A head
-therefore reads the hidden state at the token that *opens* the call, before any word of it, and the mean of all pictures
-that were looked at so far, whole: pooling over the footprint of the call (as v_t does for E_t) would hand it the box.
+**The argument heads must not see the target.** Under teacher forcing every later token depends on the call. A head
+therefore reads the hidden state at the token that *opens* the call, and the mean over whole images seen so far: pooling
+over the footprint of the call (as v_t does for E_t) would reveal the box.
 
-**States and steps.** s_0 is the query; s_k is what holds after step k: v_k pools the footprint of its result, x_k holds
-the last thoughts, what came back, and how sure the tool was. E_k = g_φ(v_k, x_k, the tool that led there), and
-h_ψ(v_{k-1}, x_{k-1}, the tool of step k) predicts v_k and whether the step is valid. This is how the indices of
-eq:embed_Et (a_{t−1}) and of the dynamics head (a_t) fit together: a chain of T steps has T embeddings.
+**States and steps.** s_0 is the query, s_k the state after step k: v_k pools the footprint of its result, x_k combines
+the last thoughts, the result's words and the tool's confidence. E_k = g_φ(v_k, x_k, the tool that led there), and
+h_ψ(v_{k-1}, x_{k-1}, the tool of step k) predicts v_k and whether the step is valid. This reconciles the indices of
+eq:embed_Et (a_{t−1}) and of the dynamics head (a_t): a chain of T steps has T embeddings.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def make_mlp(inputs: int, outputs: int, hidden: int) -> nn.Sequential:
 
 
 class ArgumentPredictions(NamedTuple):
-    """What the argument heads say about D calls."""
+    """Outputs of the argument heads for D calls."""
 
     box: Tensor
     """(D, 4) unit coordinates."""
     words: Tensor
-    """(D, WORDS, d): states to be read by the policy's own output matrix, since V·WORDS outputs would outgrow nano."""
+    """(D, WORDS, d): states for the policy's output matrix, since V·WORDS outputs would be larger than nano."""
     mask: Tensor
     """(D, CELLS, CELLS) logits."""
     moments: Tensor
@@ -63,12 +63,18 @@ class ToolHeads(nn.Module):
             moments=self.temp(inputs),
         )
 
+    @torch.no_grad()
+    def undo_division(self, temperature: float) -> None:
+        """Compensate for a division of the policy's logits by T: the heads read the same states."""
+        for head in (self.box, self.text, self.mask, self.temp):
+            next(head.parameters())[:, : self.width].mul_(temperature)  # the weight of its first layer
+
 
 class Standardizer(nn.Module):
-    """Features less their mean over their spread on the corpus, dimension by dimension, fixed from then on.
+    """Standardise each feature with its mean and standard deviation on the corpus, fixed afterwards.
 
-    Not in the paper: a backbone's features may be tiny or huge, and then the one-hot action is all that g_φ hears, or
-    nothing of it; e_t and the gate's β would mean another thing for each backbone.
+    Not in the paper: with very small or large features of a backbone, g_φ would see only the one-hot action or none of
+    it, and e_t and the gate's β would mean something else for each backbone.
     """
 
     mean: Tensor
@@ -82,14 +88,14 @@ class Standardizer(nn.Module):
     def fit(self, features: Tensor) -> None:
         self.mean.copy_(features.mean(0))
         self.std.copy_(features.std(0, correction=0))
-        self.std[self.std < 1e-6] = 1.0  # a dimension that never changes says nothing
+        self.std[self.std < 1e-6] = 1.0  # a constant dimension
 
     def forward(self, features: Tensor) -> Tensor:
         return (features - self.mean) / self.std
 
 
 class TextProjector(nn.Module):
-    """x_t ∈ ℝ^d from thoughts (d), words that came back (d), their box (4) and confidences (6) (supp:et_dynamics)."""
+    """x_t ∈ ℝ^d from thoughts (d), words of the result (d), its box (4) and confidences (6) (supp:et_dynamics)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -122,8 +128,8 @@ class StepEmbedder(nn.Module):
 class Dynamics(nn.Module):
     """h_ψ: [2d + |𝒜|] → 1024 → (d + 1): the next visual summary and a validity logit (supp:et_dynamics).
 
-    The table of the paper has one hidden layer and its text speaks of dropout "at both": here it is on the input and on
-    the hidden layer. Left in training mode, several passes give the uncertainty that gates curiosity.
+    The paper's table has one hidden layer and its text has dropout "at both": here on the input and the hidden layer.
+    In training mode, several passes give the uncertainty that gates curiosity.
     """
 
     def __init__(self, width: int, *, hidden: int = 1024, dropout: float = 0.1) -> None:

@@ -1,4 +1,4 @@
-"""One process or several: the loop is the same. Under `torchrun` each process takes its share of every batch."""
+"""Training in one process or several: under `torchrun` each process takes its share of every batch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pixelis.training.common.precision import mixed_precision_policy
 
 T = TypeVar("T")
 PROCESS_GROUP_TIMEOUT = timedelta(hours=6)
-"""The others wait while the first process prepares the examples."""
+"""Long, since the other processes wait while the first one prepares the examples."""
 
 
 class DistributedContext(NamedTuple):
-    """Who works here."""
+    """The rank of this process and the number of processes."""
 
     rank: int = 0
     world_size: int = 1
@@ -30,7 +30,7 @@ class DistributedContext(NamedTuple):
         return self.rank == 0
 
     def shard(self, batch: Sequence[T]) -> Sequence[T]:
-        """This process's part of a batch; empty where there are more processes than examples."""
+        """This process's share of a batch; may be empty."""
         return batch[self.rank :: self.world_size]
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class DistributedContext(NamedTuple):
         return values
 
     def all_gather_rows(self, rows: Tensor) -> Tensor:
-        """The rows of all processes one after another, however many each has."""
+        """The rows of all processes, concatenated; each may have another number of them."""
         if self.world_size == 1:
             return rows
         sizes = torch.zeros(self.world_size, dtype=torch.long, device=rows.device)
@@ -53,7 +53,7 @@ class DistributedContext(NamedTuple):
         return torch.cat([part[:size] for part, size in zip(parts, sizes.tolist(), strict=True)])
 
     def all_reduce_gradients(self, module: nn.Module) -> None:
-        """Sum the gradients of all processes, for a loop that divides by whole-batch counts itself."""
+        """Sum gradients over processes, for losses that are divided by counts of the whole batch."""
         for value in trainable_parameters(module).values():
             if self.world_size > 1:
                 value.grad = torch.zeros_like(value) if value.grad is None else value.grad
@@ -64,10 +64,7 @@ class DistributedContext(NamedTuple):
             distributed.barrier()
 
     def wrap(self, model: Any, *, shard: bool, dtype: torch.dtype) -> Any:
-        """The student, its gradients averaged over processes: DDP, or FSDP2 where one device cannot hold it all.
-
-        It computes in `dtype`: by itself, or in the copies that FSDP2 gathers.
-        """
+        """The model with gradients averaged over processes: DDP, or with `shard` FSDP2. It computes in `dtype`."""
         if self.world_size > 1 and shard:
             from torch.distributed.fsdp import fully_shard
 
@@ -80,18 +77,18 @@ class DistributedContext(NamedTuple):
             return model
         from torch.nn.parallel import DistributedDataParallel
 
-        return DistributedDataParallel(model, find_unused_parameters=True)  # a share may hold no picture
+        return DistributedDataParallel(model, find_unused_parameters=True)  # a share may hold no image
 
 
 @contextmanager
 def init_distributed(device: str) -> Iterator[DistributedContext]:
-    """The processes that torchrun started; one where it did not."""
+    """The processes that torchrun started; one without it."""
     if "LOCAL_RANK" not in os.environ:
         yield DistributedContext()
         return
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # counts and statistics are added up on the CPU, gradients where they are
+    # counts and statistics are summed on the CPU, gradients on their device
     distributed.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=PROCESS_GROUP_TIMEOUT)
     try:
         yield DistributedContext(distributed.get_rank(), distributed.get_world_size())
@@ -100,12 +97,12 @@ def init_distributed(device: str) -> Iterator[DistributedContext]:
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """A tensor in one piece, also where FSDP has spread it. All processes must ask."""
+    """A whole tensor, gathered if FSDP has sharded it. All processes must call this."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def copy_into_shard(read_tensor: Callable[[], Tensor], target: Tensor, dist: DistributedContext) -> None:
-    """Copy a whole tensor into one that may be spread over processes: then the first one reads it and deals it out."""
+    """Copy a whole tensor into one that may be sharded: then the first process reads it and distributes it."""
     if hasattr(target, "full_tensor"):
         from torch.distributed.tensor import distribute_tensor
 
@@ -116,21 +113,21 @@ def copy_into_shard(read_tensor: Callable[[], Tensor], target: Tensor, dist: Dis
 
 
 def trainable_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """What an optimizer changes, by name; a tied matrix once."""
+    """Trainable parameters by name; a tied matrix once."""
     return {name: value for name, value in module.named_parameters() if value.requires_grad}
 
 
 def reshard(module: nn.Module) -> None:
-    """Let go of what a forward pass gathered: a change of it would be lost, and hooks would lay shards over it."""
+    """Free what a forward pass gathered: changes to it would be lost."""
     for submodule in module.modules():
         if callable(reshard_submodule := getattr(submodule, "reshard", None)):
             reshard_submodule()
 
 
 def unshard(module: nn.Module, dist: DistributedContext) -> None:
-    """Lay whole tensors in place of spread ones, for good: what is saved is in one piece. All processes must ask.
+    """Replace sharded tensors by whole ones, to be saved. All processes must call this.
 
-    They come one at a time and stay with the first process, on its CPU; the others keep their shards.
+    They are gathered one at a time onto the CPU of the first process; the others keep their shards.
     """
     reshard(module)
     for submodule in module.modules():

@@ -67,7 +67,7 @@ def make_microbatch(rollout_indices: Sequence[int], sequences: Sequence[TokenSeq
     shared = positions if batch.prefix_tree is None else batch.prefix_tree.inverse[positions]
     unique, logit_indices = torch.unique(shared, return_inverse=True)  # (u,), (n,)
     logit_positions = torch.empty_like(unique).index_copy_(0, logit_indices, positions)  # any row that has it
-    targets = policy.open_places[torch.tensor(ids, dtype=torch.long, device=device)]
+    targets = policy.allowed_index[torch.tensor(ids, dtype=torch.long, device=device)]
     sampled_logprobs = torch.tensor(logprobs, device=device)
     return MicroBatch(
         tuple(rollout_indices), batch, logit_positions, logit_indices, targets, sampled_logprobs, tuple(token_counts)

@@ -1,4 +1,4 @@
-"""What phase 2 leaves behind: the policy with h_ψ as it has become, intrinsic summaries, and the curves of the run."""
+"""The outputs of phase 2: the policy with the trained h_ψ, intrinsic summaries, and the curves of the run."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from pixelis.core.provenance import provenance
 from pixelis.equations.pid import corridor
 from pixelis.equations.ttrl import SummaryStatistics, summary_statistics
-from pixelis.nano.temperature import compensate_heads
 from pixelis.policy.checkpoint import LoadedCheckpoint, save_checkpoint
 from pixelis.policy.model import Policy
-from pixelis.rewards.compute import RewardBatch, Rewarder, TrajectoryBatch
-from pixelis.rewards.heads import ToolHeads
+from pixelis.rewards.compute import RewardBatch, Rewarder, TrajectoryBatch, checkpoint_heads
 from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.precision import cast_parameters, compute_dtype
 from pixelis.training.common.run_folder import METRICS
@@ -26,7 +23,7 @@ from pixelis.training.grpo.rft_state import RftState
 
 SUMMARIES = "summaries.jsonl"
 LAST_UPDATES = 20
-"""Updates over which the report of a run averages."""
+"""Updates that the scores of a run average over."""
 
 
 def append_summaries(
@@ -38,7 +35,7 @@ def append_summaries(
     trajectories: TrajectoryBatch,
     dist: DistributedContext,
 ) -> None:
-    """Curiosity and coherence of every rollout; what the last ones come to goes into the checkpoint, for phase 3."""
+    """Append a row for every rollout; the statistics of the last ones go into the checkpoint, for phase 3."""
     if not dist.is_main:
         return
     with (out / SUMMARIES).open("a") as file:
@@ -60,7 +57,7 @@ def export_rft(
     out: Path,
     dist: DistributedContext,
 ) -> dict[str, float]:
-    """Write the checkpoint that later verbs open, and the figure."""
+    """Write the trained checkpoint and the figure; returns its scores."""
     if not dist.is_main:
         dist.barrier()
         return {"accuracy": float("nan"), "calls": float("nan")}
@@ -96,29 +93,13 @@ def export_rft(
 
 
 def summarise_last_updates(path: Path, step: int) -> SummaryStatistics:
-    """Of the rollouts of the last updates: what phase 3 z-scores with while its memory holds little."""
+    """Statistics of the last updates' rollouts, which phase 3 z-scores with while its memory is small."""
     rows = [row for row in map(json.loads, path.read_text().splitlines()) if row["step"] > step - LAST_UPDATES]
     return summary_statistics(*([row.get(name, np.nan) for row in rows] for name in ("curiosity", "coherence")))
 
 
-def checkpoint_heads(
-    checkpoint: LoadedCheckpoint, rewarder: Rewarder, temperature: float = 1.0
-) -> dict[str, nn.Module]:
-    """The heads of a checkpoint as phases 2 and 3 hand them on: argument heads as phase 1 left them, whatever the
-    logits were divided by since."""
-    arguments = ToolHeads(checkpoint.policy.width)
-    prefix = "arguments."
-    arguments.load_state_dict({k.removeprefix(prefix): v for k, v in checkpoint.heads.items() if k.startswith(prefix)})
-    compensate_heads(arguments, temperature)
-    heads = rewarder.heads
-    return {
-        "arguments": arguments, "visual": heads.visual, "projector": heads.projector, "g_phi": heads.g_phi,
-        "h_psi": heads.h_psi,
-    }  # fmt: skip
-
-
 def draw_curves(rows: Sequence[dict[str, Any]], path: Path, *, target: float) -> None:
-    """Reward, KL in its corridor, chain length, RaPR and RaCPR over the updates (the paper's figure of dynamics)."""
+    """Accuracy, KL in its corridor, calls, RaPR and RaCPR over the updates (the paper's figure of dynamics)."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6), layout="constrained")
@@ -136,7 +117,7 @@ def draw_curves(rows: Sequence[dict[str, Any]], path: Path, *, target: float) ->
     plot_lines(0, "accuracy of rollouts, %", {"accuracy": "accuracy"})
     plot_lines(1, "token KL to π_SFT, and β", {"kl": "KL", "beta": "β"})
     axes[1].axhspan(*corridor(target), color="tab:green", alpha=0.12)
-    plot_lines(2, "calls a chain", {"calls": "all", "decisive": "decisive"})
+    plot_lines(2, "calls per rollout", {"calls": "all", "decisive": "decisive"})
     plot_lines(3, "RaPR and RaCPR (by E_t), %", {"rapr": "RaPR", "racpr": "RaCPR"})
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
@@ -145,7 +126,7 @@ def draw_curves(rows: Sequence[dict[str, Any]], path: Path, *, target: float) ->
 
 
 def running_mean(values: np.ndarray, rho: float = 0.9) -> np.ndarray:
-    """The running mean that curves are drawn with; NaN is passed over."""
+    """Exponential running mean that skips NaN."""
     out, average = np.full(len(values), np.nan), np.nan
     for k, value in enumerate(values):
         average = value if np.isnan(average) else average if np.isnan(value) else rho * average + (1 - rho) * value

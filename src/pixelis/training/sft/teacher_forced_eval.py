@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pixelis.nano.temperature import GRID, compensate_heads, divide_logits_by, grid_losses
+from pixelis.nano.temperature import GRID, divide_logits_by, grid_losses
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.training.common.distributed import DistributedContext, reshard
 from pixelis.training.common.run_folder import MetricsLog
@@ -58,7 +58,7 @@ def fit_policy_temperature(
     temperature = GRID[int(dist.all_reduce_sum(sums).argmin())]
     reshard(unwrap(model))
     divide_logits_by(policy, temperature)
-    compensate_heads(unwrap(model).heads, temperature)
+    unwrap(model).heads.undo_division(temperature)
     return temperature
 
 

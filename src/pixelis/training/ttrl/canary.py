@@ -1,8 +1,8 @@
-"""Canary questions: their answers are known, they are never learnt from, and a policy that falls on them is taken back.
+"""Canary questions: their answers are known, they are never trained on, and a policy that fails them is reverted.
 
-They are asked greedily before the first query and every so many queries. The scores of one time are held against
-those before the first query by the paired permutation test (`metrics.statistics`), question by question. A fall with a
-p-value under the level stops the run; the last time without such a fall is the good state that it goes back to.
+They are asked greedily before the first query and at intervals. The scores of each check are compared with those before
+the first query by the paired permutation test (`metrics.statistics`), question by question. A significant fall stops
+the run and reverts it to the last check without one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE = "canary.jsonl"
 
 
 class Canary:
-    """The times that the questions were asked, on disk and in memory."""
+    """The checks of a run, on disk and in memory."""
 
     def __init__(self, folder: Path, settings: CanarySettings) -> None:
         self.settings, self.path = settings, folder / FILE
@@ -31,24 +31,24 @@ class Canary:
 
     @property
     def regression(self) -> dict[str, Any] | None:
-        """The time at which a run was stopped, if it was."""
+        """The check that stopped the run, if one did."""
         return self.checks[-1] if self.checks and self.checks[-1]["fell"] else None
 
     @property
     def last_good_row(self) -> int | None:
-        """The row of the last time without a fall, which a run may have to go back to; None before the first time."""
+        """The row of the last check without a fall, which the run may revert to; None before the first check."""
         return max((check["query"] for check in self.checks if not check["fell"]), default=None)
 
     def is_due(self, query: int) -> bool:
-        """Whether it is time, `query` queries having been answered."""
+        """Whether a check is due after `query` queries."""
         if not self.settings.items_per_family:
             return False
         return not self.checks or query // self.settings.interval > self.checks[-1]["query"] // self.settings.interval
 
     def record_check(self, query: int, scores: list[float]) -> dict[str, Any]:
-        """Hold the scores of a time against those of the first, and write it down."""
+        """Compare the scores of a check with those of the first, and record it."""
         if not scores:
-            raise ConfigError("canary questions are wanted, and there are none: say canary.items_per_family=0")
+            raise ConfigError("canary questions are configured, but there are none: set canary.items_per_family=0")
         first_scores = self.checks[0]["scores"] if self.checks else scores
         if len(first_scores) != len(scores):
             raise ConfigError(
@@ -67,7 +67,7 @@ class Canary:
         return row
 
     def drop_checks_after(self, query: int) -> None:
-        """Times after a row that the run was taken back to, a fall at it included: they are asked again."""
+        """Drop the checks after a row that the run was reverted to, and a fall at it: they are repeated."""
         remaining = [check for check in self.checks if check["query"] <= query and not check["fell"]]
         if len(remaining) < len(self.checks):
             self.checks = remaining
@@ -76,8 +76,8 @@ class Canary:
 
 
 def describe_regression(regression: dict[str, Any]) -> str:
-    """Why a run was stopped, in a sentence."""
+    """Why the run stopped, in a sentence."""
     return (
         f"the canary questions fell by {-100 * regression['change']:.1f} points after query {regression['query']} "
-        f"(paired permutation test, p = {regression['p']:.3g}); taken back to query {regression['good']}"
+        f"(paired permutation test, p = {regression['p']:.3g}); reverted to query {regression['good']}"
     )

@@ -1,15 +1,15 @@
-"""The folder of an adaptation: a row for every query, updates that can be taken again, states now and then.
+"""The folder of an adaptation: a row for every query, updates that can be replayed, states at intervals.
 
-    ledger.jsonl            one row a query, appended and synced; the last one says what was acknowledged
-    undone.jsonl            rows that were reverted, kept for whoever audits
-    updates/00000012.…      what update 12 learnt from
-    states/00000050.…       weights, averages, moments, controller after update 50
-    memory/                 the memory as it stands
+    ledger.jsonl            one row per query, appended and synced
+    undone.jsonl            reverted rows, kept for audits
+    updates/00000012.…      the batch of update 12
+    states/00000050.…       weights, EMA, moments, controller after update 50
+    memory/                 the memory
 
-The rows of a batch share an update. They are acknowledged together, when the line of the last one is on disk: each says
-in `until` which row that is. Whatever a killed process left beyond the last whole batch is dropped at open: no update
-is lost that was acknowledged, and none is half applied. To go back to row N, the newest state before it is
-loaded and the updates up to N are taken again; the row's hash must come out.
+The rows of a batch share an update. They are acknowledged together, when the last line is on disk: `until` of each row
+is the number of that line. What a killed process left beyond the last complete batch is dropped at open: no
+acknowledged update is lost, and none is half applied. To revert to row N, the newest state before it is loaded and the
+updates up to N are replayed; the hash of the weights must be the row's.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from pixelis.training.ttrl.ttrl_update import (
 
 LEDGER, UNDONE, UPDATES, STATES, MEMORY = "ledger.jsonl", "undone.jsonl", "updates", "states", "memory"
 REVERTING = "reverting.json"
-"""There while rows are moved from the ledger to `undone.jsonl`: how long that was, and which rows stay."""
+"""Exists while rows move from the ledger to `undone.jsonl`: the old length of that file, and how many rows stay."""
 
 
 class AdaptationJournal:
-    """Where an adaptation stands, on disk and in memory. With `stand` off the learner is left as it comes: for whoever
-    goes to another row at once, and needs none of the files after that."""
+    """An adaptation on disk and in memory. Without `restore` the policy state is not loaded: for a caller that goes to
+    another row at once and needs no later files."""
 
     def __init__(self, folder: Path, config: TtrlConfig, policy_state: PolicyState, *, restore: bool = True) -> None:
         self.folder, self.config, self.policy_state = folder, config, policy_state
@@ -56,12 +56,12 @@ class AdaptationJournal:
         line_count = count_lines(folder / LEDGER)
         self.rows = repair_rows(folder / LEDGER)
         self.dropped_rows = line_count - len(self.rows)
-        """Rows of a batch that a killed process had begun to write, and never acknowledged."""
+        """Rows that a killed process did not acknowledge."""
         self.last_good_row: int | None = None
-        """A row that must stay within reach, whatever `keep_bytes` says: the last at which canary questions stood."""
+        """The last row without a canary regression: it stays reachable, whatever `keep_bytes` says."""
         self._finish_revert()
         self.update_count = self.rows[-1]["updates"] if self.rows else 0
-        """Updates that the learner has behind it."""
+        """Updates that were applied."""
         if not self._states():
             self._save_state(0)
         self._drop_unacknowledged()
@@ -71,14 +71,14 @@ class AdaptationJournal:
     # --- one row
 
     def apply(self, batch: UpdateBatch) -> UpdateResult:
-        """Write an update down, then take it. It counts when its row is acknowledged."""
+        """Write an update to disk, then apply it. It counts once its rows are acknowledged."""
         write_update_batch(self._update_path(self.update_count + 1), batch)
         result = apply_update(self.config, self.policy_state, batch)
         self.update_count += 1
         return result
 
     def acknowledge(self, rows: list[dict[str, Any]]) -> None:
-        """Append rows to the ledger: from here on they are kept."""
+        """Append rows to the ledger, synced."""
         digest = self.policy_state.digest()
         lines = []
         for row in rows:
@@ -98,10 +98,10 @@ class AdaptationJournal:
     # --- going back
 
     def revert(self, query: int) -> dict[str, Any]:
-        """Back to what held after row `query` (from 1; 0 is the start). Rows after it go to `undone.jsonl`.
+        """Revert to the state after row `query` (from 1; 0 is the start). Later rows go to `undone.jsonl`.
 
-        The way back is gone in memory first: where a file of it is damaged, TraceError, and nothing on the disk has
-        changed. The caller takes the memory back to the row's watermark.
+        Updates are replayed in memory first: if a file is damaged, TraceError is raised and nothing on disk has
+        changed. The caller rolls the memory back to the row's watermark.
         """
         row = self.row(query)
         self._require_batch_boundary(query)
@@ -121,7 +121,7 @@ class AdaptationJournal:
         return row
 
     def _finish_revert(self) -> None:
-        """A process was killed while it reverted: rows that the ledger still has are not undone."""
+        """Finish a revert whose process was killed: rows that the ledger still has are not undone."""
         marker = self.folder / REVERTING
         if marker.exists():
             facts = json.loads(marker.read_text())
@@ -132,20 +132,20 @@ class AdaptationJournal:
             remove_durably(marker)
 
     def rewind_in_memory(self, query: int) -> None:
-        """The learner as it was after row `query`, in memory alone: nothing on the disk changes."""
+        """Restore the policy state after row `query` in memory only."""
         row = self.row(query)
         self._restore(row["updates"], row["weights"])
         self.rows, self.update_count = self.rows[:query], row["updates"]
 
     def row(self, query: int) -> dict[str, Any]:
-        """What held after a query, from 1; 0 is the start. TraceError where there is no such row."""
+        """The row of a query, from 1; 0 is the start. Raises TraceError if there is none."""
         if not 0 <= query <= len(self.rows):
             raise TraceError(f"{self.folder} has {len(self.rows)} rows: it cannot go back to {query}")
         start: dict[str, Any] = {"updates": 0, "weights": None, "memory": 0}
         return self.rows[query - 1] if query else start
 
     def _restore(self, update_number: int, digest: str | None) -> None:
-        """Load the newest state at or before an update and take the ones after it again."""
+        """Load the newest state at or before an update and replay the updates after it."""
         self._require_reachable(update_number)
         state = max(number for number in self._states() if number <= update_number)
         self._load_state(state)
@@ -154,7 +154,7 @@ class AdaptationJournal:
             try:
                 apply_update(self.config, self.policy_state, batch)
             except TraceError as error:
-                raise TraceError(f"{self._update_path(number)} is damaged, or of another build: {error}") from error
+                raise TraceError(f"{self._update_path(number)} is damaged or of another build: {error}") from error
         if digest is not None and self.policy_state.digest() != digest:
             raise TraceError(
                 f"{self.folder}: the weights after update {update_number} are not those of its row. "
@@ -163,7 +163,7 @@ class AdaptationJournal:
             )
 
     def _require_batch_boundary(self, query: int) -> None:
-        """A row within a batch shares its update with rows after it: whoever learnt from them would answer anew."""
+        """Raise TraceError for a row within a batch: it shares its update with later rows."""
         ends = [0, *(batch_end(row, number) for number, row in enumerate(self.rows, start=1))]
         if (last := ends[query]) != query:
             first = ends.index(last)
@@ -211,19 +211,20 @@ class AdaptationJournal:
             load_tensors(self.policy_state, load_file(path))
             self.policy_state.pid = Pid(**json.loads(facts["pid"]))
         except (OSError, KeyError, ValueError, SafetensorError) as error:
-            raise TraceError(f"{path} is no state of this adaptation ({' '.join(str(error).split())[:200]})") from error
+            raise TraceError(
+                f"{path} is not a state of this adaptation ({' '.join(str(error).split())[:200]})"
+            ) from error
 
     def _drop_unacknowledged(self) -> None:
-        """Files beyond the last row: an update that was written down and never acknowledged."""
-        for kind, last in ((UPDATES, self.update_count), (STATES, self.update_count)):
-            for path in (self.folder / kind).glob("*"):
-                if not path.stem.isdigit() or int(path.stem) > last:
-                    path.unlink()
+        """Delete the files of updates that were never acknowledged."""
+        for path in (*(self.folder / UPDATES).glob("*"), *(self.folder / STATES).glob("*")):
+            if not path.stem.isdigit() or int(path.stem) > self.update_count:
+                path.unlink()
 
     def _drop_old_states(self) -> None:
-        """Drop the oldest states and the updates before the one that is then the oldest, until the rest fits.
+        """Delete the oldest states, and the updates before the oldest one left, until the rest fits in `keep_bytes`.
 
-        The newest state at or before the good row stays, and what comes after it.
+        The newest state at or before the last good row stays, and what follows it.
         """
         needed = self.row(self.last_good_row)["updates"] if self.last_good_row is not None else self.update_count
         while self.total_bytes() > self.config.keep_bytes and len(self._states()) > 1:
@@ -242,11 +243,11 @@ class AdaptationJournal:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The whole rows of a ledger. A last batch that is not whole is passed over: it was never acknowledged. An append
-    that was cut off leaves a part of a line, or zeros after a power cut; TraceError for any other line that is no row,
-    or is not what its seal says, and for zeros that whole rows come after.
+    """The acknowledged rows of a ledger. An incomplete last batch is skipped. An interrupted append leaves a partial
+    line, or zeros after a power cut; any other line that is not a row or does not match its seal raises TraceError, and
+    so do zeros before complete rows.
 
-    It may be about to be written: whoever only reads leaves the file alone.
+    A run may be writing the file, so this never changes it.
     """
     if not path.exists():
         return []
@@ -254,7 +255,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         if not is_row(line):
             if 0 not in line or any(map(is_row, lines[number:])):
-                raise TraceError(f"{path}:{number} is no row of a ledger: it is damaged; put a copy of it back")
+                raise TraceError(f"{path}:{number} is not a row of a ledger: it is damaged; put a copy of it back")
             break
         rows.append(json.loads(line))
     if rows and (until := rows[-1].get("until", 0)) > rows[-1].get("query", until):
@@ -271,13 +272,13 @@ def is_row(line: bytes) -> bool:
 
 
 def compute_seal(row: dict[str, Any]) -> str:
-    """By which a row is known to be as it was written; rows of before there were seals have none."""
+    """A checksum of a row; rows of early releases have none."""
     content = json.dumps({key: value for key, value in row.items() if key != "seal"}, ensure_ascii=False)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def repair_rows(path: Path) -> list[dict[str, Any]]:
-    """The same for whoever goes on writing, and holds the run's lock: what is not whole is taken off the file."""
+    """`read_rows` for the holder of the run's lock: incomplete rows are removed from the file."""
     rows = read_rows(path)
     content = path.read_bytes() if path.exists() else b""
     lines = content.rpartition(b"\n")[0].splitlines()
@@ -288,17 +289,17 @@ def repair_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def count_lines(path: Path) -> int:
-    """How many lines a file has, a torn one too."""
+    """The number of lines in a file, a partial one included."""
     return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
 def batch_end(row: dict[str, Any], number: int) -> int:
-    """The last row of a row's batch; itself where it does not say."""
+    """The last row of a row's batch; rows of early releases are a batch each."""
     return int(row.get("until", number))
 
 
 def append_lines(path: Path, lines: list[str]) -> None:
-    """Lines at the end of a file, on the disk when this returns."""
+    """Append lines to a file and sync it."""
     new = not path.exists()
     with path.open("ab") as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
@@ -309,12 +310,12 @@ def append_lines(path: Path, lines: list[str]) -> None:
 
 
 def remove_durably(path: Path) -> None:
-    """For good, also after a power cut."""
+    """Delete a file and sync its folder."""
     path.unlink()
     fsync_path(path.parent)
 
 
 def without_votes(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Rows without their ballots, for a list."""
+    """Rows without their vote records, for a list."""
     for row in rows:
         yield {key: value for key, value in row.items() if key != "vote"}

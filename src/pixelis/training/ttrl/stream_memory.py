@@ -1,4 +1,4 @@
-"""The memory beside a stream: the neighbours of a query, what enters, and what is evaluation media and may not."""
+"""The memory of a run: neighbours of a query, new exemplars, and the exclusion of evaluation media."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from pixelis.world import RenderedItem, apply_shift
 
 START_WATERMARK_FILE = "memory_before.txt"
 MIN_TRACES_FOR_STATISTICS = 32
-"""Remembered traces from which their own statistics are taken, not phase 2's."""
+"""From this many remembered traces on, their own statistics replace phase 2's."""
 JPEG_20, RESIZE_2 = ("jpeg", 3), ("resize", 5)
-"""The two shifts of a search key in (3) of supp:failures_risk_coverage, by the world's severities."""
+"""The two shifts of search keys in (3) of supp:failures_risk_coverage, by the world's severities."""
 
 
 class StreamMemory:
-    """A run's own memory with the two encoders that make its keys; without them it stays empty."""
+    """A run's memory with the two encoders of its keys; without encoders it stays empty."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class StreamMemory:
         mask: EvaluationMask | None,
         prior: SummaryStatistics | None = None,
     ) -> None:
-        """`before` is what phase 2 measured, for as long as the memory holds little."""
+        """`prior` holds phase 2's statistics, used while the memory is small."""
         if config.neighbours and keys is None:
-            raise ConfigError("neighbours are wanted, and there are no encoders to find them with: say neighbours=0")
+            raise ConfigError("neighbours are configured, but there are no encoders to find them: set neighbours=0")
         self.config, self.keys, self.mask, self._prior = config, keys, mask, prior
         self._start_file = out / START_WATERMARK_FILE
         self.memory = open_memory(
@@ -56,11 +56,11 @@ class StreamMemory:
 
     @property
     def start_watermark(self) -> int:
-        """Where the memory stood before the first query."""
+        """The memory's watermark before the first query."""
         return read_start_watermark(self._start_file)
 
     def rollback(self, watermark: int) -> None:
-        """Back to what a row says, also what is known of the summaries."""
+        """Roll memory and summaries back to a watermark."""
         self.memory.rollback(watermark)
         scored_items = [
             item for _, item in self.memory.items() if item.curiosity is not None and item.coherence is not None
@@ -70,13 +70,13 @@ class StreamMemory:
 
     @property
     def summaries(self) -> SummaryStatistics:
-        """What curiosity and coherence are z-scored with: those of everything remembered so far, once it is enough."""
+        """The statistics that z-score curiosity and coherence: phase 2's until enough traces are remembered."""
         if self._prior is not None and len(self._curiosity) < MIN_TRACES_FOR_STATISTICS:
             return self._prior
         return summary_statistics(self._curiosity, self._coherence)
 
     def leak_reason(self, rendered_item: RenderedItem) -> str:
-        """Why nothing may be learnt from an item; empty where it is no evaluation media."""
+        """Why an item must not be trained on; empty unless it shows evaluation media."""
         if self.mask is None:
             return ""
         try:
@@ -89,7 +89,7 @@ class StreamMemory:
         return ""
 
     def nearest(self, traces: Sequence[Trace], rendered_item: RenderedItem, majority: str | None) -> list[Neighbour]:
-        """The neighbourhood of a query, by its rollouts; none in an empty memory."""
+        """The neighbourhood of a query, by a key of its rollouts; none in an empty memory."""
         config = self.config
         if self.keys is None or not config.neighbours or not len(self.memory):
             return []
@@ -98,7 +98,7 @@ class StreamMemory:
             for shift, severity in (JPEG_20, RESIZE_2):
                 media = apply_shift(shift, severity, rendered_item.item.seed, media)
         key = self.keys.key_for_rollouts(traces, MediaSet(media))
-        # what shows the very same media says nothing new (subsec:eval_setup)
+        # items with the same media add no information (subsec:eval_setup)
         same_media_rows = self.memory.rows_with_media([medium.sha256 for medium in rendered_item.media])
         mismatched = config.stress.mismatched_neighbours
         neighbours = self.memory.search(
@@ -109,16 +109,16 @@ class StreamMemory:
         return neighbours[: config.neighbours]
 
     def neighbourhood_value(self, neighbours: Sequence[Neighbour]) -> float:
-        """v̄ over a neighbourhood (eq:value_pen); a half where values do not weigh.
+        """v̄ over a neighbourhood (eq:value_pen); 0.5 without `value_weighting`.
 
-        v(h) is taken from what is remembered now: when the first traces entered there was nothing to z-score them with.
-        An item without curiosity has the value that it came with.
+        v(h) uses the present statistics, since the first traces entered before there were any. An item without
+        curiosity keeps the value that it was stored with.
         """
         if not self.config.value_weighting:
             return neighbourhood_value([])  # the middle of its range: with 1 β would weigh half as much
         summaries, values = self.summaries, list[float]()
         for item in (n.item for n in neighbours):
-            if item.curiosity is not None:  # a chain of one call has no coherence, which then says nothing
+            if item.curiosity is not None:  # a chain of one call has no coherence
                 coherence = math.nan if item.coherence is None else item.coherence
                 values.append(float(trace_value(item.curiosity, coherence, summaries)))
             elif item.value is not None:
@@ -126,8 +126,8 @@ class StreamMemory:
         return neighbourhood_value(values)
 
     def add_exemplar(self, trace: Trace, rendered_item: RenderedItem, curiosity: float, coherence: float) -> bool:
-        """An exemplar enters, after its answer was given and accepted; False where it repeats what is there, or where
-        the memory stays as it is."""
+        """Add an exemplar after its answer was given and accepted; False if it is a duplicate, or without
+        `grow_memory`."""
         if self.keys is None or not (self.config.neighbours and self.config.grow_memory):
             return False
         cur, coh = (x if math.isfinite(x) else None for x in (curiosity, coherence))
@@ -152,7 +152,7 @@ class StreamMemory:
 
 
 def read_start_watermark(path: Path) -> int:
-    """Where a memory stood before the first query of a run, as its file says."""
+    """The memory's watermark before the first query of a run."""
     content = path.read_text("utf-8", "replace").strip()
     if not content.isdecimal():
         raise MemoryFileError(f"{path} is damaged: want the number of rows that the memory began with, in digits")
@@ -162,12 +162,12 @@ def read_start_watermark(path: Path) -> int:
 def open_memory(
     config: TtrlConfig, out: Path, keys: KeyMaker | None, mask: EvaluationMask | None, *, floor: int | None
 ) -> MemoryStore:
-    """The run's own memory: a copy of the one that is given, or an empty one. What it began with stays."""
+    """The run's memory: a copy of `config.memory`, or empty at first. Rows up to `floor` cannot be rolled back."""
     folder = out / MEMORY
     if not (folder / MEMORY_HEAD_FILE).exists():
         if floor is not None:
-            raise MemoryFileError(f"{folder} has lost its {MEMORY_HEAD_FILE}: put it back, or begin in another folder")
-        # not there yet, or a process was killed while it made it
+            raise MemoryFileError(f"{folder} has lost its {MEMORY_HEAD_FILE}: put it back, or use another folder")
+        # not there yet, or its process was killed while creating it
         shutil.rmtree(folder, ignore_errors=True)
         if config.memory is not None:
             copy_memory(config.memory, folder)
@@ -177,7 +177,7 @@ def open_memory(
             MemoryStore.create(
                 folder, text_dimensions=text, visual_dimensions=visual, encoders=fingerprint, mask=mask
             ).close()
-    memory = MemoryStore.open(folder, mask=mask, append_only=True, floor=floor)
+    memory = MemoryStore(folder, mask=mask, append_only=True, floor=floor)
     if keys is not None and memory.head.encoders != keys.fingerprint:
         memory.close()
         raise MemoryFileError(f"{config.memory or folder} was made with other encoders; build it again with these")
@@ -193,21 +193,21 @@ def open_memory(
             f"{out} was begun {'without' if memory.head.mask is None else 'with'} an evaluation mask, and this one is "
             "another: give the same media of evaluation as then, or another folder"
         )
-    if mask is not None and not (folder / MASK_FILE).exists():  # also where a process was killed before it was written
-        mask.save(folder / MASK_FILE)  # so that `index audit` and a later run know it
+    if mask is not None and not (folder / MASK_FILE).exists():  # also if a process was killed before writing it
+        mask.save(folder / MASK_FILE)  # for `index audit` and later runs
     return memory
 
 
 def copy_memory(source: Path, folder: Path) -> None:
-    """Whole or not at all: the copy appears by a rename."""
-    MemoryStore.open_read_only(source).close()  # one line where it is damaged, before anything is copied
+    """Copy a memory atomically: the copy appears by a rename."""
+    MemoryStore.open_read_only(source).close()  # a one-line error if it is damaged, before anything is copied
     temporary = folder.with_name(f".{folder.name}.part")
     for stale in (temporary, *temporary.rglob("*")) if temporary.exists() else ():
-        stale.chmod(stale.stat().st_mode | stat.S_IRWXU)  # a copy of read-only folders that was cut off
+        stale.chmod(stale.stat().st_mode | stat.S_IRWXU)  # an interrupted copy of read-only folders
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(".lock"))
     for path in (temporary, *temporary.rglob("*")):
-        path.chmod(path.stat().st_mode | stat.S_IWUSR)  # a shared memory may be read-only, the run's own is written
+        path.chmod(path.stat().st_mode | stat.S_IWUSR)  # a shared memory may be read-only, the run writes its own
         fsync_path(path)
     temporary.rename(folder)
     fsync_path(folder.parent)

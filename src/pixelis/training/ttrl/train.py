@@ -1,23 +1,22 @@
 """Phase 3: Pixel TTRL, beside the paper's pseudo-code (supp:ttrl_loss_clean).
 
-For each query of a stream, in order:
-  1. sample N rollouts                                              `roll_out`
-  2. take entropies, VisFid, confidences; retrieve the neighbourhood with a key of these rollouts   `hear`
-  3. calibrate, weigh, vote; abstain where the margin or the conformal set says so   `scoring.consensus.decide`
-  4. give the answer: the row's answer is what the policy said before it learnt from this query
-  5. returns against the exemplar, v̄, baseline, advantages          `teaching.lesson_of`
-  6. one step with KL to π_EMA under a PID; a hard guard refuses a step that drifts too far from the start
-  7. π_EMA, baseline and controller move; an accepted exemplar enters the memory
-  8. the row is acknowledged                                        `Adaptation`
+For each batch of queries of a stream, in order:
+  1. sample N rollouts of each query                                             `rollout_items`
+  2. compute rewards, entropies, VisFid; retrieve neighbours with a key of these rollouts   `vote_on_query`
+  3. calibrate, weight, vote; abstain if the margin or the conformal set says so            `voting.vote.vote`
+  4. the row's answer is the vote's, from the policy before it is trained on this query
+  5. returns against the exemplar, v̄, baseline, advantages                       `compute_advantages`
+  6. one step with KL to π_EMA under a PID; a drift limit refuses steps too far from the start   `apply_update`
+  7. π_EMA, baseline and controller are updated; accepted exemplars enter the memory
+  8. the rows are acknowledged                                                   `AdaptationJournal`
 
-Where every query of a batch abstained, only the KL and EMA part of the step is left, without the moments of earlier
-steps. Answers and references, where items have them, are written into rows for scoring and are hidden from everything
-that learns (`blind`).
+If every query of a batch abstained, only the KL and EMA part of the step is left, without the moments of earlier
+steps. Known answers and references are written into rows for scoring, and hidden from everything that learns
+(`hide_answers`).
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,22 +55,23 @@ from pixelis.training.dataset.scored_rollouts import score_rollout
 from pixelis.training.ttrl.canary import Canary, describe_regression
 from pixelis.training.ttrl.journal import AdaptationJournal
 from pixelis.training.ttrl.stream_memory import StreamMemory
-from pixelis.training.ttrl.ttrl_advantages import StreamState, VotedQuery, compute_advantages, get_skip_reason, query_kl
+from pixelis.training.ttrl.ttrl_advantages import StreamState, VotedQuery, compute_advantages, get_skip_reason
 from pixelis.training.ttrl.ttrl_config import TtrlConfig
 from pixelis.training.ttrl.ttrl_export import export_ttrl, start_kl
-from pixelis.training.ttrl.ttrl_update import PolicyState, UpdateResult, build_policy_state
+from pixelis.training.ttrl.ttrl_rows import CpuClock, make_row
+from pixelis.training.ttrl.ttrl_update import PolicyState, build_policy_state
 from pixelis.voting.fit_calibration import CALIBRATION_FILE, VoteCalibration, load_or_fit_calibration
-from pixelis.voting.vote import label_tool_sequences, to_vote_record, vote
+from pixelis.voting.vote import vote
 from pixelis.world import RenderedItem
 
 Show = Callable[[dict[str, Any], int], None]
-"""Called with a row and how many there are."""
+"""Called with a row and the number of rows."""
 OnQuestion = Callable[[str, int], None]
-"""Called while questions are asked that are no queries of the stream: which, and how many have been."""
+"""Called for questions outside the stream, with their kind and how many have been asked."""
 
 
 class TtrlContext(NamedTuple):
-    """What a stream is answered with, besides the policy."""
+    """What queries are answered with, besides the policy."""
 
     config: TtrlConfig
     toolbox: Toolbox
@@ -79,35 +79,35 @@ class TtrlContext(NamedTuple):
     stream_memory: StreamMemory
     calibration: VoteCalibration
     on_question: Callable[[int], None] = lambda done: None
-    """Told how many canary questions have been asked."""
+    """Called with the number of canary questions asked."""
 
 
 class TtrlReport(NamedTuple):
-    """What an adaptation came to."""
+    """The result of an adaptation."""
 
     policy: str
     queries: int
     accepted: int
-    """Queries that something was learnt from."""
+    """Queries that were trained on."""
     updates: int
     refused: int
     answered: float
     """Percent of queries that were not abstained on."""
     accuracy: float | None
-    """Percent of the given answers that are right."""
+    """Percent of the given answers that are correct."""
     drift: float
-    """KL to the policy at the start."""
+    """KL to the start policy."""
     start_kl: float | None
-    """KL of that one to π_SFT: 0 where it is π_SFT itself, what phase 2 measured last where it comes from there."""
+    """KL of the start policy to π_SFT: 0 for π_SFT itself, the last measurement of phase 2 for its policies."""
     bytes: int
     seconds: float
     resumed: bool
     alike: int = 0
-    """Of the accepted ones: those whose rollouts did equally well, so that there was nothing to tell apart."""
+    """Accepted queries whose rollouts all had the same return, hence no advantages."""
     dropped: int = 0
-    """Rows that a killed process had begun to write and never acknowledged; their queries were asked again."""
+    """Rows that a killed process did not acknowledge; their queries were asked again."""
     stopped: str = ""
-    """Why the run stopped before the end of the stream."""
+    """Why the run stopped early."""
 
 
 def adapt(
@@ -122,7 +122,7 @@ def adapt(
     show: Show = lambda row, total: None,
     on_question: OnQuestion = lambda which, done: None,
 ) -> TtrlReport:
-    """Answer a stream and learn from it without labels, into a folder, or go on where that was stopped."""
+    """Answer a stream of unlabelled queries and adapt on it, into a run folder, or resume the run in it."""
     torch.set_num_threads(config.threads)
     started_at = time.monotonic()
     with run_folder(config, out, DistributedContext()), Toolbox(config.toolbox_config()) as toolbox:
@@ -151,14 +151,28 @@ def adapt(
             items = iter(stream)
             require_same_stream(journal.rows, items, out)
             while not canary.regression and (batch := list(islice(items, config.batch))):
-                first_index, cpu_start = len(journal.rows), read_cpu_time()
-                groups = sample_rollouts(context, journal.policy_state, batch, first_index)
-                cpu_after_rollouts = read_cpu_time()
-                voted_queries = vote_on_batch(context, journal.policy_state, batch, groups, state, first_index)
-                rows = learn_and_record(context, journal, state, voted_queries, first_index)
-                cost = cost_per_query(cpu_start, cpu_after_rollouts, len(batch))
-                journal.acknowledge(rows := [row | cost for row in rows])
-                for row in rows:
+                clock, first = CpuClock(), len(journal.rows)
+                groups = rollout_items(
+                    config, journal.policy_state.policy, toolbox, batch, n=config.group_size,
+                    seed=query_seed(config, first), temperature=1.0, greedy=config.greedy,
+                )  # fmt: skip
+                clock.end_rollouts()
+                queries = [
+                    vote_on_query(context, journal.policy_state, item, group, state, first + k)
+                    for k, (item, group) in enumerate(zip(batch, groups, strict=True))
+                ]
+                reasons = [get_skip_reason(config, query) for query in queries]
+                result = compute_advantages(config, stream_memory, state, queries, reasons)
+                has_update = config.learn and result.update_batch is not None
+                update = journal.apply(result.update_batch) if has_update else None
+                rows = []
+                for k, query in enumerate(queries):
+                    remembered = remember_exemplar(stream_memory, query)
+                    memory = {"memory": stream_memory.memory.watermark, "remembered": remembered}
+                    rows.append(make_row(config, query, first + k + 1, reasons[k], result, k, update, memory))
+                cost = clock.cost_per_query(len(batch))
+                journal.acknowledge([row | cost for row in rows])
+                for row in journal.rows[first:]:
                     show(row, len(journal.rows))
                 run_canary(context, journal, canary, canaries)
         export_ttrl(config, checkpoint, rewarder, journal, out / "policy")
@@ -177,33 +191,8 @@ def adapt(
     )  # fmt: skip
 
 
-class CpuTime(NamedTuple):
-    """CPU seconds so far."""
-
-    thread_s: float
-    """Of the thread that decodes, votes and learns."""
-    process_s: float
-    """Of all threads: tools that nobody had asked before among them."""
-
-
-def read_cpu_time() -> CpuTime:
-    return CpuTime(time.thread_time(), time.process_time())
-
-
-def cost_per_query(start: CpuTime, after_rollouts: CpuTime, queries: int) -> dict[str, float]:
-    """What each query of a batch has cost, by row: tools apart, since who asks first pays for them; and its rollouts
-    alone, which are all that a plain majority needs."""
-    thread_s, process_s = (end_s - start_s for end_s, start_s in zip(read_cpu_time(), start, strict=True))
-    cost = {
-        "cpu_s": thread_s,
-        "rollout_cpu_s": after_rollouts.thread_s - start.thread_s,
-        "tool_cpu_s": max(0.0, process_s - thread_s),
-    }
-    return {name: seconds / queries for name, seconds in cost.items()}
-
-
 def require_same_stream(rows: Sequence[dict[str, Any]], items: Iterator[RenderedItem], out: Path) -> None:
-    """Pass over the queries that rows have answered; ConfigError where they are others."""
+    """Skip the queries that were answered before; raises ConfigError if they differ."""
     for row, rendered_item in zip(rows, items, strict=False):
         if rendered_item.item.id != row["item"]:
             raise ConfigError(
@@ -213,68 +202,33 @@ def require_same_stream(rows: Sequence[dict[str, Any]], items: Iterator[Rendered
 
 
 def run_canary(context: TtrlContext, journal: AdaptationJournal, canary: Canary, questions: ItemFactory) -> None:
-    """Ask the canary questions where it is time; after a significant fall go back to the last good state."""
+    """Ask the canary questions if that is due; after a significant fall revert to the last good row."""
     journal.last_good_row = canary.last_good_row
     if canary.regression is None and canary.is_due(len(journal.rows)):
         config, policy = context.config, journal.policy_state.policy
-        answered_items = stream_item_rollouts(
-            config,
-            policy,
-            context.toolbox,
-            questions,
-            n=1,
-            seed=config.seed,
-            temperature=0.0,
+        groups = stream_item_rollouts(
+            config, policy, context.toolbox, questions, n=1, seed=config.seed, temperature=0.0,
             on_question=context.on_question,
-        )
-        canary.record_check(
-            len(journal.rows), [score_answer(item, rollout.answer) for item, (rollout,) in answered_items]
-        )
+        )  # fmt: skip
+        canary.record_check(len(journal.rows), [score_answer(item, rollout.answer) for item, (rollout,) in groups])
         journal.last_good_row = canary.last_good_row
     regression = canary.regression
-    if (
-        regression is not None and len(journal.rows) > regression["good"]
-    ):  # also where a process was killed before it had gone back
+    # also if a process was killed before it had reverted
+    if regression is not None and len(journal.rows) > regression["good"]:
         row = journal.revert(regression["good"])
         context.stream_memory.rollback(row["memory"] if regression["good"] else context.stream_memory.start_watermark)
 
 
-# --- 1 to 4: rollouts and the vote
+def remember_exemplar(stream_memory: StreamMemory, query: VotedQuery) -> bool:
+    """Add the exemplar of an accepted query to the memory, unless it shows evaluation media; whether it was added."""
+    k = query.vote_result.exemplar.rollout
+    if not query.vote_result.consensus.accepted or k is None or query.leak_reason:
+        return False
+    curiosity, coherence = (float(values[k]) for values in (query.rewards.curiosity, query.rewards.coherence))
+    return stream_memory.add_exemplar(query.rollouts[k].rollout.trace, query.rendered_item, curiosity, coherence)
 
 
-def sample_rollouts(
-    context: TtrlContext, policy_state: PolicyState, batch: Sequence[RenderedItem], first: int
-) -> list[list[Rollout]]:
-    """Roll the queries of a batch out together; a greedy rollout comes last where one is wanted."""
-    config, seed = context.config, query_seed(context.config, first)
-    return rollout_items(
-        config, policy_state.policy, context.toolbox, batch,
-        n=config.group_size, seed=seed, temperature=1.0, greedy=config.greedy,
-    )  # fmt: skip
-
-
-def vote_on_batch(
-    context: TtrlContext,
-    policy_state: PolicyState,
-    batch: Sequence[RenderedItem],
-    groups: Sequence[Sequence[Rollout]],
-    state: StreamState,
-    first: int,
-) -> list[VotedQuery]:
-    """Put each query of a batch to the vote in its turn."""
-    config, n = context.config, context.config.group_size
-    return [
-        vote_on_query(
-            context,
-            policy_state,
-            rendered_item,
-            group[:n],
-            group[n].answer if config.greedy else None,
-            state,
-            first + k,
-        )
-        for k, (rendered_item, group) in enumerate(zip(batch, groups, strict=True))
-    ]
+# --- one query
 
 
 def query_seed(config: TtrlConfig, number: int) -> int:
@@ -286,11 +240,11 @@ def vote_on_query(
     policy_state: PolicyState,
     rendered_item: RenderedItem,
     group: Sequence[Rollout],
-    greedy: str | None,
     state: StreamState,
     number: int,
 ) -> VotedQuery:
-    """Rewards, neighbours and vote of the rollouts of one query."""
+    """Rewards, neighbours and vote of the rollouts of one query; a greedy rollout comes last if there is one."""
+    greedy, group = group[-1].answer if context.config.greedy else None, group[: context.config.group_size]
     config, rewarder, stream_memory = context.config, context.rewarder, context.stream_memory
     media, seed = MediaSet(rendered_item.media), query_seed(config, number)
     blind_item = hide_answers(rendered_item.item)
@@ -315,7 +269,7 @@ def vote_on_query(
         curiosity=curiosity.tolist(), coherence=coherence.tolist(),
         answer_overrides=answers if config.stress.flip_share else None,
     )  # fmt: skip
-    penalties = np.array([chain_penalty(scored_rollout, rewarder, config.reward) for scored_rollout in rollouts])
+    penalties = np.array([chain_penalty(scored, rewarder, config.reward) for scored in rollouts])
     return VotedQuery(rendered_item, rollouts, rewards, penalties, neighbours, vote_result, greedy, leak_reason)
 
 
@@ -325,103 +279,11 @@ def majority_answer(answers: Sequence[str | None]) -> str | None:
 
 
 def flip_answers(answers: Sequence[str | None], share: float, rng: np.random.Generator) -> list[str | None]:
-    """Stress: some are heard to say another answer of the group (a wrong one, where the group has but one)."""
+    """Stress: change a share of the answers to another answer of the group (`unsure` if it has only one)."""
     spellings = {answer.casefold(): answer for answer in sorted(answer for answer in answers if answer)}
     out = list(answers)
     for k, answer in enumerate(answers):
         if share and answer and rng.random() < share:
-            out[k] = str(
-                rng.choice([other for key, other in spellings.items() if key != answer.casefold()] or ["unsure"])
-            )
+            others = [other for key, other in spellings.items() if key != answer.casefold()]
+            out[k] = str(rng.choice(others or ["unsure"]))
     return out
-
-
-# --- 5 to 8: learning
-
-
-def learn_and_record(
-    context: TtrlContext,
-    journal: AdaptationJournal,
-    state: StreamState,
-    voted_queries: Sequence[VotedQuery],
-    first: int,
-) -> list[dict[str, Any]]:
-    """Learn from a batch of queries and say what came of it, a row each."""
-    config, stream_memory = context.config, context.stream_memory
-    reasons = [get_skip_reason(config, query) for query in voted_queries]
-    advantage_result = compute_advantages(config, stream_memory, state, voted_queries, reasons)
-    update = (
-        journal.apply(advantage_result.update_batch)
-        if config.learn and advantage_result.update_batch is not None
-        else None
-    )
-    rows = []
-    for k, query in enumerate(voted_queries):
-        item, vote, exemplar_index = (
-            query.rendered_item.item,
-            query.vote_result.consensus,
-            query.vote_result.exemplar.rollout,
-        )
-        is_remembered = False
-        if vote.accepted and exemplar_index is not None and not query.leak_reason:
-            trace = query.rollouts[exemplar_index].rollout.trace
-            is_remembered = stream_memory.add_exemplar(
-                trace,
-                query.rendered_item,
-                float(query.rewards.curiosity[exemplar_index]),
-                float(query.rewards.coherence[exemplar_index]),
-            )
-        reason = reasons[k] or (update.refusal_reason if update else "")
-        traces = [scored_rollout.rollout.trace for scored_rollout in query.rollouts]
-        rows.append({
-            "query": first + k + 1, "item": item.id, "family": item.family, "question": item.question,
-            "shift": f"{item.shift.name}:{item.shift.severity}" if item.shift else "",
-            "answer": query.vote_result.answer, "answered": vote.accepted, "learnt": not reason, "why": reason,
-            **score_row_fields(config, query, [trace.answer for trace in traces]),
-            "calls": float(np.mean([len(trace.steps) for trace in traces])), "variety": variety(query),
-            **advantage_result.row_fields[k], "neighbours": [[n.row, n.similarity] for n in query.neighbours],
-            **update_fields(update), "kl_query": query_kl(update, advantage_result.query_indices, k),
-            "refused": update.refusal_reason if update else "",
-            "leak": query.leak_reason,
-            "memory": stream_memory.memory.watermark, "remembered": is_remembered,
-            "labels": label_tool_sequences([(">".join(b.tools), b.answer) for b in query.vote_result.ballots])
-            if config.vote.reliability and not query.leak_reason else {},
-            "vote": to_vote_record(query.vote_result),
-        })  # fmt: skip
-    return rows
-
-
-def score_row_fields(config: TtrlConfig, query: VotedQuery, sampled: Sequence[str | None]) -> dict[str, float | None]:
-    """How right the vote, a plain majority, the rollouts and the greedy answer are; None where nobody knows."""
-    item = query.rendered_item.item
-    if not item.answer:
-        return dict.fromkeys(("score", "majority", "sampled", "greedy"))
-    return {
-        "score": score_answer(item, query.vote_result.answer),
-        "majority": score_answer(item, original_spelling(query, query.vote_result.consensus.majority)),
-        "sampled": float(np.mean([score_answer(item, answer) for answer in sampled])),
-        "greedy": score_answer(item, query.greedy_answer) if config.greedy else None,
-    }
-
-
-def update_fields(update: UpdateResult | None) -> dict[str, float | None]:
-    """What an update did, in numbers; None where there was none, or where the number is none."""
-    values = dict.fromkeys(("kl", "drift", "beta", "entropy", "gap"), math.nan)
-    if update is not None:
-        stats = update.stats
-        values |= {
-            "kl": stats.kl, "drift": update.drift, "beta": update.beta, "entropy": stats.entropy,
-            "gap": stats.logprob_mismatch,
-        }  # fmt: skip
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
-
-
-def original_spelling(query: VotedQuery, answer: object) -> str | None:
-    return next((b.spelt for b in query.vote_result.ballots if b.answer is not None and b.answer == answer), None)
-
-
-def variety(query: VotedQuery) -> float:
-    """Entropy of the tool sequences of a group over log N: 0 where all are one, 1 where all differ."""
-    counts = np.array(list(Counter(ballot.tools for ballot in query.vote_result.ballots).values()), dtype=np.float64)
-    p = counts / counts.sum()
-    return max(0.0, float(-(p * np.log(p)).sum() / np.log(counts.sum()))) if counts.sum() > 1 else 0.0

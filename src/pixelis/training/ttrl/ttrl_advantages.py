@@ -1,4 +1,4 @@
-"""What a batch of queries teaches: which of them may, their returns, the baseline and the advantages (eq:ttrl_obj)."""
+"""From voted queries to an update: which are trained on, returns, baseline and advantages (eq:ttrl_obj)."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from pixelis.world import RenderedItem
 
 
 class VotedQuery(NamedTuple):
-    """One query after its rollouts and its vote."""
+    """A query with its rollouts and its vote."""
 
     rendered_item: RenderedItem
     rollouts: list[ScoredRollout]
-    """Of the blind item: its scores say nothing."""
+    """Of the item without answers: their scores are meaningless."""
     rewards: RewardBatch
     penalties: np.ndarray
     neighbours: list[Neighbour]
     vote_result: VoteResult
     greedy_answer: str | None
     leak_reason: str
-    """Why nothing may be learnt from it: it shows evaluation media."""
+    """Why the query must not be trained on: it shows evaluation media."""
 
 
 class StreamState:
-    """What the next query depends on besides weights and memory; all of it can be read off the rows."""
+    """What the next query depends on besides weights and memory; all of it follows from the rows."""
 
     def __init__(self, config: TtrlConfig, rows: Sequence[dict[str, Any]]) -> None:
         self.window = ReliabilityWindow(config.vote.window)
@@ -45,14 +45,14 @@ class StreamState:
 
 
 class AdvantageResult(NamedTuple):
-    """What a batch came to."""
+    """The update of a batch, and what its rows record."""
 
     update_batch: UpdateBatch | None
-    """None where every query shows evaluation media: not even the KL is taken on those."""
+    """None if every query shows evaluation media: these do not even enter the KL."""
     query_indices: np.ndarray
-    """(n,) the query of each rollout in the lesson."""
+    """(n,) the query of each rollout in the update."""
     row_fields: list[dict[str, float | None]]
-    """For each query's row: v̄, the baseline after it, the mean of its advantages and the share that is over 0."""
+    """For each query: v̄, the baseline after it, the mean of its advantages and the share of positive ones."""
 
 
 def compute_advantages(
@@ -64,8 +64,8 @@ def compute_advantages(
 ) -> AdvantageResult:
     """Returns, neighbourhood values, baselines and advantages of a batch.
 
-    r − b is normalised over the batch before v̄ multiplies it: a query whose neighbours are worth little moves the
-    policy less, also where it is the only one that teaches.
+    r − b is normalised over the batch before v̄ multiplies it: a query whose neighbours have little value moves the
+    policy less, even if it is the only accepted one.
     """
     values = np.array([stream_memory.neighbourhood_value(query.neighbours) for query in voted_queries])
     centred_parts, weight_parts, sequences = list[np.ndarray](), list[np.ndarray](), []
@@ -108,7 +108,7 @@ def compute_advantages(
 
 
 def subtract_baseline(config: TtrlConfig, state: StreamState, query: VotedQuery, value: float) -> np.ndarray:
-    """r − b of one query's rollouts; the baseline then moves. The first query is its own baseline."""
+    """(N,) r − b of a query's rollouts; the baseline is then updated. The first query is its own baseline."""
     vote_result = query.vote_result
     agrees = [b.answer is not None and b.answer == vote_result.consensus.answer for b in vote_result.ballots]
     returns = rollout_return(
@@ -126,7 +126,7 @@ def subtract_baseline(config: TtrlConfig, state: StreamState, query: VotedQuery,
 
 
 def duplicate_weights(config: TtrlConfig, query: VotedQuery) -> np.ndarray:
-    """(N,) what each rollout counts in the means over rollouts: 1, or N over (groups x its group's size)."""
+    """(N,) weight of each rollout in means over rollouts: 1, or N over (groups · size of its group)."""
     groups = np.array([ballot.group for ballot in query.vote_result.ballots], dtype=np.int64)
     if not config.merge_duplicate_rollouts:
         return np.ones(len(groups))
@@ -135,7 +135,7 @@ def duplicate_weights(config: TtrlConfig, query: VotedQuery) -> np.ndarray:
 
 
 def query_kl(update: UpdateResult | None, query_indices: np.ndarray, query: int) -> float | None:
-    """KL to π_EMA over the sampled tokens of one query's rollouts, nats per token."""
+    """KL over the sampled tokens of one query's rollouts, nats per token."""
     if update is None or not (in_query := query_indices == query).any():
         return None
     kl = float(update.stats.rollout_kls[in_query].sum() / max(1, update.stats.rollout_tokens[in_query].sum()))
@@ -143,7 +143,7 @@ def query_kl(update: UpdateResult | None, query_indices: np.ndarray, query: int)
 
 
 def get_skip_reason(config: TtrlConfig, query: VotedQuery) -> str:
-    """Why nothing is learnt from a query; empty where something is."""
+    """Why a query is not trained on; empty if it is."""
     vote = query.vote_result.consensus
     if not config.learn or query.leak_reason:
         return query.leak_reason or "learning is off"

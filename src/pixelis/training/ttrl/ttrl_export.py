@@ -1,4 +1,4 @@
-"""What an adaptation leaves: its policy as a checkpoint, now or as it was after any row, and the way back to a row."""
+"""Outputs of an adaptation: its policy as a checkpoint, at the end or after any row; and reverting to a row."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from pixelis.core.provenance import provenance
 from pixelis.memory.memory_store import MemoryStore
 from pixelis.policy.checkpoint import LoadedCheckpoint, ModelCard, load_checkpoint, save_checkpoint
 from pixelis.policy.model import Policy
-from pixelis.rewards.compute import Rewarder, load_rewarder
+from pixelis.rewards.compute import Rewarder, checkpoint_heads, load_rewarder
 from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.precision import cast_parameters, compute_dtype, weights_dtype
 from pixelis.training.common.run_folder import RESOLVED, run_folder
-from pixelis.training.grpo.rft_export import checkpoint_heads
 from pixelis.training.ttrl.canary import Canary
 from pixelis.training.ttrl.journal import LEDGER, MEMORY, AdaptationJournal
 from pixelis.training.ttrl.stream_memory import START_WATERMARK_FILE, read_start_watermark
@@ -31,7 +30,7 @@ from pixelis.training.ttrl.ttrl_update import build_policy_state
 def export_ttrl(
     config: TtrlConfig, checkpoint: LoadedCheckpoint, rewarder: Rewarder, journal: AdaptationJournal, folder: Path
 ) -> None:
-    """The policy where an adaptation stands, as a checkpoint that other verbs open."""
+    """Write the present policy of an adaptation as a checkpoint."""
     policy: Policy = copy.deepcopy(journal.policy_state.policy)
     if config.lora is not None:
         policy.model = policy.model.merge_and_unload()
@@ -47,20 +46,18 @@ def export_ttrl(
 
 
 def start_kl(card: ModelCard) -> float | None:
-    """KL of a policy to π_SFT as its card tells: 0 for one of phase 1; nobody knows that of one that adapted before,
-    whose logits phase 2 divided, or that phase 2 began with a policy of phase 2."""
+    """KL of a policy to π_SFT by its card: 0 for a policy of phase 1. Unknown if the policy was adapted before, if
+    phase 2 divided its logits, or if phase 2 started from a policy of phase 2."""
     if "before" not in card.training:
         return 0.0
     if card.training.get("config", {}).get("temperature", 1.0) != 1.0 or "before" in card.training["before"]:
         return None
-    reported_kl = card.scores.get("rft", {}).get("kl")
-    return (
-        reported_kl if "beta" in card.training else None
-    )  # phase 2 writes its β; phase 3 keeps the scores of what it found
+    # phase 2 writes its β; phase 3 keeps the scores of its start policy
+    return card.scores.get("rft", {}).get("kl") if "beta" in card.training else None
 
 
 class ReopenedAdaptation(NamedTuple):
-    """An adaptation that is looked at again."""
+    """An adaptation that was opened again."""
 
     config: TtrlConfig
     checkpoint: LoadedCheckpoint
@@ -73,7 +70,7 @@ class ReopenedAdaptation(NamedTuple):
 
 @contextmanager
 def reopen_adaptation(out: Path) -> Iterator[ReopenedAdaptation]:
-    """The adaptation in a folder, which nobody else writes to meanwhile, before it has gone to any row."""
+    """The adaptation in a folder, locked, before any row is restored."""
     config = read_run_config(out)
     torch.set_num_threads(config.threads)
     with run_folder(config, out, DistributedContext()):
@@ -88,37 +85,36 @@ def reopen_adaptation(out: Path) -> Iterator[ReopenedAdaptation]:
 
 
 def revert_adaptation(out: Path, query: int) -> dict[str, Any]:
-    """Take an adaptation back to a row: weights, moments, averages, controller, baseline, memory, canary, policy.
+    """Revert an adaptation to a row: weights, moments, EMA, controller, baseline, memory, canary, policy.
 
-    All that is read is read before anything is changed: where a file is damaged, everything stays as it is.
+    Everything is read before anything changes: if a file is damaged, the folder stays as it is.
     """
     with reopen_adaptation(out) as adaptation:
         canary = Canary(out, adaptation.config.canary)
         watermark = (
             adaptation.journal.row(query)["memory"] if query else read_start_watermark(out / START_WATERMARK_FILE)
         )
-        with closing(
-            MemoryStore.open_read_only(out / MEMORY)
-        ) as memory:  # who opens it to write drops what its rows do not name
+        # opening the memory for writing drops unacknowledged rows
+        with closing(MemoryStore.open_read_only(out / MEMORY)) as memory:
             memory.require_reachable(watermark)
         row = adaptation.journal.revert(query)
         canary.drop_checks_after(query)
-        with closing(MemoryStore.open(out / MEMORY)) as memory:
+        with closing(MemoryStore(out / MEMORY)) as memory:
             memory.rollback(watermark)
         adaptation.export(out / "policy")
     return row
 
 
 def export_policy_after(out: Path, query: int, folder: Path) -> None:
-    """Write the policy as it was after a row; the adaptation itself stays where it is."""
+    """Write the policy after a row; the adaptation itself does not change."""
     with reopen_adaptation(out) as adaptation:
         adaptation.journal.rewind_in_memory(query)
         adaptation.export(folder)
 
 
 def read_run_config(out: Path) -> TtrlConfig:
-    """The settings that a folder was adapted with; ConfigError where it holds no adaptation."""
+    """The configuration of an adaptation; raises ConfigError if the folder holds none."""
     path = out / RESOLVED
     if not path.exists() or not (out / LEDGER).exists():
-        raise ConfigError(f"{out} is no adaptation; `pixelis adapt STREAM -o {out}` makes one")
+        raise ConfigError(f"{out} is not an adaptation; `pixelis adapt STREAM -o {out}` makes one")
     return load_config(TtrlConfig, path, [])
