@@ -155,11 +155,11 @@ def test_a_server_that_recovers_is_asked_again_after_a_pause(teach, server):
     ("model", "words", "requests"),
     [
         ("broken", r"status 500 \(tried 3 times\)", 3),
-        ("hanging", r"no whole reply within 0.5 s \(tried 3 times\)", 3),
-        ("dripping", r"no whole reply within 0.5 s \(tried 3 times\)", 3),
+        ("hanging", r"no complete reply within 0.5 s \(tried 3 times\)", 3),
+        ("dripping", r"no complete reply within 0.5 s \(tried 3 times\)", 3),
         ("huge", r"a reply of over 1000000 bytes \(tried 3 times\)", 3),
-        ("html", r"no JSON object \(tried 3 times\)", 3),
-        ("nan", r"no JSON object \(tried 3 times\)", 3),
+        ("html", r"not a JSON object \(tried 3 times\)", 3),
+        ("nan", r"not a JSON object \(tried 3 times\)", 3),
     ],
 )
 def test_a_server_that_fails_every_time_leaves_the_item_undone(teach, server, model, words, requests):
@@ -243,14 +243,14 @@ def test_a_server_that_repeats_the_key_brings_it_nowhere(teach, monkeypatch, tmp
 
 
 def test_a_password_in_the_address_is_refused():
-    with pytest.raises(ConfigError, match="holds a name or a password"):
+    with pytest.raises(ConfigError, match="contains a user name or password"):
         ChatClient(ServerConfig(url="http://me:secret@127.0.0.1/v1"))
 
 
 def test_an_empty_key_and_a_strange_address_are_refused_at_once():
     with pytest.raises(ConfigError, match="PIXELIS_NO_SUCH"):
         ChatClient(ServerConfig(api_key_variable="PIXELIS_NO_SUCH"))
-    with pytest.raises(ConfigError, match="no http or https address"):
+    with pytest.raises(ConfigError, match="not an http or https address"):
         ChatClient(ServerConfig(url="file:///etc/passwd"))
 
 

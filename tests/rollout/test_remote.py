@@ -141,7 +141,7 @@ def test_what_the_server_said_when_it_refused_is_the_reason(server, toolbox, pic
 
 @pytest.mark.parametrize(
     ("model", "words"),
-    [("broken", r"status 500 \(tried 2 times\)"), ("html", "no JSON object"), ("closed", "status 401")],
+    [("broken", r"status 500 \(tried 2 times\)"), ("html", "not a JSON object"), ("closed", "status 401")],
 )
 def test_a_server_that_fails_raises_one_sentence(roll, model, words):
     with pytest.raises(RetryLaterError, match=words):
@@ -156,7 +156,7 @@ def test_a_name_without_its_parts_is_refused(name):
 
 @pytest.mark.parametrize("url", ["ftp://h/v1", "http://h:port/v1", "http://[h/v1", "qwen"])
 def test_an_address_that_is_none_is_refused(url):
-    with pytest.raises(ConfigError, match="no http or https address"):
+    with pytest.raises(ConfigError, match="not an http or https address"):
         open_remote(f"openai:{url}#qwen")
 
 
@@ -168,5 +168,5 @@ def test_the_key_comes_from_the_environment(server, toolbox, picture, monkeypatc
     assert server.log("received", "good")[-1]["auth"] == "Bearer secret-9"
     assert "secret-9" not in found.trace.model_dump_json()
     monkeypatch.setenv("PIXELIS_API_KEY", "two\nlines")
-    with pytest.raises(ConfigError, match="cannot be a key"):
+    with pytest.raises(ConfigError, match="does not hold a valid key"):
         open_remote(f"openai:{server.url}#good")

@@ -1,4 +1,4 @@
-"""What is said to a model behind a server, and what it says back: pictures and schemas in, typed turns out."""
+"""Messages to a model behind a server and its replies: images and schemas in, parsed turns out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pixelis.trace.tool_call_parser import (
 
 Mode = Literal["tool_choice", "response_format", "guided_json", "none"]
 MODES: tuple[Mode, ...] = ("tool_choice", "response_format", "guided_json", "none")
-"""Ways to keep a server to the syntax, the strictest that is widely offered first."""
+"""Ways to make a server keep the syntax, the strictest widely available one first."""
 ANSWER_TOOL_NAME = "ANSWER"
 MAX_CALLS = 8
 MAX_DEPTH = 32
@@ -42,7 +42,7 @@ CONTROL_TOKEN = re.compile(
     r"<(?=\|[^<>]{1,60}\|>|/?(?:s|bos|eos|pad|unk|think|tool_call|tool_response|start_of_turn|end_of_turn|image)>)"
     r"|\[(?=/?INST\])"
 )
-"""Where a control token of the usual chat templates begins: the server would obey it, wherever it stands."""
+"""The beginning of a control token of common chat templates, which the server would obey anywhere."""
 REMINDER = "That was not a call. Call one of the tools, or ANSWER."
 
 ANSWER_TOOL: dict[str, Any] = {
@@ -69,11 +69,11 @@ class ParsedReply(NamedTuple):
     thought: str
     calls: tuple[ParsedCall | ParseFailure, ...]
     answer: str | None
-    """An answer in the text; the ANSWER call is among the calls."""
+    """An answer in the text; an ANSWER call is in `calls`."""
 
 
 def image_part(pixels: np.ndarray, side: int) -> dict[str, Any]:
-    """A frame as a part of a message, at most `side` long: PNG, since the request's hash must not depend on a codec."""
+    """A frame as a part of a message, at most `side` long: PNG, so that the request's hash depends on no codec."""
     image = Pil.fromarray(np.asarray(pixels))
     if max(image.size) > side:
         scale = side / max(image.size)
@@ -86,12 +86,10 @@ def image_part(pixels: np.ndarray, side: int) -> dict[str, Any]:
 
 
 def media_parts(name: str, medium: Medium, *, side: int, frames: int) -> list[dict[str, Any]]:
-    """A medium as parts of a message: a picture, or frames of a clip over its whole length, each with its time."""
+    """A medium as parts of a message: an image, or frames of a clip over its whole length, each with its time."""
     if medium.kind == "image":
-        return [
-            text_part(f"{name}, {medium.size.width}x{medium.size.height} pixels:"),
-            image_part(medium.frame(0), side),
-        ]
+        caption = f"{name}, {medium.size.width}x{medium.size.height} pixels:"
+        return [text_part(caption), image_part(medium.frame(0), side)]
     parts = [text_part(f"{name}, {medium.duration_s:.2f} s, {medium.frame_count} frames, of which some:")]
     for index in np.unique(np.linspace(0, medium.frame_count - 1, frames).round().astype(int)).tolist():
         parts += [text_part(f"frame {index}, {medium.time_of(index):.2f} s:"), image_part(medium.frame(index), side)]
@@ -103,7 +101,7 @@ def text_part(text: str) -> dict[str, Any]:
 
 
 def escape_control_tokens(text: str) -> str:
-    """Words in which control tokens are only letters: a space stands after their first."""
+    """Break control tokens by a space after their first character."""
     return CONTROL_TOKEN.sub(lambda match: f"{match[0]} ", text)
 
 
@@ -122,7 +120,7 @@ def initial_messages(
 
 
 def constraint_fields(mode: Mode, tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The fields of a request that offer the tools and keep the reply to their syntax."""
+    """The fields of a request that offer the tools and constrain the reply to their syntax."""
     if mode == "tool_choice":
         return {"tools": list(tools), "tool_choice": "required"}
     if mode == "none":
@@ -134,7 +132,7 @@ def constraint_fields(mode: Mode, tools: Sequence[dict[str, Any]]) -> dict[str, 
 
 
 def turn_schema(tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One thought and one call, as JSON Schema; definitions of the tools' arguments are gathered at its root."""
+    """The JSON Schema of one thought and one call, with the definitions of all tools at its root."""
     variants, definitions = [], {}
     for tool in tools:
         parameters = dict(tool["function"]["parameters"])
@@ -146,7 +144,7 @@ def turn_schema(tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def parse_reply(body: dict[str, Any]) -> ParsedReply:
-    """What the model said, from a reply of which nothing is taken for granted. Nothing raises."""
+    """Parse an untrusted reply. Never raises."""
     choices = body.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     message = first.get("message") if isinstance(first, dict) else None
@@ -162,7 +160,7 @@ def parse_reply(body: dict[str, Any]) -> ParsedReply:
 
 
 def parse_reply_text(text: str) -> ParsedReply:
-    """A reply without native calls: one JSON object, or our own grammar in prose."""
+    """Parse a reply without native calls: one JSON object, or tagged text."""
     if text.lstrip().startswith("{") and len(text) <= MAX_CALL_CHARACTERS:
         try:
             value = DECODER.decode(text.strip())
@@ -189,20 +187,19 @@ def parse_native_call(call: Any) -> ParsedCall | ParseFailure:
 
 
 def sanitise_call(outcome: ParsedCall | ParseFailure) -> ParsedCall | ParseFailure:
-    """The call with text that can be written down; a call that is nested beyond reason is a failure."""
+    """The call with text that can be stored; a call that is nested too deeply is a failure."""
+    source = replace_surrogates(outcome.source)[:500]
     if isinstance(outcome, ParseFailure):
-        return ParseFailure(replace_surrogates(outcome.reason)[:300], replace_surrogates(outcome.source)[:500])
+        return ParseFailure(replace_surrogates(outcome.reason)[:300], source)
     try:
         args = sanitise_json(outcome.call.args)
     except ValueError as error:
-        return ParseFailure(str(error), replace_surrogates(outcome.source)[:500])
-    return ParsedCall(
-        ToolCall(tool=replace_surrogates(outcome.call.tool)[:64], args=args), replace_surrogates(outcome.source)[:500]
-    )
+        return ParseFailure(str(error), source)
+    return ParsedCall(ToolCall(tool=replace_surrogates(outcome.call.tool)[:64], args=args), source)
 
 
 def sanitise_json(value: Any, depth: int = 0) -> Any:
-    """JSON without half characters; ValueError where it is nested too deeply or a number is no number."""
+    """JSON without surrogates; ValueError if it is nested too deeply or a number is not finite."""
     if depth > MAX_DEPTH:
         raise ValueError(f"the arguments are nested deeper than {MAX_DEPTH}")
     if isinstance(value, str):

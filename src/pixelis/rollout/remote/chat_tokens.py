@@ -1,7 +1,7 @@
-"""Token ids and log-probabilities of a server's replies, where it gives them (vLLM: `logprobs`, `return_token_ids`).
+"""Token ids and log-probabilities of a server's replies, if it returns them (vLLM: `logprobs`, `return_token_ids`).
 
-Nothing is ever tokenised again: a conversation has a ledger only if every reply brings the ids of its prompt and of
-what was sampled, and every prompt begins with all the tokens before it.
+Nothing is tokenised again: a conversation has a sequence only if every reply has the ids of its prompt and of the
+sampled tokens, and every prompt begins with all earlier tokens.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ TOKEN_REQUEST_FIELDS: tuple[dict[str, Any], ...] = (
     {"logprobs": True},
     {},
 )
-"""What a request may ask for beside the reply, the most first: a server may refuse a field that it does not know."""
+"""Optional fields of a request, the most first: a server may refuse a field that it does not know."""
 MAX_LIST_TOKENS = 200_000
-"""A list of more tokens is not read."""
+"""Longer lists are ignored."""
 
 
 class SampledReply(NamedTuple):
-    """The tokens of one reply. Lists that a server leaves out are empty."""
+    """The tokens of one reply. Missing lists are empty."""
 
     prompt_ids: list[int]
     ids: list[int]
     texts: list[str]
     logprobs: list[float]
-    """Nats, one for each text."""
+    """Nats, one per text."""
 
     @property
     def is_complete(self) -> bool:
         return bool(self.prompt_ids and self.ids) and len(self.ids) == len(self.logprobs)
 
     def token_at(self, char_index: int) -> int:
-        """The token that holds this letter of the text; the number of tokens where none does."""
+        """The index of the token that holds this character of the text; the number of tokens if none does."""
         ends = itertools.accumulate(len(text) for text in self.texts)
         return next((k for k, end in enumerate(ends) if 0 <= char_index < end), len(self.texts))
 
     def opening_token(self) -> int:
-        """The token with which a call or an answer begins; 0 where no tag says so."""
+        """The index of the token that opens a call or an answer; 0 without a tag."""
         tags = [self.token_at("".join(self.texts).find(tag)) for tag in ("<tool_call>", "<answer>")]
         return min(tags) if min(tags) < len(self.texts) else 0
 
     def answer_probability(self, answer: str) -> float | None:
-        """How likely the tokens were that spell the answer; None where it is not to be found among them."""
+        """The probability of the answer's tokens; None if they do not contain it."""
         text = "".join(self.texts)
         tag_index = max(text.rfind(name) for name in ('"answer"', "<answer>"))
         start = text.find(answer, tag_index + len("<answer>")) if tag_index >= 0 else text.rfind(answer)
@@ -57,7 +57,7 @@ class SampledReply(NamedTuple):
 
 
 def parse_sampled(body: dict[str, Any]) -> SampledReply:
-    """The tokens of a reply of which nothing is taken for granted. Nothing raises."""
+    """The tokens of an untrusted reply. Never raises."""
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     logprobs_field = choice.get("logprobs")
@@ -80,10 +80,10 @@ def parse_token_ids(value: Any) -> list[int]:
 
 
 def append_reply(sequence: TokenSequence | None, reply: SampledReply, kind: Kind, step: int) -> TokenSequence | None:
-    """The ledger with one more reply, its tokens from the call on of this kind; None as soon as something is missing.
+    """The sequence with one more reply, whose tokens from the call on have this kind; None if anything is missing.
 
-    What the prompt has beyond the tokens before it was given. Pictures are among them as the server's own image tokens:
-    where they lie with which grid is for the one who trains, who has the model's eyes.
+    New tokens of the prompt are context. Images are the server's own image tokens, without spans: training, which has
+    the image processor, must add them.
     """
     if sequence is None or not reply.is_complete or reply.prompt_ids[: len(sequence)] != sequence.ids:
         return None

@@ -1,7 +1,7 @@
-"""One question to a model behind a server: it sees the pictures, calls tools, reads what they return, and answers.
+"""One question to a model behind a server: it sees the images, calls tools, reads their results, and answers.
 
-Whatever it does instead has a name and stays in the record: a call to a tool that does not exist is an invalid step,
-prose is a slip, a conversation without an answer says why it ended. Only what lies with the server raises UndoneError.
+Everything stays in the record: a call to an unknown tool is an invalid step, prose is a parse error, a conversation
+without an answer says why it ended. Only failures of the server raise RetryLaterError.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from pixelis.trace.tool_call_parser import ParsedCall
 
 
 class ConversationLimits(NamedTuple):
-    """Where a conversation ends if the model does not end it, and how it is shown pictures."""
+    """Where a conversation ends if the model does not end it, and how images are shown."""
 
     max_turns: int
     """Replies."""
     max_parse_errors: int
-    """Replies that are no call, which are answered with a reminder."""
+    """Replies without a call that get a reminder."""
     image_side: int = 1024
     clip_frames: int = 16
     reply_tokens: int = 1024
@@ -57,7 +57,7 @@ class ConversationLimits(NamedTuple):
     max_tokens: int = 10**8
     """Of all replies."""
     max_wasted_calls: int = 10_000
-    """Invalid calls one after another."""
+    """Invalid or repeated calls in a row."""
     max_seconds: float = float("inf")
 
     @property
@@ -66,15 +66,15 @@ class ConversationLimits(NamedTuple):
 
 
 class RequestFormat(NamedTuple):
-    """How a server is asked."""
+    """The form of a request."""
 
     mode: Mode
     extra: dict[str, Any]
-    """Fields of a request beside the usual ones."""
+    """Additional fields."""
 
 
 class ChatModel:
-    """A model of a server, and the way to ask it, which is found out with the first question. For several threads."""
+    """A model of a server, and the request format that it accepts, found with the first question. Thread-safe."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ChatModel:
     def resolve_format(
         self, request: Callable[[RequestFormat], dict[str, Any]]
     ) -> tuple[RequestFormat, ChatReply | None]:
-        """The way that this server does not refuse, and the reply that told so, if this was the first question."""
+        """The format that the server accepts; for the first question also the reply to it."""
         with self._lock:
             if len(self._formats) == 1:
                 return self._formats[0], None
@@ -104,12 +104,12 @@ class ChatModel:
                     self.on_mode(request_format.mode)
                     return request_format, reply
                 error_text = str(reply.body.get("error", ""))[:200]
-        # It may be this question alone, too long for the model's context: the next one tries again.
+        # Perhaps only this question is too long for the model's context: the next one tries again.
         raise RetryLaterError("server", f"the server refuses every kind of request: {error_text}")
 
 
 class ChatConversation:
-    """The messages so far, and the trace that grows out of them."""
+    """The messages so far, and their trace."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class ChatConversation:
         }
 
     def run(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Ask until it is answered or given up."""
+        """Take turns until the end."""
         deadline = clock() + self.limits.max_seconds
         for _ in range(self.limits.max_turns):
             if self.take_turn():
@@ -166,7 +166,7 @@ class ChatConversation:
                 return
 
     def take_turn(self) -> bool:
-        """Ask once and do what was said; whether that was the end."""
+        """Request one reply and run its calls; returns whether the conversation has ended."""
         reply = self._first_reply or self.model.server.complete(self._request(self.messages, self.request_format))
         self._first_reply = None
         self.requests += 1
@@ -184,7 +184,7 @@ class ChatConversation:
         return self.run_calls(parsed, sampled)
 
     def run_calls(self, parsed: ParsedReply, sampled: SampledReply) -> bool:
-        """Carry out every call of a reply, in order."""
+        """Run the calls of a reply in order; returns whether the conversation has ended."""
         echoed_calls: list[dict[str, Any]] = []
         results: list[str] = []
         views: list[str] = []
@@ -216,7 +216,7 @@ class ChatConversation:
         return False
 
     def append_exchange(self, parsed: ParsedReply, echoed_calls: list[dict[str, Any]], results: list[str]) -> None:
-        """The calls and what came of them, as the next request repeats them."""
+        """Append the calls and their results to the messages."""
         if self.request_format.mode in ("tool_choice", "none"):
             self.messages.append({"role": "assistant", "content": parsed.thought, "tool_calls": echoed_calls})
             for call, result in zip(echoed_calls, results, strict=True):
@@ -234,7 +234,7 @@ class ChatConversation:
         self.messages.append({"role": "user", "content": [text_part("\n".join(results))]})
 
     def run_call(self, call: ToolCall, thought: str, views: list[str]) -> str:
-        """One call through the toolbox, into the trace; the words that the model reads about it."""
+        """Run and record one call; returns the text that the model reads."""
         execution = self.toolbox.run(call, self.recorder.media)
         result = execution.result
         view = self.recorder.add_step(call.model_copy(update={"tool": result.tool}), execution, thought)
@@ -244,8 +244,8 @@ class ChatConversation:
         return f"{result.text}{confidence_note}{view_note}"
 
     def record_answer(self, answer: str, thought: str, stated_confidence: Any, sampled: SampledReply) -> bool:
-        """The end. How sure it is: the probability of the answer's tokens where the server gives it, as with a policy
-        of our own; else what the model states."""
+        """End with an answer. Its confidence is the probability of its tokens if the server returns it, as for a local
+        policy, else what the model states."""
         self.answer, self.answer_thought = answer[:MAX_ANSWER_CHARACTERS].strip(), thought
         is_number = isinstance(stated_confidence, int | float) and not isinstance(stated_confidence, bool)
         self.confidence = sampled.answer_probability(self.answer)
@@ -255,7 +255,7 @@ class ChatConversation:
         return True
 
     def record_parse_error(self, kind: str, reply_text: str) -> bool:
-        """A reply that is no call: the model is reminded, a few times."""
+        """A reply without a call: the model gets a reminder, a few times."""
         self.parse_errors.append({"turn": self.requests, "kind": kind, "text": reply_text[:500]})
         if self.too_many_parse_errors():
             self.end_reason, self.detail = "no_call", reply_text[:300]
@@ -268,7 +268,7 @@ class ChatConversation:
         return len(self.parse_errors) > self.limits.max_parse_errors
 
     def build_trace(self, id: str, origin: str, created_at: datetime) -> Trace:
-        """The record, sealed, with the tokens of each step where the server gave them all."""
+        """The sealed trace, with the tokens of each step if the server returned them all."""
         return self.recorder.seal(
             id=id,
             query=self.question,
@@ -282,7 +282,7 @@ class ChatConversation:
 
 
 def reply_kind(parsed: ParsedReply) -> Kind:
-    """What the tokens of a reply are, from its call or answer on."""
+    """The kind of a reply's tokens from its call or answer on."""
     if not parsed.calls:
         return "thought" if parsed.answer is None else "answer"
     first = parsed.calls[0]
@@ -290,7 +290,7 @@ def reply_kind(parsed: ParsedReply) -> Kind:
 
 
 def echo_call(tool: str, args: dict[str, Any], turn: int, number: int) -> dict[str, Any]:
-    """A call as the conversation repeats it, under our own id: the server's may be anything."""
+    """A call as the conversation repeats it, under our own id: the server's is untrusted."""
     function = {"name": tool, "arguments": json.dumps(args)}
     return {"id": f"call_{turn}_{number}", "type": "function", "function": function}
 

@@ -1,7 +1,7 @@
 """Rollouts of a model behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, or a service.
 
-They are the same records as those of a policy of our own. A rollout has a ledger of tokens, and may be trained on, only
-where the server gives token ids and log-probabilities.
+The records are those of a local policy. A rollout has a token sequence, and can be trained on, only if the server
+returns token ids and log-probabilities.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pixelis.rollout.remote.conversation import ChatConversation, ChatModel, Con
 from pixelis.trace.plan import ToolProvider
 
 API_KEY_VARIABLE = "PIXELIS_API_KEY"
-"""Environment variable with the server's key; none is sent where it is not set."""
+"""Environment variable with the server's key; if it is not set, no key is sent."""
 EXAMPLE = "openai:http://127.0.0.1:8000/v1#Qwen/Qwen3-VL-8B-Instruct"
 TRIES, PAUSE_S = 3, 0.5
-"""Somebody waits: fewer than a corpus has time for."""
+"""Fewer than for building a corpus: a person waits."""
 REMOTE_LIMITS = Limits(turn_tokens=1024, total_tokens=16_384)
-"""A large model says more in a turn than nano does."""
+"""A large model writes longer turns than nano."""
 
 
 class RemoteModel:
@@ -54,12 +54,12 @@ class RemoteModel:
         temperature: float = 1.0,
         limits: Limits | None = None,
     ) -> list[list[Rollout]]:
-        """n trajectories for each query, in order, several at once; UndoneError where the server gives out."""
+        """n trajectories for each query, in order, several at once; RetryLaterError if the server fails."""
         bounds = to_conversation_limits(limits or REMOTE_LIMITS)
         failed = threading.Event()
 
         def clock() -> float:
-            return math.inf if failed.is_set() else time.monotonic()  # what one met, the others need not wait for
+            return math.inf if failed.is_set() else time.monotonic()  # after one failure the others stop early
 
         def run_sample(query: Query, sample: int) -> Rollout:
             sample_seed = int(np.random.default_rng([seed, query.seed, sample]).integers(2**31))
@@ -80,10 +80,10 @@ class RemoteModel:
 
 
 def open_remote(name: str) -> RemoteModel:
-    """A model by `openai:URL#name`; its key from the environment, where there is one."""
+    """A model by `openai:URL#name`, with the key from the environment."""
     url, _, model = name.removeprefix(SERVER_PREFIX).partition("#")
     if not url.strip() or not model.strip():
-        raise ConfigError(f"{name!r} names no model of a server: want openai:URL#name, such as {EXAMPLE}")
+        raise ConfigError(f"{name!r} does not name a model of a server: want openai:URL#name, such as {EXAMPLE}")
     key = API_KEY_VARIABLE if os.environ.get(API_KEY_VARIABLE) else ""
     return RemoteModel(
         ServerConfig(url=url.strip(), model=model.strip(), api_key_variable=key, tries=TRIES, pause_s=PAUSE_S)
@@ -91,7 +91,7 @@ def open_remote(name: str) -> RemoteModel:
 
 
 def to_conversation_limits(limits: Limits) -> ConversationLimits:
-    """The limits of a rollout as those of a conversation: a reply for every call and every slip, and one to answer."""
+    """A rollout's limits for a conversation: a reply for every call and every parse error, and one to answer."""
     return ConversationLimits(
         limits.steps + limits.reminders + 1,
         limits.reminders,
@@ -104,7 +104,7 @@ def to_conversation_limits(limits: Limits) -> ConversationLimits:
 
 
 def to_rollout(conversation: ChatConversation, query: str, sample: int, model: str) -> Rollout:
-    """What came of a conversation, as the record that every rollout gives."""
+    """The rollout of a finished conversation."""
     return Rollout(
         query,
         sample,
