@@ -250,9 +250,9 @@ def part_settings(part: ExperimentPart[RftVariant], base: RftConfig) -> RftConfi
 
 
 def longer_sft_settings(part: ExperimentPart[RftVariant], config: ReproduceRftConfig, base: RftConfig) -> SftConfig:
-    """Phase 1 gone on with from π_SFT, drills among the corpus where it has them; not the drills before it."""
+    """Phase 1 continued from π_SFT, with the warm-up tasks among the corpus but not those before it."""
     overrides = {
-        "init": base.policy, "seed": part.seed, "name": part.name, "drill_steps": 0, "corpus": str(base.corpus),
+        "init": base.policy, "seed": part.seed, "name": part.name, "warmup_task_steps": 0, "corpus": str(base.corpus),
         "threads": base.threads,
     }  # fmt: skip
     return override_config(load_config(SftConfig, config.sft, []), overrides, part.variant.change)

@@ -1,10 +1,10 @@
-"""The optimizers of phase 1: AdamW in one fused pass, and Muon for the matrices of a policy that begins from nothing.
+"""The optimizers of phase 1: AdamW in one fused pass, and Muon for the matrices of a policy with random weights.
 
 Muon (Jordan et al., 2024) replaces the momentum of a matrix by the nearest matrix with equal singular values, found by
-five Newton–Schulz steps. A small model that starts from random weights learns the same from about half the tokens. The
-rest (embeddings, norms, biases) stays with AdamW. Matrices of one shape go through the steps together, in float32:
-torch's own Muon takes one matrix at a time in bfloat16, which a CPU does slowly. Several processes share the matrices
-out among themselves: with nano's small batches the steps are an eighth of the time.
+five Newton–Schulz steps. With it a small model with random weights needs about half the tokens. Everything else
+(embeddings, norms, biases) uses AdamW. Matrices of one shape take the steps together, in float32: torch's own Muon
+takes one matrix at a time in bfloat16, which is slow on a CPU. Several processes divide the matrices among themselves:
+with nano's small batches the steps are an eighth of the time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 from pixelis.training.common.distributed import DistributedContext
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
-"""Coefficients of the quintic, and five of its steps, as published."""
+"""Coefficients of the quintic, and its number of steps, as published."""
 NEWTON_SCHULZ_STEPS = 5
 MOMENTUM = 0.95
 
 
 class MuonAdamW(torch.optim.AdamW):
-    """AdamW, but for the groups that are marked `muon`."""
+    """AdamW, except for the parameter groups with `muon` set."""
 
     def __init__(self, groups: Any, *, dist: DistributedContext = DistributedContext(), **settings: Any) -> None:
         super().__init__(groups, **settings)
@@ -57,7 +57,7 @@ class MuonAdamW(torch.optim.AdamW):
             value.mul_(1.0 - group["lr"] * group["weight_decay"]).add_(update, alpha=-rate)
 
     def _updates(self, shapes: list[list[torch.nn.Parameter]]) -> list[Tensor]:
-        """What is taken off each matrix. Each process turns its share of every shape, and all hear of all."""
+        """The update of each matrix. Each process computes its share of every shape; a sum distributes them all."""
         local_updates = []
         for values in shapes:
             nesterov = torch.stack(
@@ -73,7 +73,7 @@ class MuonAdamW(torch.optim.AdamW):
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """(n, r, c) each matrix with its singular values drawn to about 1."""
+    """(n, r, c) each matrix with its singular values moved to about 1."""
     a, b, c = NEWTON_SCHULZ
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
