@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pixelis.data.importers.traces.foreign_files import Problem, iter_elements, parse_element, read_entries
+from pixelis.data.corpus.text_lines import Problem
+from pixelis.data.importers.traces.foreign_files import iter_elements, parse_element, read_entries
 from pixelis.data.importers.traces.foreign_traces import ImportedTrace, is_executed, read_foreign, to_plan
 from pixelis.media import MediaSet, open_media
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig

@@ -12,9 +12,9 @@ from PIL import Image
 
 from pixelis.core.errors import ConfigError
 from pixelis.core.geometry import TextSpan
+from pixelis.data.corpus.text_lines import TextLine
 from pixelis.data.importers import ImportOptions, Problem, get_case, ocr_items
 from pixelis.data.importers.text_datasets import word_from_line
-from pixelis.data.importers.traces.foreign_files import TextLine
 from pixelis.items import Item
 from pixelis.world.tool_necessity import compute_necessities
 

@@ -25,6 +25,7 @@ from pixelis.core.errors import MediaError, TraceError, validation_problem
 from pixelis.core.geometry import Value
 from pixelis.data.corpus.record import CorpusRow, Record, Split
 from pixelis.data.corpus.shard import Shard, ShardFacts, read_json
+from pixelis.data.corpus.stored_items import open_item_media
 from pixelis.items import Item, MediumFacts
 from pixelis.media import MediaSet, Medium, open_media
 from pixelis.trace.schema import Sha256, canonical_json
@@ -158,7 +159,6 @@ class Corpus:
 
     def media(self, record: Record) -> MediaSet:
         """The record's media with their pixels: blobs of the corpus, files beside their items, or rendered again."""
-        from pixelis.data.importers.imported_items import open_item_media
         from pixelis.world import templates
 
         item = record.item

@@ -19,8 +19,8 @@ from pixelis.core.errors import ConfigError, MediaError
 from pixelis.data.corpus.corpus_config import CorpusConfig
 from pixelis.data.corpus.record import SPLITS, Split
 from pixelis.data.corpus.splits import Unit, plan_units, weighted_round_robin
-from pixelis.data.importers.imported_items import open_item_media, parse_item
-from pixelis.data.importers.traces.foreign_files import MAX_LINE_BYTES, Problem, TextLine, decode_text, parse_lines
+from pixelis.data.corpus.stored_items import open_item_media, parse_item
+from pixelis.data.corpus.text_lines import MAX_LINE_BYTES, Problem, TextLine, decode_text, parse_lines
 from pixelis.trace.media_records import path_hint
 from pixelis.world import Family, Item, RenderedItem
 

@@ -17,8 +17,7 @@ from pixelis.core.errors import ConfigError, TraceError, validation_problem
 from pixelis.core.extras import require
 from pixelis.data.corpus.corpus import MANIFEST, Corpus
 from pixelis.data.corpus.record import Record
-from pixelis.data.importers.import_result import ImportResult
-from pixelis.data.importers.traces.foreign_files import Problem, read_lines
+from pixelis.data.corpus.text_lines import ImportResult, Problem, read_lines
 from pixelis.items import Item
 from pixelis.trace import codec
 from pixelis.trace.schema import Trace, canonical_json

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pixelis.data.importers.traces.foreign_files import Buffer, JsonElement, Problem, iter_elements, parse_element
+from pixelis.data.corpus.text_lines import Problem
+from pixelis.data.importers.traces.foreign_files import Buffer, JsonElement, iter_elements, parse_element
 
 IMAGE_SECTIONS = ("images", "imgs")
 ANNOTATION_SECTIONS = ("annotations", "anns")

@@ -15,9 +15,10 @@ from pycocotools import mask as rle
 
 from pixelis.core.errors import ConfigError, MediaError
 from pixelis.core.geometry import Box, Footprint, Mask, PixelBox, Size
+from pixelis.data.corpus.text_lines import Problem
 from pixelis.data.importers.annotation_index import AnnotationIndex
 from pixelis.data.importers.dataset_questions import QuestionMaker, count_distinct
-from pixelis.data.importers.import_result import (
+from pixelis.data.importers.import_options import (
     ImportOptions,
     ImportOutcome,
     MediaLocator,
@@ -27,7 +28,7 @@ from pixelis.data.importers.import_result import (
     stable_seed,
 )
 from pixelis.data.importers.photo_questions import PhotoQuestions
-from pixelis.data.importers.traces.foreign_files import Problem, map_file
+from pixelis.data.importers.traces.foreign_files import map_file
 from pixelis.items import Reference, Scalar
 from pixelis.media import Medium
 from pixelis.world.programs import area, centre, get_box

@@ -15,7 +15,7 @@ import numpy as np
 
 from pixelis.core.errors import ConfigError
 from pixelis.core.geometry import Mask, Span, TextSpan, Track
-from pixelis.data.importers.import_result import stable_seed
+from pixelis.data.importers.import_options import stable_seed
 from pixelis.items import Item, MediumFacts, Reference
 from pixelis.media import Medium
 from pixelis.metrics.temporal import temporal_iou

@@ -7,21 +7,18 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar
 
-from pydantic import ValidationError
-
 from pixelis.core.atomic import atomic_write
-from pixelis.core.errors import ConfigError, MediaError, validation_problem
+from pixelis.core.errors import ConfigError
+from pixelis.data.corpus.text_lines import ImportResult, Problem, TextLine, parse_json, read_lines
 from pixelis.data.importers import dataset_questions, photo_questions, text_questions
 from pixelis.data.importers.coco import coco_items
-from pixelis.data.importers.import_result import ImportOptions, ImportOutcome, ImportResult
+from pixelis.data.importers.import_options import ImportOptions, ImportOutcome
 from pixelis.data.importers.mot import mot_items
 from pixelis.data.importers.spans import span_items
 from pixelis.data.importers.text_datasets import ocr_items
-from pixelis.data.importers.traces.foreign_files import Problem, TextLine, parse_json, parse_lines, read_lines
 from pixelis.data.importers.traces.foreign_traces import ImportedTrace
 from pixelis.data.importers.user_questions import user_items
 from pixelis.items import Item
-from pixelis.media import MediaSet, open_media
 from pixelis.trace import codec
 from pixelis.trace.schema import canonical_json
 from pixelis.verification.rights import rights_reasons
@@ -117,23 +114,6 @@ def require_items_file(out: Path) -> None:
             raise ConfigError(f"{out} exists and is not a file of items: nothing was written")
 
 
-def read_items(path: Path) -> Iterator[Item | Problem]:
-    """The items of a file in order, and a problem for each invalid line."""
-    for line in parse_lines(path, parse_item):
-        if not isinstance(line, Problem):
-            yield line.value
-        elif line.kind == "skipped":
-            yield line
-
-
-def parse_item(line: TextLine) -> Item:
-    """The item of a line; ValueError with one reason if it is invalid."""
-    try:
-        return Item.model_validate_json(line.text)
-    except ValidationError as error:
-        raise ValueError(f"not an item: {validation_problem(error)}") from error
-
-
 def find_or_import_items(source: Path, out: Path, options: ImportOptions) -> tuple[Path, ImportResult]:
     """A file of items and their number, or a user's questions imported into `out`; ConfigError if it is neither.
 
@@ -154,21 +134,6 @@ def is_items_file(source: Path) -> bool:
             if isinstance(content, dict):
                 return "template" in content
     return False
-
-
-def open_item_media(item: Item, items_path: Path) -> MediaSet:
-    """The media of an imported item by their paths; MediaError if one is missing or has another hash."""
-    paths = item.parameters.get("media_paths", ())
-    if not isinstance(paths, tuple) or len(paths) != len(item.media):
-        raise MediaError(f"item {item.id} does not name the paths of its media")
-    fps = float(str(item.parameters.get("media_fps", 25.0)))
-    media = []
-    for facts, path in zip(item.media, paths, strict=True):
-        medium = open_media(items_path.parent / str(path), fps=fps)
-        if medium.sha256 != facts.sha256:
-            raise MediaError(f"{path} is not the medium that item {item.id} was made from (its content has changed)")
-        media.append(medium)
-    return MediaSet(tuple(media))
 
 
 def get_template(name: str) -> Template:

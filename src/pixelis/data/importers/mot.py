@@ -18,15 +18,15 @@ import numpy as np
 
 from pixelis.core.errors import ConfigError, MediaError
 from pixelis.core.geometry import PixelBox, Track, UnitBox
+from pixelis.data.corpus.text_lines import Problem, TextLine, decode_text, parse_lines
 from pixelis.data.importers.dataset_questions import HEADINGS, TEMPLATES, QuestionMaker
-from pixelis.data.importers.import_result import (
+from pixelis.data.importers.import_options import (
     ImportOptions,
     ImportOutcome,
     MediaLocator,
     origin_parameters,
     stable_seed,
 )
-from pixelis.data.importers.traces.foreign_files import Problem, TextLine, decode_text, parse_lines
 from pixelis.items import Reference
 from pixelis.media import Medium
 from pixelis.world.programs import heading, track_displacement

@@ -19,7 +19,7 @@ from pixelis.data.importers.dataset_questions import (
     count_target,
     load_question_templates,
 )
-from pixelis.data.importers.import_result import ImportOutcome, stable_seed
+from pixelis.data.importers.import_options import ImportOutcome, stable_seed
 from pixelis.data.importers.named_colours import name_colour
 from pixelis.data.importers.nouns import EXCLUDED_CLASSES, Noun, draw_absent_class, draw_noun, is_understood
 from pixelis.items import MediumFacts, Reference

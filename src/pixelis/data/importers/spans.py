@@ -12,15 +12,15 @@ import numpy as np
 
 from pixelis.core.errors import ConfigError, MediaError
 from pixelis.core.geometry import Span, round_unit
+from pixelis.data.corpus.text_lines import Problem, TextLine, parse_json, parse_lines
 from pixelis.data.importers.dataset_questions import QuestionMaker
-from pixelis.data.importers.import_result import (
+from pixelis.data.importers.import_options import (
     ImportOptions,
     ImportOutcome,
     MediaLocator,
     origin_parameters,
     stable_seed,
 )
-from pixelis.data.importers.traces.foreign_files import Problem, TextLine, parse_json, parse_lines
 from pixelis.items import Reference
 from pixelis.media import Medium
 

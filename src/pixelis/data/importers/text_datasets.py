@@ -16,10 +16,11 @@ import numpy as np
 
 from pixelis.core.errors import ConfigError, MediaError
 from pixelis.core.geometry import Box, PixelBox, Size, TextSpan, round_unit
+from pixelis.data.corpus.text_lines import Problem, TextLine, parse_lines
 from pixelis.data.importers.annotation_index import AnnotationIndex
 from pixelis.data.importers.coco import SLACK_PX, open_picture
 from pixelis.data.importers.dataset_questions import QuestionMaker, letter_height
-from pixelis.data.importers.import_result import (
+from pixelis.data.importers.import_options import (
     ImportOptions,
     ImportOutcome,
     MediaLocator,
@@ -27,7 +28,7 @@ from pixelis.data.importers.import_result import (
     require_numbers,
     stable_seed,
 )
-from pixelis.data.importers.traces.foreign_files import Problem, TextLine, map_file, parse_lines
+from pixelis.data.importers.traces.foreign_files import map_file
 from pixelis.items import Reference
 from pixelis.media import Medium
 

@@ -21,9 +21,10 @@ import numpy as np
 
 from pixelis.core.errors import ConfigError, MediaError
 from pixelis.core.geometry import Box, Footprint, PixelBox, Size, Span, TextSpan, round_unit
+from pixelis.data.corpus.text_lines import Problem, TextLine, parse_json, parse_lines
 from pixelis.data.importers.coco import mask_from_polygons
 from pixelis.data.importers.dataset_questions import estimate_difficulty
-from pixelis.data.importers.import_result import (
+from pixelis.data.importers.import_options import (
     ImportOptions,
     ImportOutcome,
     MediaLocator,
@@ -31,7 +32,6 @@ from pixelis.data.importers.import_result import (
     require_numbers,
     stable_seed,
 )
-from pixelis.data.importers.traces.foreign_files import Problem, TextLine, parse_json, parse_lines
 from pixelis.items import FAMILIES, Family, Item, Reference, Scoring, option_letter
 from pixelis.media import MediaSet, Medium
 from pixelis.trace.media_records import path_hint

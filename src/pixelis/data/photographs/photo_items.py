@@ -20,7 +20,7 @@ from pixelis.core.geometry import Size
 from pixelis.data.importers import ImportOptions, Problem, coco_items, write_items
 from pixelis.data.importers.coco import parse_outline
 from pixelis.data.importers.dataset_questions import count_distinct, make_question_item
-from pixelis.data.importers.import_result import ImportOutcome, stable_seed
+from pixelis.data.importers.import_options import ImportOutcome, stable_seed
 from pixelis.data.importers.nouns import EXCLUDED_CLASSES, draw_noun, is_understood
 from pixelis.data.importers.photo_questions import MAX_COUNT, TEMPLATES
 from pixelis.data.photographs.photo_sources import Fetch, Photograph, iter_photographs, pip_download, write_photographs

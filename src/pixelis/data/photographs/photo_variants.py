@@ -15,7 +15,7 @@ from pycocotools import mask as rle
 
 from pixelis.core.geometry import Mask, Size
 from pixelis.data.importers.coco import parse_outline
-from pixelis.data.importers.import_result import stable_seed
+from pixelis.data.importers.import_options import stable_seed
 from pixelis.data.photographs.photo_sources import Photograph, decode_pixels, encode_jpeg
 from pixelis.world.palette import PAINTS
 from pixelis.world.vocabulary import choose

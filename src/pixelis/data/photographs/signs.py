@@ -17,7 +17,7 @@ from pixelis.core.atomic import atomic_write
 from pixelis.core.geometry import Size, TextSpan, round_unit
 from pixelis.data.importers.dataset_questions import TEMPLATES as ANNOTATION_TEMPLATES
 from pixelis.data.importers.dataset_questions import make_question_item
-from pixelis.data.importers.import_result import ImportOptions, origin_parameters, stable_seed
+from pixelis.data.importers.import_options import ImportOptions, origin_parameters, stable_seed
 from pixelis.data.importers.text_questions import TEMPLATES
 from pixelis.data.photographs.photo_sources import encode_jpeg
 from pixelis.items import Item, Reference

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pixelis.core.errors import MediaError, PixelisError
+from pixelis.data.corpus.text_lines import Problem
 from pixelis.data.importers.traces.foreign_calls import (
     ConvertedCall,
     ForeignCall,
@@ -22,7 +23,7 @@ from pixelis.data.importers.traces.foreign_calls import (
     convert_call,
     parse_reply,
 )
-from pixelis.data.importers.traces.foreign_files import ForeignEntry, Problem, find_under, read_entries
+from pixelis.data.importers.traces.foreign_files import ForeignEntry, find_under, read_entries
 from pixelis.data.importers.traces.foreign_turns import (
     ForeignConversation,
     ForeignTurn,

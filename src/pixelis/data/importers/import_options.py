@@ -1,21 +1,20 @@
-"""The options and results of an import, and the media of a dataset."""
+"""The options of an import, the media of a dataset, and checks of its values."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-import re
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from pixelis.core.errors import MediaError
-from pixelis.data.importers.traces.foreign_files import Problem, find_under
+from pixelis.data.corpus.text_lines import Problem
+from pixelis.data.importers.traces.foreign_files import find_under
 from pixelis.items import Item, Scalar
 from pixelis.media import Medium, open_media
 from pixelis.trace.media_records import path_hint
@@ -24,11 +23,6 @@ ImportOutcome = Item | Problem
 MEDIA_FOLDERS = ("images", "img", "videos", "clips", "frames", "JPEGImages", "ch4_training_images", "")
 """Where a dataset's media are looked for, beside or above its annotations."""
 MEDIA_SUFFIXES = ("", ".jpg", ".jpeg", ".png", ".mp4", ".mkv", ".webm", ".avi", ".gif", ".bmp", ".tif", ".webp")
-
-MAX_SHOWN_PROBLEMS = 12
-"""Problems of an import that are printed; its file of problems holds all of them."""
-NUMBER_PATTERN = re.compile(r"(?<![A-Za-z]{2})(?<![A-Za-z]-)(?<!\d)\d+(?:\.\d+)?")
-"""A number in a reason; UTF-8 and img1 are names."""
 
 
 @dataclass(frozen=True)
@@ -45,32 +39,6 @@ class ImportOptions:
     """Import questions without an answer too: they can be adapted to, but neither taught nor scored."""
     items_path: Path | None = None
     """Where the items are written; paths of media are relative to it."""
-
-
-@dataclass
-class ImportResult:
-    """The counts of an import."""
-
-    count: int = 0
-    problem_counts: Counter[str] = field(default_factory=Counter)
-    """By kind: skipped, changed, unasked."""
-    reason_counts: Counter[str] = field(default_factory=Counter)
-    """By reason, with its numbers masked."""
-    first_problems: list[Problem] = field(default_factory=list)
-    """The first few, each with its location."""
-    call_counts: Counter[str] = field(default_factory=Counter)
-    """Calls of imported traces: `waiting` for execution, `unusable`, and `unknown NAME` without a counterpart."""
-
-    def add_problem(self, problem: Problem) -> None:
-        self.problem_counts[problem.kind] += 1
-        if len(self.first_problems) < MAX_SHOWN_PROBLEMS:
-            self.first_problems.append(problem)
-        self.reason_counts[f"{problem.kind}: {NUMBER_PATTERN.sub('#', problem.reason)}"] += 1
-
-    @property
-    def exit_status(self) -> int:
-        """0: everything was imported, 1: some entries were skipped, 2: nothing could be read."""
-        return 2 if not self.count else 1 if self.problem_counts["skipped"] else 0
 
 
 class MediaLocator:
