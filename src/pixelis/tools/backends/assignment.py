@@ -16,7 +16,7 @@ def assign_rows(scores: NDArray[np.floating]) -> list[tuple[int, int]]:
     costs = -scores.astype(np.float64)
     rows, columns = costs.shape
     row_potential, column_potential = np.zeros(rows), np.zeros(columns)
-    row_of, column_of = np.full(columns, -1), np.full(rows, -1)
+    matched_row, matched_column = np.full(columns, -1), np.full(rows, -1)
     for start in range(rows):
         distance, previous = np.full(columns, np.inf), np.full(columns, -1)
         remaining = np.arange(columns)[::-1].copy()
@@ -30,23 +30,23 @@ def assign_rows(scores: NDArray[np.floating]) -> list[tuple[int, int]]:
             previous[remaining[closer]] = row
             shortest = float(distance[remaining].min())
             nearest = np.flatnonzero(distance[remaining] == shortest)
-            free = nearest[row_of[remaining[nearest]] == -1]
+            free = nearest[matched_row[remaining[nearest]] == -1]
             position = free[-1] if len(free) else nearest[0]
             column = int(remaining[position])
             visited_columns.append(column)
-            if row_of[column] == -1:
+            if matched_row[column] == -1:
                 break
-            row = int(row_of[column])
+            row = int(matched_row[column])
             remaining[position] = remaining[-1]
             remaining = remaining[:-1]
         row_potential[start] += shortest
         others = [r for r in visited_rows if r != start]
-        row_potential[others] += shortest - distance[column_of[others]]
+        row_potential[others] += shortest - distance[matched_column[others]]
         column_potential[visited_columns] -= shortest - distance[visited_columns]
         while True:
             row = int(previous[column])
-            row_of[column] = row
-            column_of[row], column = column, int(column_of[row])
+            matched_row[column] = row
+            matched_column[row], column = column, int(matched_column[row])
             if row == start:
                 break
-    return list(enumerate(column_of.tolist()))
+    return list(enumerate(matched_column.tolist()))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.media.medium import Frame
-from pixelis.tools.backends.text_lines import LineReader
+from pixelis.tools.backends.line_reader import LineReader
 from pixelis.weights import fingerprint
 
 WEIGHTS = ("ocr-detection", "ocr-recognition")

@@ -23,7 +23,7 @@ SIDE = 1024
 RGB_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 RGB_STD = np.array([0.229, 0.224, 0.225], np.float32)
 BOX_LABELS = (2.0, 3.0)
-"""How the decoder is told that two points are the corners of a box."""
+"""Labels that mark two points as the corners of a box."""
 WHOLE_OVER_PART = 0.1
 """How much a larger candidate is preferred after one click, per factor e of area.
 
@@ -47,7 +47,7 @@ class MaskCandidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Embedding:
-    """What the encoder makes of a picture, in half precision: what comes out of a cache is what went in."""
+    """The encoder's features of a picture, in half precision: a cached embedding equals a fresh one."""
 
     features: tuple[Halves, ...]
     """From fine to coarse; the last one is the embedding proper."""
@@ -80,6 +80,8 @@ class Embedding:
 class Sam2:
     """SAM 2. Raises WeightsError where its files have not been pulled."""
 
+    _side = SIDE
+
     def __init__(self) -> None:
         self._encoder = open_session(weight_path("sam2-tiny-encoder"))
         self._decoder = open_session(weight_path("sam2-tiny-decoder"))
@@ -87,12 +89,12 @@ class Sam2:
         self.fingerprint = hashlib.sha256(fingerprints.encode("ascii")).hexdigest()
 
     def embed(self, image_rgb: Rgb) -> Embedding:
-        """The encoder's view of a picture; about four seconds on one core."""
+        """Encode a picture; about four seconds on one core."""
         names = ["high_res_feats_0", "high_res_feats_1", "image_embed"]
         return Embedding.from_features(self._encoder.run(names, {"image": preprocess(image_rgb, SIDE)}))
 
     def restore(self, content: bytes) -> Embedding:
-        """An embedding out of `Embedding.to_bytes`."""
+        """The embedding that `Embedding.to_bytes` wrote."""
         return Embedding.from_bytes(content)
 
     def segment(
@@ -106,20 +108,26 @@ class Sam2:
     ) -> list[MaskCandidate]:
         """Up to three candidates, best first, for clicks (x, y) in pixels (label 1: inside, 0: outside) and a box."""
         clicks = build_prompt(points, labels, box_px)
-        fine, middle, coarse = embedding.as_floats()
+        scaled = clicks.points_px * (self._side / np.array(size, np.float32))
+        logits, scores = self._decode(embedding.as_floats(), scaled, clicks.labels)
+        return rank_candidates(logits, scores, size, one_click=clicks.is_one_click)
+
+    def _decode(self, features: list[Floats], points: Floats, labels: Floats) -> tuple[Floats, Floats]:
+        """Logits (K, h, w) and expected IoU (K,) of the candidates, for points (P, 2) on the square."""
+        fine, middle, coarse = features
         logits, scores = self._decoder.run(
             ["masks", "iou_predictions"],
             {
                 "image_embed": coarse,
                 "high_res_feats_0": fine,
                 "high_res_feats_1": middle,
-                "point_coords": (clicks.points_px * (SIDE / np.array(size, np.float32)))[None],  # (1, P, 2)
-                "point_labels": clicks.labels[None],
+                "point_coords": points[None],  # (1, P, 2)
+                "point_labels": labels[None],
                 "mask_input": np.zeros((1, 1, 256, 256), np.float32),
                 "has_mask_input": np.zeros(1, np.float32),
             },
         )
-        return rank_candidates(logits[0], scores[0], size, one_click=clicks.is_one_click)
+        return logits[0], scores[0]
 
 
 class Sam2Prompt(NamedTuple):
@@ -136,7 +144,7 @@ class Sam2Prompt(NamedTuple):
 
 
 def build_prompt(points: ArrayLike | None, labels: ArrayLike | None, box_px: PixelBox | None) -> Sam2Prompt:
-    """The prompt as SAM wants it: the box's corners first. Raises ToolError where there is nothing to go by."""
+    """The prompt in SAM's order, the box's corners first. Raises ToolError on an empty or inconsistent prompt."""
     clicks = np.asarray(() if points is None else points, np.float32).reshape(-1, 2)
     click_labels = np.ones(len(clicks), np.float32) if labels is None else np.asarray(labels, np.float32).reshape(-1)
     if len(click_labels) != len(clicks) or not np.isin(click_labels, (0, 1)).all():
@@ -156,7 +164,7 @@ def preprocess(image_rgb: Rgb, side: int) -> Floats:
 
 
 def rank_candidates(logits: Floats, scores: Floats, size: Size, *, one_click: bool) -> list[MaskCandidate]:
-    """Masks on a frame of `size` out of the decoder's (K, h, w) logits, best first; empty ones are left out."""
+    """Masks on a frame of `size` from the decoder's logits (K, h, w), best first, without empty ones."""
     shares = (logits > 0).mean(axis=(1, 2))  # (K,)
     rank = scores + WHOLE_OVER_PART * np.log(shares + 1e-6) if one_click else scores
     segments = []

@@ -10,7 +10,7 @@ from rapidocr.ch_ppocr_rec import TextRecInput
 
 from pixelis.media import open_media
 from pixelis.tools.backends.ppocr import rectify
-from pixelis.tools.backends.text_lines import DETECTION_SIDE, LineReader
+from pixelis.tools.backends.line_reader import DETECTION_SIDE, LineReader
 
 
 @pytest.fixture(scope="module")
