@@ -8,7 +8,7 @@ multiplied in bfloat16, under autocast or, with FSDP2, in the copies that it gat
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import MixedPrecisionPolicy
 
 
-def compute_dtype(config: RunConfig) -> torch.dtype:
+class PrecisionSettings(Protocol):
+    """A config with a dtype."""
+
+    @property
+    def dtype(self) -> str: ...
+
+
+def compute_dtype(config: PrecisionSettings) -> torch.dtype:
     """The dtype of matrix products."""
     return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
 

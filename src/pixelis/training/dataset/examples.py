@@ -109,7 +109,7 @@ class Example:
     @property
     def sequence(self) -> TokenSequence:
         kinds = [KINDS[k] for k in self.kinds]
-        logprobs = [None] * len(self)
+        logprobs: list[float | None] = [None] * len(self)
         return TokenSequence(self.ids.tolist(), kinds, self.step_of.tolist(), logprobs, list(self.image_spans))
 
     def without_tools(self) -> Example:
