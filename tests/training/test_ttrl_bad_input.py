@@ -349,7 +349,7 @@ def test_a_memory_that_only_others_may_write_becomes_a_run_s_own(keys, tmp_path)
 
 def test_evaluation_without_media_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="there are no media in it, so that nothing would be masked"):
+    with pytest.raises(ConfigError, match="it contains no media, so nothing would be masked"):
         media_from_sources([tmp_path / "empty"])
 
 
