@@ -1,10 +1,9 @@
-"""Where nano begins: random weights, but for a few heads that copy.
+"""nano's initial weights: random, except for a few heads that copy.
 
-Calls repeat words of the question and numbers of the results, and a transformer copies by two heads in turn (an
-induction circuit, Olsson et al. 2022): one that writes down the token before, and one that finds where the token before
-was the present one and passes on what stood there. Large models find this circuit in the course of a long training.
-nano has an hour, and on our corpus did not find it in two epochs; so the first two layers begin with it. Everything is
-trained from there on.
+Calls repeat words of the question and numbers of results, and a transformer copies by two heads in sequence (an
+induction circuit, Olsson et al. 2022): one writes down the previous token, the other finds where the previous token was
+the present one and passes on what followed. Large models learn this circuit in a long training. nano, which trains for
+an hour, did not learn it in two epochs of our corpus, so its first two layers begin with it. All weights are trained.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from torch import Tensor
 from pixelis.policy.tokenizer import PolicyTokenizer
 
 FAST_FREQUENCIES = 3
-"""Frequencies of the rotary embedding, from the fastest, by which a head looks a fixed number of tokens back."""
+"""Fastest frequencies of the rotary embedding, by which a head attends a fixed number of tokens back."""
 QK_NORM = 2.0
-"""The norms of queries and keys in these two layers; at 1 a head of 32 cannot single out one token among hundreds."""
+"""Weight of the query and key norms in these two layers; at 1 a head of 32 cannot single out one of many tokens."""
 PREVIOUS_TOKEN_GAIN = 4.0
-"""How much stronger than a present token's own words the ones before it are written."""
+"""Gain of the previous tokens over the present token's own embedding."""
 COPY_GAIN = 6.0
-"""How much stronger the copied token is written than the present one is held."""
+"""Gain of the copied token over the present one."""
 
 
 def init_copy_heads(model: Any, generator: torch.Generator) -> None:
-    """Lay the copying heads into the first two layers of a Qwen3-VL text model with two heads or more."""
+    """Initialise copying heads in the first two layers of a Qwen3-VL text model with at least two heads."""
     text = model.model.language_model
     first, second = text.layers[0].self_attn, text.layers[1].self_attn
     width, size, half = text.embed_tokens.weight.shape[1], first.head_dim, first.head_dim // 2
     group = first.q_proj.out_features // first.k_proj.out_features
-    # the slower half of the frequencies: a match over a hundred tokens does not turn away from itself
+    # the slower half of the frequencies: a match over a hundred tokens is not rotated away
     slow = torch.tensor([*range(half // 2, half), *range(half + half // 2, size)])
     frame, _ = torch.linalg.qr(torch.randn(width, width, generator=generator))
     shared_direction, content = frame[:, :1].T, frame[:, 1 : 1 + len(slow)].T  # (1, d), (s, d): rows
@@ -41,14 +40,9 @@ def init_copy_heads(model: Any, generator: torch.Generator) -> None:
     with torch.no_grad():
         embeddings = text.embed_tokens.weight
         scale = float(embeddings.norm(dim=1).mean())
-        embeddings -= (
-            embeddings
-            @ torch.cat([shared_direction, previous_one, previous_two]).T
-            @ torch.cat([shared_direction, previous_one, previous_two])
-        )
-        embeddings += (
-            scale * shared_direction
-        )  # a part that all tokens share: heads that look at places need something to hold on to
+        reserved = torch.cat([shared_direction, previous_one, previous_two])
+        embeddings -= embeddings @ reserved.T @ reserved
+        embeddings += scale * shared_direction  # heads that attend by position need a part that all tokens share
         for attention in (first, second):
             attention.q_norm.weight.fill_(QK_NORM)
             attention.k_norm.weight.fill_(QK_NORM)
@@ -72,16 +66,16 @@ def init_copy_heads(model: Any, generator: torch.Generator) -> None:
 
 
 NUMBER_SHARE = 0.8
-"""How much of a coordinate's embedding is the number itself; the rest tells its tokens apart."""
+"""The share of a coordinate's embedding that stands for the number; the rest tells its tokens apart."""
 WAVE_COUNT = 6
-"""Waves over 0 to 1 by which near numbers are alike and far ones are not."""
+"""Waves over [0, 1] that make near numbers similar."""
 
 
 def init_number_embeddings(model: Any, tokenizer: PolicyTokenizer, generator: torch.Generator) -> None:
-    """Tokens of one number begin alike, whatever sign or space stands beside it, and near numbers begin alike too.
+    """Give the tokens of one number similar embeddings, with any sign or space beside it, and near numbers too.
 
-    A box has `0.61, ` and a sentence ` 0.61`. Were they strangers, carrying a number from one to the other would be a
-    dictionary to learn by heart, and so would be which of two numbers is larger.
+    A box has `0.61, ` and a sentence ` 0.61`. With unrelated embeddings, copying a number from one to the other would
+    have to be memorised, and so would which of two numbers is larger.
     """
     embeddings = model.model.language_model.embed_tokens.weight
     width, scale = embeddings.shape[1], float(embeddings.detach().norm(dim=1).mean())
@@ -105,14 +99,14 @@ def normalise(vector: Tensor) -> Tensor:
 
 
 def scatter_rows(rows: Tensor, places: Tensor, size: int) -> Tensor:
-    """(size, d) rows at these places of a head, nothing elsewhere."""
+    """(size, d) these rows at these indices, zeros elsewhere."""
     out = torch.zeros(size, rows.shape[1])
     out[places] = rows
     return out
 
 
 def rotate_key(key: Tensor, offset: int, text: Any) -> Tensor:
-    """The query that meets this key `back` tokens before itself."""
+    """The query that matches this key `offset` tokens before itself."""
     half = len(key) // 2
     angle = -offset * text.rotary_emb.inv_freq[:half]
     a, b = key[:half], key[half:]

@@ -1,7 +1,7 @@
-"""Attention of one new token a row over all that the rows hold, and over what groups of rows have in common.
+"""Attention of one new token per row over the row's cached tokens, with prompts that groups of rows share read once.
 
-Everything has the heads of keys outermost, (kv, rows, heads / kv, …), as the cache has it: where the rows of a group
-lie beside each other, what is computed by group and what is computed by row are views of one another.
+Tensors have kv heads outermost, (kv, rows, heads / kv, …), like the cache: if the rows of a group are adjacent, tensors
+by group and tensors by row are views of one another.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from torch import Tensor
 from pixelis.policy.kv_cache import RowCache
 
 MIN_SHARED_TOKENS = 16
-"""Tokens of a prompt under which it is not worth reading apart."""
+"""A shorter shared prompt is not read separately."""
 SINGLE_THREAD_SIZE = 9000
-"""Numbers of a matrix up to which OpenBLAS multiplies it with a vector on one thread (its limit is 9,216)."""
+"""Matrix elements up to which OpenBLAS multiplies with a vector on one thread (its limit is 9,216)."""
 
 
 class SharedPrefix(NamedTuple):
-    """The prompts that rows have in common, once each: most of what attention costs is reading keys and values."""
+    """The prompts that rows share, once each: reading keys and values is most of the cost of attention."""
 
     length: int
-    """Tokens from the beginning that every row shares with its group."""
+    """Leading tokens that every row shares with its group."""
     members: Tensor
-    """(G, m) rows of each group, filled up with any row."""
+    """(G, m) rows of each group, padded with its first row."""
     inverse: Tensor
-    """(B,) where a row lies among the members, counted through."""
+    """(B,) index of each row in the flattened members."""
     in_order: bool
-    """Whether rows lie as the members do, so that nothing is to be gathered: one group, or none that has forked."""
+    """Whether the members are the rows in order, so that no gathering is needed."""
     keys: list[Tensor]
     values: list[Tensor]
     """(kv · G, length, size) of each layer."""
 
 
 def find_shared_prefix(groups: Sequence[int], length: int, cache: RowCache) -> SharedPrefix | None:
-    """What rows with these group numbers share; None where too few share anything to be worth it."""
+    """The prompts that rows with these group numbers share; None if too few rows share one."""
     rows_by_group: dict[int, list[int]] = {}
     for row, group in enumerate(groups):
         rows_by_group.setdefault(group, []).append(row)
@@ -70,7 +70,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -
 def attend_shared(
     queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, prefix: SharedPrefix, layer: int
 ) -> Tensor:
-    """The same, reading what a group shares once for all its rows."""
+    """`attend`, reading shared prompts once per group."""
     kv, _, heads, size = queries.shape
     groups, group_size = prefix.members.shape
     prefix_length = prefix.length
@@ -101,7 +101,7 @@ def attend_shared(
 
 
 def compute_scores(queries: Tensor, keys: Tensor) -> Tensor:
-    """(kv, B, h, reach) of queries (kv, B, h, size) over keys (kv, B, reach, size), some rows of a larger store."""
+    """(kv, B, h, reach) of queries (kv, B, h, size) over keys (kv, B, reach, size), a slice of a larger store."""
     kv, rows, heads, size = queries.shape
     reach = keys.shape[2]
     if needs_torch(queries):
@@ -126,13 +126,13 @@ def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
 
 
 def needs_torch(part: Tensor) -> bool:
-    """Products of a few queries with their row's keys are matrices times vectors, which torch has no batch of: `bmm`
-    packs every matrix before it multiplies, and takes half as long again as numpy, which does not."""
+    """Whether numpy cannot be used. It multiplies batches of matrices with vectors; torch has only `bmm`, which packs
+    every matrix first and takes half as long again."""
     return part.device.type != "cpu" or part.dtype != torch.float32
 
 
 def split_cells(reach: int, size: int) -> list[slice]:
-    """Cells in pieces that OpenBLAS multiplies on the thread that asks: waking others for them takes longer."""
+    """Parts that OpenBLAS multiplies on the calling thread: waking other threads takes longer."""
     step = max(SINGLE_THREAD_SIZE // size, 1)
     return [slice(start, min(start + step, reach)) for start in range(0, reach, step)] or [slice(0, 0)]
 
@@ -140,6 +140,6 @@ def split_cells(reach: int, size: int) -> list[slice]:
 def matmul_by_head(left: Tensor, right: Tensor) -> Tensor:
     """(kv, B, h, n) products of (kv, B, h, k) and (kv, B, k, n)."""
     out = left.new_empty((*left.shape[:3], right.shape[3]))
-    for head in range(len(left)):  # a slice of rows cannot be seen as one batch over all heads without a copy
+    for head in range(len(left)):  # a slice of rows is no view of one batch over all heads
         torch.bmm(left[head], right[head], out=out[head])
     return out

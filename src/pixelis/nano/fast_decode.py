@@ -1,9 +1,9 @@
-"""One more token for many rows, as lean as it can be made: the same arithmetic as the model's own layers, with the
-projections of a layer in one matrix, no module called, and one query a row, so that attention is two small products.
-What rows have heard is read the same way, up to the keys and values of the last layer: nobody asks what comes after.
+"""Fast decoding of one token for many rows on a CPU: the arithmetic of the model's layers, with the projections of a
+layer in one matrix, no module calls, and one query per row, so that attention is two small products. Prefill works the
+same way and stops at the keys and values of the last layer, because its outputs are not needed.
 
-It serves models whose weights fit in the cache of a processor many times over, such as nano: fused weights are copies.
-A large model, one with adapters, or one in half precision decodes through its own layers.
+It serves models that are much smaller than a processor's cache, such as nano: fused weights are copies. A large model,
+one with adapters, or one in half precision decodes through its own layers.
 """
 
 from __future__ import annotations
@@ -24,30 +24,29 @@ from pixelis.policy.model import ImageFeatures, Policy
 MAX_FUSED_PARAMETERS = 50_000_000
 MIN_POSITIONS = 1024
 PREFILL_TOKENS = 1024
-"""Read together on a CPU: what a layer makes of them stays in its cache. A whole batch at once waits for memory."""
+"""Tokens prefilled together on a CPU: the activations of a layer stay in its cache."""
 
 
 class FusedLayer(NamedTuple):
-    """The weights of one layer, put together; a norm's weight and √n are in the matrix after it."""
+    """The fused weights of one layer; a norm's weight and √n are folded into the next matrix."""
 
     qkv: Tensor
-    """(kv, d, (heads / kv + 2) · size): for each key's head the queries that ask it, the key and the value."""
+    """(kv, d, (heads / kv + 2) · size): for each kv head its queries, its key and its value."""
     scales: Tensor
-    """(heads / kv + 1, size) of the norms of queries and keys; the scale of attention is in the former."""
+    """(heads / kv + 1, size) weights of the query and key norms; attention's scale is in the former."""
     out: Tensor
     gate_up: Tensor
     down: Tensor
 
 
 class Decoder:
-    """Reads one token a row. Made anew for each rollout: weights may have moved in between."""
+    """Decodes one token per row. Created for each rollout, because weights may have changed since the last."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.language = policy.language
         self.is_fast = supports_fast_decode(policy)
         self.max_prefill_tokens = PREFILL_TOKENS if self.is_fast and policy.device.type == "cpu" else sys.maxsize
-        """Tokens that are read together."""
         if not self.is_fast:
             return
         config = self.language.config
@@ -64,7 +63,7 @@ class Decoder:
     def __call__(
         self, ids: Tensor, position_ids: Tensor, cache: RowCache, shared: SharedPrefix | None = None
     ) -> Tensor:
-        """(B, d) what the layers make of ids (B,) at positions (B,), in the first rows of the cache."""
+        """(B, d) hidden states of ids (B,) at positions (B,), in the first rows of the cache."""
         rows = slice(0, len(ids))
         if self.is_fast:
             return self.decode_fast(ids, position_ids, cache, shared)
@@ -90,7 +89,7 @@ class Decoder:
     def prefill(
         self, ids: Tensor, position_ids: Tensor, image_features: ImageFeatures | None, cache: RowCache, mask: Tensor
     ) -> None:
-        """Keys and values of ids (B, L) at positions (3, B, L) into a cache that was made ready for them."""
+        """Write keys and values of ids (B, L) at positions (3, B, L) to a prepared cache."""
         if not self.is_fast:
             self.policy.forward_tokens(ids, position_ids, image_features, cache=cache, mask=mask)
             return
@@ -101,7 +100,7 @@ class Decoder:
             x[image_rows] = image_features.embeddings
         cos, sin = (part.view(rows * width, 1, size) for part in self.language.rotary_emb(x, position_ids))
         sin = sin * self.sign
-        # the heads that share a key are further queries of it, beside each other: (1, B, L · heads / kv, reach)
+        # heads that share a key are adjacent further queries of it: (1, B, L · heads / kv, reach)
         bias = torch.zeros(mask[:, 0].shape, device=x.device).masked_fill_(~mask[:, 0], -torch.inf)
         bias = bias.repeat_interleave(heads // kv, dim=1)[None]
         for k, layer in enumerate(self.layers):
@@ -117,7 +116,7 @@ class Decoder:
                 x[image_rows] += image_features.deepstack[k]
 
     def project_qkv(self, x: Tensor, layer: FusedLayer, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (kv, n, heads / kv, size), keys and values (kv · n, size) of tokens (n, d), turned as they stand."""
+        """Queries (kv, n, heads / kv, size), keys and values (kv · n, size) of tokens (n, d), with rotary positions."""
         n, kv, size = len(x), self.kv, self.size
         group_size = self.heads // kv
         projected = torch.bmm(rms_scale(x, self.eps_norm).expand(kv, -1, -1), layer.qkv).view(
@@ -126,26 +125,23 @@ class Decoder:
         queries_and_keys = rms_scale(projected[:, :, : group_size + 1], self.eps_norm_head).mul_(layer.scales)
         rotated = queries_and_keys.roll(size // 2, -1)
         queries_and_keys = torch.addcmul(queries_and_keys * cos, rotated, sin)
+        queries = queries_and_keys[:, :, :group_size].contiguous()
         keys = queries_and_keys.view(kv * n, group_size + 1, size)[:, group_size]
-        return (
-            queries_and_keys[:, :, :group_size].contiguous(),
-            keys,
-            projected.view(kv * n, group_size + 2, size)[:, group_size + 1],
-        )
+        values = projected.view(kv * n, group_size + 2, size)[:, group_size + 1]
+        return queries, keys, values
 
     def finish_layer(self, x: Tensor, attended: Tensor, layer: FusedLayer) -> None:
-        """Tokens (n, d) become what they are after what attention saw (kv, n, heads / kv, size) and the layer's MLP."""
+        """Add attention's output (kv, n, heads / kv, size) and the layer's MLP to tokens (n, d), in place."""
         x.addmm_(attended.transpose(0, 1).reshape(len(x), -1), layer.out)
         gate, up = (rms_scale(x, self.eps_norm) @ layer.gate_up).chunk(2, dim=-1)
         x.addmm_(silu(gate, inplace=True).mul_(up), layer.down)
 
     def rotary_at(self, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, 1, size) cosine and signed sine of rows' positions: words stand at the same one in all three."""
+        """(B, 1, size) cosine and signed sine of text positions, which are the same on all three axes."""
         last_position = int(position_ids.max())
         if last_position >= len(self.cos):
-            all_positions = torch.arange(
-                max(last_position + 1, MIN_POSITIONS, 2 * len(self.cos)), device=position_ids.device
-            )
+            count = max(last_position + 1, MIN_POSITIONS, 2 * len(self.cos))
+            all_positions = torch.arange(count, device=position_ids.device)
             cos, sin = self.language.rotary_emb(self.language.embed_tokens.weight, all_positions.expand(3, 1, -1))
             self.cos, self.sin = cos[0], sin[0] * self.sign
         return self.cos[position_ids][:, None], self.sin[position_ids][:, None]
@@ -153,7 +149,7 @@ class Decoder:
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Products of a few small rows wait for each other on several threads: 783 tokens took 10.4 CPU-s, and 3.6 so."""
+    """Use one thread: for small products, threads wait for each other (783 tokens: 3.6 CPU-s instead of 10.4)."""
     thread_count = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -163,7 +159,7 @@ def single_thread() -> Iterator[None]:
 
 
 def supports_fast_decode(policy: Policy) -> bool:
-    """Whether the lean way is this model's own arithmetic, and worth a copy of its weights."""
+    """Whether fast decoding has this model's arithmetic and its weights are small enough to copy."""
     language = policy.language
     linear = [m for m in language.layers.modules() if isinstance(m, nn.Linear)]
     is_plain = all(type(m) is nn.Linear and m.bias is None for m in linear) and len(linear) == 7 * len(language.layers)
@@ -174,8 +170,8 @@ def supports_fast_decode(policy: Policy) -> bool:
 
 
 def rms_scale(x: Tensor, eps_norm: Tensor) -> Tensor:
-    """(…, n) over the root of the sum of its squares and that of `least`, √(n · eps): an RMS norm but for √n, which is
-    in the weights that come after. Three small operations where `rms_norm` on a CPU takes nine."""
+    """(…, n) divided by its norm, with `eps_norm` = √(n · eps): an RMS norm without √n, which is in the next weights.
+    Three small operations; `rms_norm` on a CPU takes nine."""
     return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), eps_norm)
 
 

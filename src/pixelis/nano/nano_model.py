@@ -30,19 +30,19 @@ class NanoConfig(Config):
 
     hidden: int = 128
     layers: int = Field(default=6, ge=5)
-    """Deepstack feature j is added after layer j, and features are tapped at the third from the top: five or more."""
+    """At least five: deepstack feature j is added after layer j, and features come from the third from the top."""
     heads: int = 4
     kv_heads: int = 2
-    """Keys and values are most of what a rollout on a CPU reads from memory."""
+    """Keys and values are most of the memory traffic of a rollout on a CPU."""
     head_dim: int = 32
     mlp: int = 384
     vision_hidden: int = 64
     vision_layers: int = 2
     patch: int = 8
     copies: bool = True
-    """Whether the first two layers begin with heads that copy, which random weights find too late."""
+    """Whether the first two layers begin with heads that copy, which random weights learn too late."""
     vocabulary: int = 1600
-    """Of the byte pairs; coordinates, pieces of calls and frequent words come on top."""
+    """Of byte-pair encoding; coordinates, parts of calls and frequent words are added."""
 
 
 def build_nano(config: NanoConfig, tokenizer: PolicyTokenizer, *, seed: int, style: PromptStyle = NANO_STYLE) -> Policy:
@@ -50,7 +50,7 @@ def build_nano(config: NanoConfig, tokenizer: PolicyTokenizer, *, seed: int, sty
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
     half = config.head_dim // 2
-    section = [half - 2 * (half // 3), half // 3, half // 3]  # time, height, width: they must add up to half a head
+    section = [half - 2 * (half // 3), half // 3, half // 3]  # time, height, width; must sum to half a head
     text: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "hidden_size": config.hidden,

@@ -1,8 +1,8 @@
-"""Answers that were read need not be spelt again: a policy may say which of the read lines it means.
+"""Quote tokens: a policy may answer with a token for lines that OCR read instead of spelling them.
 
-A small policy finds the right line and then misspells it. Where its tokenizer has the tokens below, the teacher's
-answer is one of them wherever OCR read it last, in the sentence before it too; what the policy says so is put in words
-before anybody else sees it. Other tokenizers have no such tokens, and their policies spell.
+A small policy finds the right line and then misspells it. If its tokenizer has the tokens below, the teacher's answer
+is one of them wherever the last OCR call read it, also in the thought; the policy's quotes are expanded before anything
+else reads them. Policies with other tokenizers spell their answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pixelis.core.geometry import TextSpan
 from pixelis.tools.results import ToolResult
 
 ALL, FIRST, LAST = QUOTES = ("<all-read>", "<first-read>", "<last-read>")
-"""All lines of the last OCR call that read any, its first line, its last one."""
+"""All lines, the first line and the last line of the last OCR call that read any."""
 QUOTE = re.compile("|".join(QUOTES))
 
 
@@ -28,15 +28,15 @@ def last_ocr_lines(results: Iterable[ToolResult]) -> tuple[str, ...]:
 
 
 def expand_quote(quote: str, lines: Sequence[str]) -> str:
-    """A quote in words."""
+    """The text that a quote stands for."""
     return " ".join(lines) if quote == ALL else lines[0 if quote == FIRST else -1]
 
 
 def find_quote(answer: str, lines: Sequence[str]) -> str | None:
-    """The quote that means an answer, the widest first; None where it was not read so."""
+    """The widest quote that stands for an answer; None if there is none."""
     return next((quote for quote in QUOTES if lines and answer == expand_quote(quote, lines)), None)
 
 
 def expand_quotes(text: str, lines: Sequence[str]) -> str:
-    """A text with its quotes put in words; as it is where nothing was read."""
+    """A text with its quotes expanded; unchanged if nothing was read."""
     return QUOTE.sub(lambda match: expand_quote(match[0], lines), text) if lines else text
