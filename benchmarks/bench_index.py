@@ -1,15 +1,15 @@
 """Bench rows of the retrieval index: 10,000, 100,000 and 1,250,000 keys of 1792 values, one thread
 (supp:retrieval_index, tab:supp_index_conf: P50/P95 7.8/14.6 ms on 32 cores, 127 MB).
 
-Keys come from a fixed generator that is made like the real ones. Each half (text 768, visual 1024) is the unit sum of
-a common direction (weight 0.4), its topic (0.9·√0.6) and something of its own (0.9·√0.4); an item's two halves have
-the same topic, and there are 64 items a topic. Topic and own part are Gaussian over 256 directions whose variances
-fall like 1/i, with 3 % of noise in all directions: MiniLM on 660 sentences falls like i^-1.05 and has 98.8 % of its
-variance in 256 directions, EfficientNet-Lite0 on 450 crops of photographs i^-1.15 and 97 %. The nearest neighbour of
-a key has a cosine of about 0.75, two keys at random 0.17; theirs were 0.54 and 0.82, 0.13 and 0.23.
+Keys come from a fixed generator that imitates real ones. Each half (text 768, visual 1024) is the normalised sum of a
+common direction (weight 0.4), a topic (0.9·√0.6) and an item part (0.9·√0.4); the two halves of an item share the
+topic, and a topic has 64 items. Topic and item part are Gaussian over 256 directions whose variances fall like 1/i,
+with 3 % of noise in all directions: those of MiniLM on 660 sentences fall like i^-1.05 with 98.8 % of the variance in
+256 directions, those of EfficientNet-Lite0 on 450 crops of photographs like i^-1.15 with 97 %. The nearest neighbour of
+a key has a cosine of about 0.75, two random keys 0.17; for the encoders these are 0.54 and 0.82, 0.13 and 0.23.
 
-Queries are new draws. Exact neighbours are those of the same keys in half precision, by numpy. Every size runs in a
-process of its own, so that its memory can be told. Cold: the page cache of the memory's files is dropped before each
+Queries are new draws. Exact neighbours are computed by numpy from the same keys in half precision. Every size runs in a
+new process, so that its memory can be measured. Cold: the page cache of the memory's files is dropped before each
 search.
 """
 
@@ -52,23 +52,23 @@ MB = 1e6
 
 
 class IndexMeasurement(NamedTuple):
-    """One size of memory. Milliseconds are those of one search for 8 neighbours, re-rank included."""
+    """One memory size. Milliseconds per search for 8 neighbours, re-ranking included."""
 
     keys: int
     kind: str
     p50_ms: float
     p95_ms: float
     cpu_p50_ms: float
-    """CPU time of the same searches: what the clock says on a machine that does nothing else."""
+    """CPU time of the same searches: the wall time of an idle machine."""
     cpu_p95_ms: float
     recall_at_8: float
     recall_at_8_without_rerank: float
-    """What the index proposes first, before exact comparison; 1 where every key is compared."""
+    """Of the candidates of the index before exact comparison; 1 if every key is compared."""
     index_mb: float
-    """The index file; 0 where there is none, since the keys serve."""
+    """Size of the index file; 0 if the keys are searched directly."""
     keys_mb: float
     anonymous_mb: float
-    """Memory of the process that belongs to no file, after the searches."""
+    """Anonymous memory of the process after the searches."""
     built_cpu_s: float
     opened_s: float
     """From a cold disk."""
@@ -78,7 +78,7 @@ class IndexMeasurement(NamedTuple):
 
 
 class KeyGenerator:
-    """The fixed source of keys: the same seed and number, the same keys."""
+    """The source of keys; the same seed and count give the same keys."""
 
     def __init__(self, count: int, seed: int = 0, *, sizes: tuple[int, int] = (TEXT, VISUAL)) -> None:
         rng = np.random.default_rng(seed)
@@ -112,7 +112,7 @@ class KeyGenerator:
 def fill(
     folder: Path, generator: KeyGenerator, count: int, config: MemoryConfig, progress: ProgressCallback = no_progress
 ) -> None:
-    """A memory of `count` items in one go: its files are written as appends would leave them, without their fsyncs."""
+    """Write a memory of `count` items with the files that appends would produce, without their fsyncs."""
     text, visual = generator.sizes
     MemoryStore.create(folder, text_dimensions=text, visual_dimensions=visual, encoders="bench", config=config).close()
     rng = np.random.default_rng(1)
@@ -135,7 +135,7 @@ def fill(
 
 
 def nearest(memory: MemoryStore, queries: Floats, k: int, progress: ProgressCallback = no_progress) -> np.ndarray:
-    """(Q, k) exact neighbours by numpy, the whole file of keys read once."""
+    """(Q, k) exact neighbours by numpy, in one pass over the keys."""
     query = weight_query(queries, TEXT, memory.config.index.lambda_pix)
     best = np.full((len(queries), 0), -1, np.int64)
     scores = np.zeros((len(queries), 0), np.float32)
@@ -151,7 +151,7 @@ def nearest(memory: MemoryStore, queries: Floats, k: int, progress: ProgressCall
 
 
 def time_searches(memory: MemoryStore, queries: Floats) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, milliseconds by the clock and by the CPU of one search after another."""
+    """Rows, wall milliseconds and CPU milliseconds of sequential searches."""
     rows, clock, cpu = [], [], []
     for query in queries:
         start, cpu_start = time.perf_counter(), time.process_time()
@@ -162,7 +162,7 @@ def time_searches(memory: MemoryStore, queries: Floats) -> tuple[np.ndarray, np.
 
 
 def drop_from_cache(folder: Path) -> None:
-    """Tell the kernel to forget the pages of these files, as far as nobody has them mapped."""
+    """Drop the pages of these files from the page cache, unless they are mapped."""
     for file in folder.rglob("*"):
         if file.is_file() and hasattr(os, "posix_fadvise"):
             with file.open("rb") as stream:
@@ -171,7 +171,7 @@ def drop_from_cache(folder: Path) -> None:
 
 
 def anonymous_mb() -> float:
-    """RssAnon of this process; NaN where the kernel does not say."""
+    """RssAnon of this process; NaN if the kernel does not report it."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -185,22 +185,20 @@ def recall(truth: np.ndarray, retrieved: np.ndarray) -> float:
 
 
 def build(folder: Path, count: int, config: IndexConfig, progress: ProgressCallback = no_progress) -> float:
-    """Make the memory and its index where they are not there yet; CPU seconds of the index."""
+    """Build the memory and its index if needed; CPU seconds of the index."""
     faiss.omp_set_num_threads(1)
     settings = MemoryConfig(index=config, near_duplicate=None)
     if not (folder / "filled").exists():
-        shutil.rmtree(folder, ignore_errors=True)  # what an earlier run did not finish
+        shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted run
         fill(folder, KeyGenerator(count), count, settings, progress)
         (folder / "filled").touch()
-    marker = (
-        folder / f"built-{zlib.crc32(json.dumps(config.build_settings).encode()):08x}"
-    )  # of what an index is made from
+    marker = folder / f"built-{zlib.crc32(json.dumps(config.build_settings).encode()):08x}"
     if not marker.exists():
         for other in folder.glob("built-*"):
             other.unlink()
         delete_index(folder)
         start = time.process_time()
-        with MemoryStore.open(folder, settings) as memory:
+        with MemoryStore(folder, settings) as memory:
             memory.build_index(progress=progress)
         marker.write_text(str(time.process_time() - start))
     return float(marker.read_text())
@@ -209,7 +207,7 @@ def build(folder: Path, count: int, config: IndexConfig, progress: ProgressCallb
 def measure(
     folder: Path, count: int, built_cpu_s: float, config: IndexConfig, progress: ProgressCallback = no_progress
 ) -> IndexMeasurement:
-    """Searches in a memory that `build` has left; in a process that has done nothing else."""
+    """Measure searches in a memory from `build`, in a new process."""
     faiss.omp_set_num_threads(1)
     generator, rng = KeyGenerator(count), np.random.default_rng(2)
     queries = generator.draw(rng, QUERIES + COLD_QUERIES)
@@ -219,12 +217,12 @@ def measure(
     memory = MemoryStore.open_read_only(folder, MemoryConfig(index=config, near_duplicate=None))
     opened_s = time.perf_counter() - start
     cold = []
-    for query in queries[QUERIES:]:  # nothing of the keys in memory, each time
+    for query in queries[QUERIES:]:  # no key is in memory
         memory.files.release()
         drop_from_cache(folder)
         cold.append(time_searches(memory, query[None])[1][0])
     truth = nearest(memory, queries[:QUERIES], 8, progress)
-    time_searches(memory, queries[:QUERIES])  # warm: the same rows are re-ranked again
+    time_searches(memory, queries[:QUERIES])  # warm-up: the same rows are re-ranked again
     rows, clock, cpu = time_searches(memory, queries[:QUERIES])
     anonymous = anonymous_mb()
     proposed = 1.0
@@ -253,7 +251,7 @@ def measure(
 def measure_in_subprocess(
     count: int, config: IndexConfig, *, work: Path | None = None, progress: ProgressCallback = no_progress
 ) -> IndexMeasurement:
-    """Build here, measure in a fresh process. `work` keeps the memory, so that it is built once."""
+    """Build here, measure in a new process. `work` keeps the memory, so that it is built once."""
     with TemporaryDirectory(prefix="pixelis-bench-index-") as temporary:
         folder = (work or Path(temporary)) / f"{count}"
         built_cpu_s = build(folder, count, config, progress)
@@ -263,7 +261,7 @@ def measure_in_subprocess(
             command, capture_output=True, text=True, check=False, env={**clone_environment(), "OMP_NUM_THREADS": "1"}
         )
         if process.returncode:
-            raise PixelisError(f"{count} keys: {(process.stderr.strip().splitlines() or ['no word'])[-1]}")
+            raise PixelisError(f"{count} keys: {(process.stderr.strip().splitlines() or ['no message'])[-1]}")
         return IndexMeasurement(**json.loads(process.stdout.splitlines()[-1]))
 
 
@@ -274,11 +272,11 @@ def rows(
     work: Path | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Iterator[tuple[BenchRow, IndexMeasurement]]:
-    """A row for each size, and the numbers behind it."""
+    """A row and its measurement for each size."""
     for count in sizes:
         measurement = measure_in_subprocess(count, config or IndexConfig(), work=work, progress=progress)
         note = (
-            f"{measurement.kind}: P50 {measurement.p50_ms:.1f} and P95 {measurement.p95_ms:.1f} ms by the clock (CPU "
+            f"{measurement.kind}: P50 {measurement.p50_ms:.1f} and P95 {measurement.p95_ms:.1f} ms wall (CPU "
             f"{measurement.cpu_p50_ms:.1f}, {measurement.cpu_p95_ms:.1f}), recall@8 {measurement.recall_at_8:.3f} "
             f"({measurement.recall_at_8_without_rerank:.2f} without re-rank), index file {measurement.index_mb:.0f} MB, "
             f"anonymous {measurement.anonymous_mb:.0f} MB, cold P50 {measurement.cold_p50_ms:.0f} ms, "

@@ -1,8 +1,7 @@
-"""Bench row of one query of phase 3 beside its rollouts: key, search among 100,000 memories, and the vote of eight.
+"""Bench row of one query of phase 3 without its rollouts: key, search among 100,000 items, and the vote of eight.
 
-The paper says 0.34 s for retrieval and voting (runlatency). The rollouts are nano's own on an item of the world, the
-encoders are the real ones with their embeddings kept, and the memory holds keys of their sizes from `bench_index`'s
-generator.
+The paper reports 0.34 s for retrieval and voting (runlatency). The rollouts are nano's on an item of the world, the
+encoders are the real ones with cached embeddings, and the memory has keys of the generator of `bench_index`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SEED = 7
 
 
 class BenchQuery(NamedTuple):
-    """A query of the world with what was rolled out for it."""
+    """A query of the world and its rollouts."""
 
     media: MediaSet
     group: Sequence[Rollout]
@@ -43,7 +42,7 @@ class BenchQuery(NamedTuple):
 def rows(
     keys: KeyMaker, *, model: str = "nano-sft", memories: int = MEMORIES, progress: ProgressCallback = no_progress
 ) -> list[BenchRow]:
-    """One thread, CPU seconds; the median over twenty queries alike."""
+    """CPU seconds of one thread; the median of twenty repetitions."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
@@ -53,7 +52,7 @@ def rows(
         with TemporaryDirectory(prefix="pixelis-bench-vote-") as temporary:
             folder, settings = Path(temporary) / "memory", MemoryConfig(near_duplicate=None)
             fill(folder, KeyGenerator(memories, sizes=sizes), memories, settings, progress)
-            with MemoryStore.open(folder, settings) as memory:
+            with MemoryStore(folder, settings) as memory:
                 memory.build_index(progress=progress)
             with MemoryStore.open_read_only(folder, settings) as memory:
                 return [time_query(bench_query, keys, memory)]
@@ -62,7 +61,7 @@ def rows(
 
 
 def roll_out_query(model: str) -> BenchQuery:
-    """Eight rollouts of one question about a picture."""
+    """Eight rollouts of one question about an image."""
     rendered = generate("search", seed=SEED)
     media = MediaSet(rendered.media)
     with Toolbox(ToolboxConfig(seg="classical", isolate=False)) as toolbox:
@@ -73,7 +72,7 @@ def roll_out_query(model: str) -> BenchQuery:
 
 
 def time_query(bench_query: BenchQuery, keys: KeyMaker, memory: MemoryStore) -> BenchRow:
-    """Key, search and vote, each timed alone and all together."""
+    """Key, search and vote, timed separately and together."""
     traces = [sample.trace for sample in bench_query.group]
     settings, window = VoteSettings(), ReliabilityWindow()
 

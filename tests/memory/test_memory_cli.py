@@ -148,7 +148,7 @@ def test_what_was_deleted_stays_out_of_the_next_build_and_of_two_of_one_id_a_row
     names = [item.id for _, item in MemoryStore.open_read_only(out).items()][1:]
     assert names[0] == "question-0"
     assert re.fullmatch("question-0-[0-9a-f]{8}", names[1])
-    with MemoryStore.open(out) as memory:
+    with MemoryStore(out) as memory:
         same = [draft._replace(item=draft.item.model_copy(update={"id": "twin"})) for draft in twins(memory)]
         memory.files.append(same)
     assert "all have the id 'twin': say which with --row" in run("delete", out, "twin", code=2)

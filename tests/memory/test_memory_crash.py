@@ -39,7 +39,7 @@ def folder(tmp_path) -> Path:
 
 def test_an_append_cut_off_at_any_byte_is_found_and_dropped(folder, tmp_path):
     before = {name: (folder / name).read_bytes() for name in NAMES}
-    with MemoryStore.open(folder, SMALL) as memory:
+    with MemoryStore(folder, SMALL) as memory:
         memory.add([made(2)])
     after = {name: (folder / name).read_bytes() for name in NAMES}
     kept = {f: f.read_bytes() for f in (folder / "files").rglob("*.png")}
@@ -55,7 +55,7 @@ def test_an_append_cut_off_at_any_byte_is_found_and_dropped(folder, tmp_path):
             if name == "rows.bin":  # files are written before the row, after the line
                 new_file.parent.mkdir(exist_ok=True)
                 new_file.write_bytes(pixels(2))
-            with MemoryStore.open(folder, SMALL) as memory:
+            with MemoryStore(folder, SMALL) as memory:
                 assert memory.recovered.bytes >= extra
                 assert memory.watermark == 2
                 assert [item.id for _, item in memory.items()] == ["item-0", "item-1"]
@@ -63,7 +63,7 @@ def test_an_append_cut_off_at_any_byte_is_found_and_dropped(folder, tmp_path):
             assert not new_file.exists()
             cases += 1
     assert cases > 75
-    with MemoryStore.open(folder, SMALL) as memory:
+    with MemoryStore(folder, SMALL) as memory:
         assert memory.recovered == (0, 0)
         assert memory.add([made(2)])[0].row == 2
     assert {n: (folder / n).read_bytes() for n in NAMES} == after
@@ -85,11 +85,11 @@ def test_rows_that_are_noise_are_damage_and_zeros_of_a_power_cut_are_not(folder)
     before = {name: (folder / name).read_bytes() for name in NAMES}
     for noise in (b"\x07" * len(before["rows.bin"]), before["rows.bin"][:-1] + b"\x07"):
         (folder / "rows.bin").write_bytes(noise)
-        for opening in (MemoryStore.open, MemoryStore.open_read_only):
+        for opening in (MemoryStore, MemoryStore.open_read_only):
             with pytest.raises(MemoryFileError, match=r"row [01] is damaged; restore the file, or build"):
                 opening(folder, SMALL)
     (folder / "rows.bin").write_bytes(before["rows.bin"] + bytes(64))
-    with MemoryStore.open(folder, SMALL) as memory:
+    with MemoryStore(folder, SMALL) as memory:
         assert memory.recovered == (2, 64)
     assert {name: (folder / name).read_bytes() for name in NAMES} == before
 
@@ -100,12 +100,12 @@ def test_damage_that_is_no_cut_is_refused_and_a_cut_key_file_too(folder, tmp_pat
     shutil.copytree(folder, tmp_path / "copy")
     (folder / "rows.bin").write_bytes(rows)
     with pytest.raises(MemoryFileError, match="row 0 is damaged; restore the file"):
-        MemoryStore.open(folder, SMALL)
+        MemoryStore(folder, SMALL)
     copy = tmp_path / "copy"
     items = bytearray((copy / "items.jsonl").read_bytes())
     items[20] ^= 255
     (copy / "items.jsonl").write_bytes(items)
-    with MemoryStore.open(copy, SMALL) as memory:
+    with MemoryStore(copy, SMALL) as memory:
         assert list(memory.files.damaged_rows()) == [0]
         with pytest.raises(MemoryFileError, match="item 0 is damaged"):
             memory.files.item(0)
@@ -114,28 +114,28 @@ def test_damage_that_is_no_cut_is_refused_and_a_cut_key_file_too(folder, tmp_pat
 
 
 def test_two_processes_cannot_write_and_a_killed_one_leaves_no_lock(folder):
-    with MemoryStore.open(folder, SMALL), pytest.raises(MemoryFileError, match="written by another process"):
-        MemoryStore.open(folder, SMALL)
-    MemoryStore.open(folder, SMALL).close()
+    with MemoryStore(folder, SMALL), pytest.raises(MemoryFileError, match="written by another process"):
+        MemoryStore(folder, SMALL)
+    MemoryStore(folder, SMALL).close()
 
 
 def test_a_deletion_and_a_rollback_that_were_cut_off_are_finished_at_open(folder):
     whole = {name: (folder / name).read_bytes() for name in NAMES}
     files = {f: f.read_bytes() for f in (folder / "files").rglob("*.png")}
-    with MemoryStore.open(folder, SMALL) as memory:
+    with MemoryStore(folder, SMALL) as memory:
         memory.delete(1)
     for name, content in whole.items():  # the deletion was noted, and nothing erased yet
         (folder / name).write_bytes(content)
     for file, content in files.items():
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
-    with MemoryStore.open(folder, SMALL) as memory:
+    with MemoryStore(folder, SMALL) as memory:
         assert (len(memory), memory.watermark) == (1, 2)
     assert b"question 1" not in (folder / "items.jsonl").read_bytes()
     assert len(list((folder / "files").rglob("*.png"))) == 1
     with (folder / "rows.bin").open("r+b") as file:  # a rollback to nothing that only cut the rows
         file.truncate(0)
-    with MemoryStore.open(folder, SMALL) as memory:
+    with MemoryStore(folder, SMALL) as memory:
         assert (len(memory), memory.watermark) == (0, 0)
     assert [(folder / name).stat().st_size for name in NAMES] == [0, 0, 0]
     assert not list((folder / "files").rglob("*.png"))
@@ -143,7 +143,7 @@ def test_a_deletion_and_a_rollback_that_were_cut_off_are_finished_at_open(folder
 
 def append_for_ever(folder: Path, acknowledged: Path) -> None:
     """One batch after another; what was taken is written down afterwards."""
-    with MemoryStore.open(folder, SMALL) as memory, acknowledged.open("a") as file:
+    with MemoryStore(folder, SMALL) as memory, acknowledged.open("a") as file:
         while True:
             first = memory.watermark
             memory.add([made(first + k) for k in range(2)])
@@ -154,7 +154,7 @@ def append_for_ever(folder: Path, acknowledged: Path) -> None:
 def do_anything(folder: Path, acknowledged: Path) -> None:
     """Appends, rollbacks and deletions in turn."""
     rng = random.Random(os.getpid())
-    with MemoryStore.open(folder, SMALL) as memory, acknowledged.open("a") as file:
+    with MemoryStore(folder, SMALL) as memory, acknowledged.open("a") as file:
         while True:
             memory.add([made(memory.watermark + k) for k in range(2)])
             file.write("appended\n")
@@ -168,7 +168,7 @@ def do_anything(folder: Path, acknowledged: Path) -> None:
 
 def write_for_ever(folder: Path, acknowledged: Path) -> None:
     """The index, again and again."""
-    with MemoryStore.open(folder, SMALL) as memory, acknowledged.open("a") as file:
+    with MemoryStore(folder, SMALL) as memory, acknowledged.open("a") as file:
         while True:
             file.write("begun\n")
             file.flush()
@@ -206,7 +206,7 @@ def test_twenty_kills_lose_nothing_that_was_acknowledged_and_leave_nothing_half_
     for _ in range(20):
         killed(append_for_ever, folder, acknowledged, rng)
         told = [int(line) for line in acknowledged.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        with MemoryStore.open(folder, SMALL) as memory:
+        with MemoryStore(folder, SMALL) as memory:
             assert memory.watermark >= max(told)
             require_intact(memory)
             last = memory.watermark - 1
@@ -218,7 +218,7 @@ def test_kills_in_the_middle_of_rollbacks_and_deletions_leave_a_whole_memory(fol
     rng = random.Random(8)
     for _ in range(12):
         killed(do_anything, folder, tmp_path / "acknowledged", rng)
-        with MemoryStore.open(folder, SMALL) as memory:
+        with MemoryStore(folder, SMALL) as memory:
             require_intact(memory)
             assert {row for row, _ in memory.items()} >= {0, 1}
 

@@ -111,8 +111,8 @@ def test_other_settings_make_another_index_and_an_index_of_other_settings_is_ref
     memory.close()
     config = SMALL.model_copy(update={"index": SMALL.index.model_copy(update=changed)})
     with pytest.raises(MemoryFileError, match=f"other settings .*{next(iter(changed))}.*--reindex"):
-        MemoryStore.open(tmp_path / "m", config)
-    with MemoryStore.open(tmp_path / "m", config, rebuild=True) as again:
+        MemoryStore(tmp_path / "m", config)
+    with MemoryStore(tmp_path / "m", config, rebuild=True) as again:
         weight = config.index.lambda_pix
         query = keys(1, seed=5)[0]
         assert again.search(key(query), 1)[0].row == int(np.argmax(exact_mix(stored, query, weight)))
@@ -154,7 +154,7 @@ def test_rows_behind_the_index_are_found_and_whole_blocks_are_coded(tmp_path):
     assert [memory.search(key(more[n]), 1)[0].row for n in (7, BLOCK + 29)] == [707, 700 + BLOCK + 29]
     before = memory.search_rows(keys(9, seed=4), 8)
     memory.close()
-    with MemoryStore.open(tmp_path / "m", SMALL) as again:  # codes the same block again
+    with MemoryStore(tmp_path / "m", SMALL) as again:  # codes the same block again
         assert len(again.approx_index) == 700 + BLOCK
         after = again.search_rows(keys(9, seed=4), 8)
     assert (before.rows == after.rows).all()
@@ -230,7 +230,7 @@ def test_evaluation_media_never_enter_and_are_named(tmp_path):
         assert (tmp_path / "m" / "keys.f16").stat().st_size == 0  # no vector was written
         memory.add([clean])
     with (
-        MemoryStore.open(tmp_path / "m", SMALL) as forgetful,
+        MemoryStore(tmp_path / "m", SMALL) as forgetful,
         pytest.raises(LeakageError, match="to add to it"),
     ):
         forgetful.add([draft(3, rows[2])])
@@ -252,7 +252,7 @@ def test_a_rollback_is_bitwise(tmp_path):
     assert (found.rows == again.rows).all()
     assert (found.similarity == again.similarity).all()
     memory.close()
-    with MemoryStore.open(tmp_path / "m", SMALL) as opened:
+    with MemoryStore(tmp_path / "m", SMALL) as opened:
         assert opened.recovered == (0, 0)
         assert opened.watermark == mark
 
@@ -268,7 +268,7 @@ def test_a_rollback_over_coded_blocks_and_behind_the_training_still_finds_the_ex
             expected = np.argsort(-exact_mix(every[:mark], query))[:3]
             assert [n.row for n in memory.search(key(query), 3)] == [int(r) for r in expected]
         memory.close()
-        memory = MemoryStore.open(tmp_path / "m", SMALL)
+        memory = MemoryStore(tmp_path / "m", SMALL)
         assert memory.watermark == mark
     memory.close()
 
@@ -276,7 +276,7 @@ def test_a_rollback_over_coded_blocks_and_behind_the_training_still_finds_the_ex
 def test_during_evaluation_the_memory_only_grows(tmp_path):
     with new_memory(tmp_path / "m") as memory:
         memory.add(drafts(keys(5)))
-    with MemoryStore.open(tmp_path / "m", SMALL, append_only=True) as memory:
+    with MemoryStore(tmp_path / "m", SMALL, append_only=True) as memory:
         memory.add(drafts(keys(2, seed=1), 5))
         for forbidden in (lambda: memory.delete(0), lambda: memory.rollback(4), memory.build_index):
             with pytest.raises(MemoryFileError, match="append-only"):
@@ -312,7 +312,7 @@ def test_a_deleted_item_is_gone_from_the_disk_with_its_files(tmp_path):
             memory.delete(1)
         memory.delete(0)
         assert not paths["shared"].exists()
-    with MemoryStore.open(folder, SMALL) as memory:
+    with MemoryStore(folder, SMALL) as memory:
         assert [item.id for _, item in memory.items()] == ["item-3"]
         assert (len(memory), memory.watermark, memory.recovered) == (1, 4, (0, 0))
         memory.rollback(2)
@@ -361,7 +361,7 @@ def test_a_deleted_item_leaves_no_code_in_the_index_file(tmp_path, kind, bits):
     else:
         assert not index.reconstruct(77).any()
         assert index.reconstruct(78) == pytest.approx(stored[78, :TEXT], abs=1e-2)
-    with MemoryStore.open(tmp_path / "m", config) as again:
+    with MemoryStore(tmp_path / "m", config) as again:
         assert again.kind == kind
         assert 77 not in [n.row for n in again.search(key(stored[77]), 20)]
         query = keys(1, seed=5)[0]
@@ -381,7 +381,7 @@ def test_a_damaged_index_is_refused_in_one_line_or_made_again(tmp_path):
         with pytest.raises(MemoryFileError, match=r"damaged.*--reindex") as refused:
             MemoryStore.open_read_only(tmp_path / "m", SMALL)
         assert "\n" not in str(refused.value)
-    with MemoryStore.open(tmp_path / "m", SMALL, rebuild=True) as again:
+    with MemoryStore(tmp_path / "m", SMALL, rebuild=True) as again:
         assert again.search(key(stored[77]), 1)[0].row == 77
     assert MemoryStore.open_read_only(tmp_path / "m", SMALL).kind == "ivfpq"
     (tmp_path / "m" / "index.json").write_text("{}")
@@ -393,7 +393,7 @@ def test_an_index_of_other_items_is_not_used(tmp_path):
     memory, _ = large(tmp_path / "m", 640)
     memory.close()
     kept = {f.name: f.read_bytes() for f in (tmp_path / "m").glob("index*")}
-    with MemoryStore.open(tmp_path / "m", SMALL) as memory:
+    with MemoryStore(tmp_path / "m", SMALL) as memory:
         memory.rollback(600)
         memory.add(drafts(keys(40, seed=9), 600))
     for name, content in kept.items():  # as if the old files had come back from a backup
@@ -412,7 +412,7 @@ def test_a_key_of_another_size_or_with_a_nan_is_refused(tmp_path):
         with pytest.raises(MemoryFileError, match="a key of 3 values"):
             memory.search(Key(row[:1], row[1:3]))
     with pytest.raises(MemoryFileError, match="holds no memory"):
-        MemoryStore.open(tmp_path / "nothing")
+        MemoryStore(tmp_path / "nothing")
 
 
 def test_the_number_of_cells_is_the_papers_at_its_size():

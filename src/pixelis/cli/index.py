@@ -162,7 +162,7 @@ def add(
 
     with progress_bars() as progress, closing(FeatureCache(cache)) as feature_cache:
         keys = make_key_maker()
-        with MemoryStore.open(folder, mask=load_mask(folder)) as memory:
+        with MemoryStore(folder, mask=load_mask(folder)) as memory:
             require_same_encoders(memory, keys)
             drafts, used_ids = [], {item.id for _, item in memory.items()}
             for number, trace in enumerate(read(traces), 1):
@@ -312,7 +312,7 @@ def delete(
 
     if row and not item.isdigit():
         raise ConfigError(f"--row needs a number, not {item!r}")
-    with MemoryStore.open(folder) as memory:
+    with MemoryStore(folder) as memory:
         number = int(item) if row else memory.find(item)
         memory.delete(number)
         if as_json:

@@ -37,7 +37,7 @@ def open_for_reindex(folder: Path, settings: MemoryConfig | None) -> MemoryStore
 
     read_memory_head(folder)  # fails before anything is deleted
     delete_index(folder)
-    return MemoryStore.open(folder, settings)
+    return MemoryStore(folder, settings)
 
 
 def open_or_create_memory(
@@ -48,7 +48,7 @@ def open_or_create_memory(
     from pixelis.memory.memory_store import MemoryStore
 
     if (folder / MEMORY_HEAD_FILE).exists():
-        memory = MemoryStore.open(folder, settings, mask=mask, rebuild=True)
+        memory = MemoryStore(folder, settings, mask=mask, rebuild=True)
         require_same_encoders(memory, keys)
         warn_dropped_append(memory)
         return memory

@@ -1,7 +1,7 @@
 """The retrieval memory: trajectories that were accepted, found again by what was asked and what was looked at
 (subsec:ttrl "Hybrid retrieval", supp:retrieval_index, supp:index_whitelist_dedup).
 
-    with MemoryStore.open(folder, mask=mask) as memory:
+    with MemoryStore(folder, mask=mask) as memory:
         memory.add([draft])                          # on the disk when it returns
         memory.search(key, k=8, exclude=shown)       # nearest first
         mark = memory.watermark                      # …
@@ -65,7 +65,11 @@ class Neighbour(NamedTuple):
 
 
 class MemoryStore:
-    """A folder of items with their keys and an index over them. One process writes; others may read."""
+    """A folder of items with their keys and an index over them. One process writes; others may read.
+
+    With `append_only` (during evaluation) the rows present at open, or the first `floor` rows, can be neither removed
+    nor reindexed. `rebuild` replaces an index that is damaged or was built with other settings.
+    """
 
     def __init__(
         self,
@@ -121,22 +125,6 @@ class MemoryStore:
         write_memory_head(Path(folder), head)
         write_json(Path(folder) / SETTINGS_FILE, (config or MemoryConfig()).model_dump(mode="json"))
         return cls(folder, config, mask=mask)
-
-    @classmethod
-    def open(
-        cls,
-        folder: Path,
-        config: MemoryConfig | None = None,
-        *,
-        mask: EvaluationMask | None = None,
-        append_only: bool = False,
-        floor: int | None = None,
-        rebuild: bool = False,
-        progress: ProgressCallback = no_progress,
-    ) -> MemoryStore:
-        """Open for writing. With `append_only` (during evaluation) the rows present at open, or the first `floor` rows,
-        can be neither removed nor reindexed."""
-        return cls(folder, config, mask=mask, append_only=append_only, floor=floor, rebuild=rebuild, progress=progress)
 
     @classmethod
     def open_read_only(cls, folder: Path, config: MemoryConfig | None = None) -> MemoryStore:
