@@ -121,7 +121,7 @@ def test_a_saved_answer_is_a_page_with_its_pictures_and_a_sealed_trace(policy, t
     pixels = np.asarray(Image.open(SIGN).convert("RGB"))
     page = policy.ask(pixels, QUESTION).save(tmp_path / "pages" / "sign.html")
     assert "data:image/jpeg;base64" in page.read_text()  # pixels that never were a file are in the page
-    assert "media not at hand" not in page.read_text()
+    assert "media missing" not in page.read_text()
     (trace,) = read(page.with_suffix(".jsonl"))
     assert trace.answer == "FOR SALE"
     assert trace.media[0].path is None

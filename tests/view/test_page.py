@@ -115,7 +115,7 @@ def test_broken_and_missing_things_are_said(chain, tmp_path):
         ]
     )
     for said in ("chain broken at step 3", "1 of 1 artifacts missing or changed", "artifact view.png was changed",
-                 "gone.jpg cannot be opened", "the file is not at hand"):  # fmt: skip
+                 "gone.jpg cannot be opened", "the file is missing"):  # fmt: skip
         assert said in page
     assert "data:image/jpeg" not in page
     assert page.count('<g class="mark') >= 3, "the footprints are drawn on an empty ground"

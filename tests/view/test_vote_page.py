@@ -25,29 +25,29 @@ def test_why_it_won_and_what_would_have_flipped_it_is_said(row):
     assert "Against it: 'blue' 33 %." in told
     assert "The weight of rollout 1 (0.400), falling under 0.100, alone would have made it 'blue'." in told
     assert "The weight of rollout 3 (0.300), rising over 0.600, alone would have made it 'blue'." in told
-    assert "Rollouts 1 and 4 looked at the same, and are one vote." in told
-    assert told.endswith("The policy learnt from it.")
+    assert "Rollouts 1 and 4 looked at the same regions and share one vote." in told
+    assert told.endswith("The policy was updated on it.")
     row["alike"] = True
     row["vote"]["flips"] = [{"rollout": 1, "weight": 0.2, "flips_at": 0.2001, "answer": "blue"}]
     told = " ".join(describe_vote(row))
     assert "The weight of rollout 2 (0.200) being any more would have made it 'blue'." in told
-    assert told.endswith("It was accepted, and had nothing to teach: every rollout did as well as was expected.")
+    assert told.endswith("It was accepted without an update: all rollouts have the expected reward.")
     row["vote"]["ballots"][3] |= {"group": 3}
     told = " ".join(describe_vote(row))
     assert "one vote" not in told
     assert "gave no answer" not in told
     row["vote"]["ballots"].append(ballot(None, 0.0))
-    assert "1 of them gave no answer: that part of the vote is nobody's." in " ".join(describe_vote(row))
+    assert "1 of them gave no answer: their part of the vote goes to no answer." in " ".join(describe_vote(row))
 
 
 def test_an_abstention_says_why(row):
     row |= {"answered": False, "learnt": False, "why": "margin 0.333 under 0.5"}
     row["vote"] |= {"reason": "margin 0.333 under 0.5", "majority": "blue", "flips": []}
     told = " ".join(describe_vote(row))
-    assert "It was not given: margin 0.333 under 0.5." in told
+    assert "It was withheld: margin 0.333 under 0.5." in told
     assert "A plain majority would have said 'blue'." in told
     assert "No single weight could have changed it." in told
-    assert told.endswith("Nothing was learnt from it: margin 0.333 under 0.5.")
+    assert told.endswith("No update was made: margin 0.333 under 0.5.")
 
 
 def test_many_and_long_answers_are_cut_short_in_words(row):
@@ -56,8 +56,8 @@ def test_many_and_long_answers_are_cut_short_in_words(row):
     assert told.startswith(
         f"Against it: '{'x' * 60}…' 10 %, 'other 0' 10 %, 'other 1' 10 %, 'other 2' 10 % and 1 more."
     )
-    assert "(not given)" not in vote_page(row)
-    assert "<bdi>Red</bdi> (not given)" in vote_page(row | {"answered": False})
+    assert "(withheld)" not in vote_page(row)
+    assert "<bdi>Red</bdi> (withheld)" in vote_page(row | {"answered": False})
 
 
 def test_a_vote_without_an_answer_has_a_page(row):

@@ -1,4 +1,4 @@
-"""Evidence pages: a trace as one self-contained HTML file that opens anywhere."""
+"""Evidence pages: traces as one self-contained HTML file."""
 
 from pixelis.view.exhibit import Exhibit, make_exhibit
 from pixelis.view.page import report

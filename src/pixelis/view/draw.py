@@ -15,29 +15,29 @@ from pixelis.trace.decisive import CallArguments
 FULL_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
 COLOURS = 8
 MAX_LABELLED = 14
-"""With more footprints than this on a picture the labels would cover it; the list beside it has them all."""
+"""More labels than this would cover a picture; the list beside it has them all."""
 LARGE_LETTERS = 0.06
-"""Text over this share of the picture's longer side is outlined, not written over: it can be read there."""
+"""Text over this share of the longer side is legible in the picture: it is outlined, not written over."""
 PHONE_WIDTHS, SCREEN_WIDTHS = (332.0, 160.0), (600.0, 220.0)
-"""CSS pixels that a picture gets, and one of a film strip, on a phone of 390 and on a large screen (page.css)."""
+"""Widths in CSS pixels of a picture and of one in a film strip, on a phone of 390 and a large screen (page.css)."""
 MAX_HEIGHT_PX = 640.0
 PHONE_LABEL_PX, SCREEN_LABEL_PX = 11.5, 12.0
 LETTER_ASPECT = 0.64
-"""Width of a letter by its height, on the mean."""
+"""Mean width of a letter by its height."""
 MAX_CONTOURS = 160
 
 
 class SvgCanvas(NamedTuple):
-    """A picture to draw on: its size in pixels, and what it shows of its source frame."""
+    """A picture to draw on: its size in pixels, and the part of the source frame that it shows."""
 
     size: Size
     window: UnitBox = FULL_FRAME
     frame: int = 0
     strip: bool = False
-    """One of a film strip, which is shown smaller."""
+    """Whether it is one of a film strip, which are smaller."""
 
     def to_canvas(self, x: float, y: float) -> tuple[float, float]:
-        """A point in unit coordinates of the source, in pixels of the canvas."""
+        """A point in unit coordinates of the source to pixels of the canvas."""
         x0, y0, x1, y1 = self.window
         return (x - x0) / (x1 - x0) * self.size.width, (y - y0) / (y1 - y0) * self.size.height
 
@@ -53,12 +53,12 @@ class SvgCanvas(NamedTuple):
         return min(max(math.ceil(10 * share), 3), 10)
 
     def _scale_at(self, widths: tuple[float, float]) -> float:
-        """CSS pixels for a pixel of the canvas in a column of the page."""
+        """CSS pixels per pixel of the canvas."""
         return min(widths[self.strip] / self.size.width, MAX_HEIGHT_PX / self.size.height)
 
 
 class Mark(NamedTuple):
-    """A footprint with its colour, and the key that ties its drawings to its entry in the list."""
+    """A footprint with its colour, and the key that links its drawings to its entry in the list."""
 
     footprint: Footprint
     key: str
@@ -66,7 +66,7 @@ class Mark(NamedTuple):
 
 
 def make_marks(footprints: Sequence[Footprint], prefix: str) -> list[Mark]:
-    """A track keeps its colour by its id; everything else takes the next one."""
+    """Assign colours: to a track by its id, to others in turn."""
     return [
         Mark(f, f"{prefix}-f{i}", (f.track_id if isinstance(f, Track) else i) % COLOURS)
         for i, f in enumerate(footprints)
@@ -74,7 +74,7 @@ def make_marks(footprints: Sequence[Footprint], prefix: str) -> list[Mark]:
 
 
 def draw(marks: Sequence[Mark], canvas: SvgCanvas) -> Markup:
-    """Every footprint that lies on this canvas."""
+    """Draw the footprints that lie on this canvas."""
     labelled = len(marks) <= MAX_LABELLED
     parts = []
     for mark in marks:
@@ -111,7 +111,7 @@ def rectangle(box: UnitBox, canvas: SvgCanvas, kind: str = "shape") -> Markup:
 
 
 def draw_asked(arguments: CallArguments, canvas: SvgCanvas) -> Markup:
-    """The boxes and points that a call was given, where it returned nothing to draw."""
+    """Draw the boxes and points in a call's arguments, for a call without footprints."""
     boxes = [rectangle(box, canvas, kind) for box in arguments.boxes for kind in ("asked ground", "asked")]
     spots = [canvas.to_canvas(x, y) for x, y in arguments.points]
     dot = Markup('<circle class="asked" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"/>')
@@ -119,14 +119,14 @@ def draw_asked(arguments: CallArguments, canvas: SvgCanvas) -> Markup:
 
 
 def label_at(box: UnitBox | None, label: str, canvas: SvgCanvas) -> Markup:
-    """A label on top of a box, or inside it where the box touches the upper edge."""
+    """A label over a box, or inside it at the upper edge."""
     if not label or box is None:
         return Markup("")
     return label_text(*canvas.to_canvas(box[0], box[1]), label, canvas)
 
 
 def label_text(left: float, top: float, label: str, canvas: SvgCanvas) -> Markup:
-    """A label over a point, or under it at the upper edge; it ends at the right edge where it would go beyond."""
+    """A label over a point, or under it at the upper edge; moved left if it would cross the right edge."""
     height = canvas.letter_height
     most = max(int(canvas.size.width / (LETTER_ASPECT * height)) - 1, 3)
     text = label if len(label) <= min(most, 40) else f"{label[: min(most, 40) - 1]}…"
@@ -140,11 +140,11 @@ def label_text(left: float, top: float, label: str, canvas: SvgCanvas) -> Markup
 
 
 def draw_mask(mask: Mask, canvas: SvgCanvas, label: str) -> Markup | None:
-    """The outline of a mask as one path, holes as holes, with the label over the top of its largest part."""
+    """The outline of a mask as one path with holes, and the label over its largest part."""
     import cv2
 
     x0, y0, x1, y1 = canvas.window
-    crop = mask.model_copy().array[  # of a copy: what is decoded is kept with it, and a page may have many masks
+    crop = mask.model_copy().array[  # of a copy, since a mask caches its decoded array and a page may have many
         math.floor(y0 * mask.height) : math.ceil(y1 * mask.height),
         math.floor(x0 * mask.width) : math.ceil(x1 * mask.width),
     ]
@@ -163,7 +163,7 @@ def draw_mask(mask: Mask, canvas: SvgCanvas, label: str) -> Markup | None:
 
 
 def draw_text(span: TextSpan, canvas: SvgCanvas) -> Markup:
-    """The line where it stands, with what was read written over it, along its own direction and at its own size."""
+    """The line at its place, overwritten with the text that was read, in its direction and size."""
     quad = [canvas.to_canvas(x, y) for x, y in span.quad]
     (ax, ay), (bx, by), _, (dx, dy) = quad
     width, height = math.hypot(bx - ax, by - ay), math.hypot(dx - ax, dy - ay)
@@ -171,7 +171,7 @@ def draw_text(span: TextSpan, canvas: SvgCanvas) -> Markup:
     shape = Markup('<polygon class="shape" points="{}"/>').format(points)
     if width < 2.0 or height < 2.0 or not span.text.strip():
         return shape
-    if height > LARGE_LETTERS * max(canvas.size):  # large enough to be read in the picture: do not hide it
+    if height > LARGE_LETTERS * max(canvas.size):  # legible in the picture: do not hide it
         outline = Markup('<polygon class="shape outline" points="{}"/>').format(points)
         return outline + label_text(*min(quad, key=lambda corner: corner[1]), span.text, canvas)
     angle = math.degrees(math.atan2(by - ay, bx - ax))
@@ -182,7 +182,7 @@ def draw_text(span: TextSpan, canvas: SvgCanvas) -> Markup:
 
 
 def draw_track(track: Track, canvas: SvgCanvas) -> Markup | None:
-    """The way of a track's centre, faint from this frame on, and its box on this frame."""
+    """The path of a track's centre, faint from this frame on, and its box on this frame."""
     centres = [canvas.to_canvas((x0 + x1) / 2, (y0 + y1) / 2) for x0, y0, x1, y1 in track.boxes]
     past_count = sum(frame <= canvas.frame for frame in track.frames)
     path = polyline("trail", centres[:past_count]) + polyline("trail ahead", centres[max(past_count - 1, 0) :])
@@ -211,5 +211,5 @@ def tooltip(footprint: Footprint) -> str:
 
 
 def clean(text: str) -> str:
-    """Text without the control characters that HTML does not allow."""
+    """Text without control characters."""
     return "".join(c if c.isprintable() or c in "\n\t " else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -1,4 +1,4 @@
-"""A trace with everything that its page shows: the media that could be found, the artifacts, and what was verified."""
+"""A trace with everything that its page shows: media, artifacts and the result of verification."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pixelis.trace.schema import verify
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One trace, ready to be shown. What is not at hand is None, and the page says so."""
+    """One trace, ready to be shown. The page names what is missing."""
 
     trace: Trace
     media: Mapping[str, Medium]
-    """By the query's names; a medium that was not found is absent."""
+    """The media that were found, by their names in the query."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """Why a medium is absent, by its name."""
     pictures: Mapping[str, bytes] = field(default_factory=dict)
@@ -33,13 +33,13 @@ class Exhibit:
     decisions: Sequence[StepDecision] = ()
     file: str = "trace.jsonl"
     withheld: str = ""
-    """Why the answer was not given to whoever asked; empty where it was."""
+    """Why the answer was withheld; empty if it was given."""
     confidence: float | None = None
-    """As it was told to whoever asked: of the words, the tools behind them, and the other samples."""
+    """The confidence that was stated with the answer: of its words, the tools and the other samples."""
     vote: Mapping[str, Any] | None = None
-    """Of several samples: every term of every weight, as `scoring.consensus` records it."""
+    """For several samples, the record of the vote (`voting.vote.to_vote_record`)."""
     caveat: str = ""
-    """What a reader must know about the evidence behind the answer."""
+    """A warning about missing evidence."""
 
 
 def make_exhibit(
@@ -55,7 +55,7 @@ def make_exhibit(
     vote: Mapping[str, Any] | None = None,
     caveat: str = "",
 ) -> Exhibit:
-    """Gather what belongs to a trace. A missing medium or artifact is shown as missing, not raised.
+    """Collect the media and artifacts of a trace. Missing ones are shown as missing, not raised.
 
     `opened` are media at hand; the others are opened from `media_paths` or the paths in the trace. `artifact_bytes` are
     the artifacts, by their SHA-256; the others are read from the folder beside `trace_path`.

@@ -1,4 +1,4 @@
-"""From traces to one self-contained HTML file: inline style and script, embedded pictures, no request to anywhere."""
+"""Traces to one self-contained HTML file: inline style and script, embedded pictures, no requests."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pixelis.view.timeline import Timeline, make_timeline
 from pixelis.view.vote_page import TERMS, VoteView, vote_view
 
 PAGE_BYTES = 4 * 2**20
-"""A page of one trace stays under this where coarser pictures can make it so."""
+"""Target size of the page of one trace, reached by coarser pictures where possible."""
 MAX_LISTED_FOOTPRINTS = 200
-"""Footprints in the list of one step; the trace has them all."""
+"""Footprints in the list of one step; the trace has all."""
 
 
 class FootprintEntry(NamedTuple):
-    """A footprint as its list shows it."""
+    """A footprint in the list of a step."""
 
     key: str
     colour: int
@@ -37,7 +37,7 @@ class FootprintEntry(NamedTuple):
 
 
 class StepView(NamedTuple):
-    """A step as its section shows it."""
+    """What the section of a step shows."""
 
     number: int
     step: Step
@@ -56,7 +56,7 @@ class StepView(NamedTuple):
 
 
 class TraceView(NamedTuple):
-    """A trace as its article shows it."""
+    """What the article of a trace shows."""
 
     key: str
     exhibit: Exhibit
@@ -67,7 +67,7 @@ class TraceView(NamedTuple):
     steps: list[StepView]
     vote: VoteView | None
     cached: int
-    """Steps whose result came from the cache."""
+    """Number of steps whose result came from the cache."""
     legend: list[tuple[str, str]]
 
 
@@ -81,11 +81,11 @@ LEGEND = {
     "hash chain": "every step is hashed with the one before it, and the seal closes the trace: a change would be found",
     "View": "a new picture that a call cut from a medium, and that later calls may look at",
 }
-"""One line for each term of the page."""
+"""The terms of the page, with one line each."""
 
 
 def legend(exhibit: Exhibit, steps: Sequence[StepView]) -> list[tuple[str, str]]:
-    """The lines for the terms that occur."""
+    """The legend, for the terms that occur."""
     results = [step.step.result for step in steps]
     used = {
         "decisive": any(step.decisive for step in steps),
@@ -215,7 +215,7 @@ def footprint_entry(mark: Mark) -> FootprintEntry:
 
 
 def describe_location(footprint: Footprint) -> str:
-    """Where a footprint lies, as a person reads it."""
+    """The place of a footprint in words."""
     if isinstance(footprint, Span):
         return f"{footprint.start_s:.2f} to {footprint.end_s:.2f} s"
     if isinstance(footprint, Track):
@@ -228,7 +228,7 @@ def describe_location(footprint: Footprint) -> str:
 
 
 def format_argument(value: Any) -> str:
-    """An argument as text; a long one is cut, since the trace has it whole."""
+    """An argument as text; a long one is shortened."""
     if isinstance(value, dict) and {"width", "height", "counts"} <= value.keys():
         return f"a mask of {value['width']}x{value['height']}"
     if isinstance(value, dict) and isinstance(value.get("frames"), list) and "boxes" in value:

@@ -1,4 +1,4 @@
-"""Which pictures a step shows: the picture it looked at, the view it made, or a film strip of the frames that count."""
+"""The pictures of a step: the one it looked at, the view it made, or a film strip of the frames that matter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Panel(NamedTuple):
     """One picture with its drawings."""
 
     picture: EmbeddedPicture | None
-    """None where the medium is not at hand: the drawings then stand on an empty ground."""
+    """None if the medium is missing: the drawings are then on an empty ground."""
     size: Size
     marks: Markup
     caption: str
@@ -33,17 +33,17 @@ class Panel(NamedTuple):
     kind: str = "picture"
     """`picture`, `strip` (one of several frames), `made` (a new view), or `locator` (where a view lies)."""
     during: tuple[Mark, ...] = ()
-    """Stretches of time that this frame lies in."""
+    """Spans that contain this frame."""
 
     @property
     def shown_size(self) -> Size:
-        """In page pixels, before the column's own limits: a small picture is enlarged, so that marks can be seen."""
+        """In page pixels, before the column's limits: a small picture is enlarged."""
         scale = max(1.0, 900 / self.size.width)
         return Size(round(self.size.width * scale), round(self.size.height * scale))
 
 
 class CallTarget(NamedTuple):
-    """What a call looked at."""
+    """The medium or view that a call names."""
 
     record: MediaRecord
     view: str | None = None
@@ -51,7 +51,7 @@ class CallTarget(NamedTuple):
 
 
 def call_target(exhibit: Exhibit, number: int) -> CallTarget | None:
-    """The medium or view that step `number` (from 0) names; None where it names none of the query's."""
+    """The medium or view that step `number` (from 0) names; None if it is unknown."""
     trace = exhibit.trace
     media_arg = trace.steps[number].call.args.get("media")
     if media_arg is None:
@@ -68,18 +68,18 @@ def call_target(exhibit: Exhibit, number: int) -> CallTarget | None:
 
 
 class PanelContext(NamedTuple):
-    """Where the panels of one page take their pictures from, and where they put them."""
+    """The trace of the panels, and the pictures of their page."""
 
     exhibit: Exhibit
     pictures: PictureRegistry
 
 
 class Drawing(NamedTuple):
-    """What is drawn over the pictures of a step."""
+    """The drawings over the pictures of a step."""
 
     marks: Sequence[Mark] = ()
     asked: CallArguments | None = None
-    """What the call was given, where it returned nothing to draw."""
+    """The arguments of a call without footprints, drawn instead."""
 
     def on(self, canvas: SvgCanvas) -> Markup:
         return draw_asked(self.asked, canvas) if self.asked else draw(self.marks, canvas)
@@ -120,7 +120,7 @@ def frame_panel(context: PanelContext, record: MediaRecord, frame: int, drawing:
         spans = ((mark, mark.footprint) for mark in drawing.marks)
         during = tuple(m for m, f in spans if isinstance(f, Span) and f.start_s <= seconds <= f.end_s)
     if medium is None:
-        note = "the file is not at hand"
+        note = "the file is missing"
     else:
         try:
             picture = context.pictures.add((record.sha256, frame), medium.frame(frame), strip=strip)
@@ -134,9 +134,9 @@ def frame_panel(context: PanelContext, record: MediaRecord, frame: int, drawing:
 def view_panel(
     context: PanelContext, recipe: ViewRecipe, name: str, drawing: Drawing, *, maker: Step | None = None
 ) -> Panel:
-    """A view: the artifact as it was recorded where there is one, else cut again from its source."""
+    """A view: its recorded artifact, else cut again from its source."""
     exhibit, pictures = context
-    picture, note = None, "the file is not at hand"
+    picture, note = None, "the file is missing"
     source = exhibit.media.get(recipe.media)
     makers = [maker] if maker else [s for s in exhibit.trace.steps if s.result.view == recipe]
     for artifact in (a for s in makers for a in s.result.artifacts):
@@ -156,7 +156,7 @@ def view_panel(
 
 
 def locator_panel(context: PanelContext, target: CallTarget) -> Panel:
-    """A small picture of the source that shows where the view lies."""
+    """A small picture of the source with the box of the view."""
     assert target.recipe is not None  # noqa: S101 - only views have locators
     x0, y0, x1, y1 = target.recipe.box
     view_box = Box(media=target.record.name, frame=target.recipe.frame, x0=x0, y0=y0, x1=x1, y1=y1)
@@ -172,7 +172,7 @@ def fit_size(size: Size, pictures: PictureRegistry, *, strip: bool) -> Size:
 
 
 def frames_to_show(step: Step, record: MediaRecord) -> list[int]:
-    """At most eight frames: those that footprints lie on, evenly chosen, or some of the whole clip."""
+    """At most eight frames, evenly chosen: those with footprints, or some of the whole clip."""
     if record.kind == "image":
         return [0]
     last = record.frame_count - 1
@@ -191,7 +191,7 @@ def frames_to_show(step: Step, record: MediaRecord) -> list[int]:
 
 
 def find_frame_arg(step: Step, record: MediaRecord) -> int | None:
-    """The frame that a call names by its number or its time; None where it names none of the clip."""
+    """The frame that a call names by number or time; None if the clip does not have it."""
     frame, at = (None if isinstance(value := step.call.args.get(key), bool) else value for key in ("frame", "time_s"))
     if frame is None and isinstance(at, int | float) and record.duration_s:
         frame = math.floor(at / record.duration_s * record.frame_count)
@@ -200,7 +200,7 @@ def find_frame_arg(step: Step, record: MediaRecord) -> int | None:
 
 
 def span_frames(span: Span, record: MediaRecord, count: int) -> list[int]:
-    """Frames in the middle of equal parts of a stretch of time."""
+    """Frames in the middle of equal parts of a span."""
     if not record.duration_s:
         return [0]
     at = [min((span.start_s + (i + 0.5) / count * span.seconds) / record.duration_s, 1.0) for i in range(count)]

@@ -1,4 +1,4 @@
-"""The pictures of a page: each is scaled down, encoded and embedded once, however often it is shown."""
+"""The pictures of a page: each is scaled down, encoded and embedded once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pixelis.media.medium import Frame
 
 
 class DetailLevel(NamedTuple):
-    """How much of the pictures a page keeps."""
+    """Size and quality of the pictures of a page."""
 
     side: int
     """Longer side of a single picture, in pixels."""
@@ -25,11 +25,11 @@ class DetailLevel(NamedTuple):
 
 
 DETAIL_LEVELS = (DetailLevel(1280, 560, 84), DetailLevel(960, 440, 78), DetailLevel(640, 320, 70))
-"""From the finest down: a page that grows too large is made again with the next."""
+"""From the finest down: a page that is too large is rendered again with the next."""
 
 
 class EmbeddedPicture(NamedTuple):
-    """A picture of the page, which every drawing refers to by its id."""
+    """A picture of the page, to which drawings refer by its id."""
 
     id: str
     size: Size
@@ -48,7 +48,7 @@ class PictureRegistry:
         return list(self._by_key.values())
 
     def add(self, key: Hashable, frame: Frame, *, strip: bool = False) -> EmbeddedPicture:
-        """Embed a frame, unless it is there already under this key."""
+        """Embed a frame, once for each key."""
         key = (key, strip)
         if key not in self._by_key:
             side = self.detail.strip_side if strip else self.detail.side
@@ -59,7 +59,7 @@ class PictureRegistry:
 
 
 def encode_jpeg(frame: Frame, side: int, quality: int) -> tuple[Size, bytes]:
-    """A frame as JPEG, no side longer than `side`; never enlarged."""
+    """A frame as JPEG with no side longer than `side`."""
     picture = Pil.fromarray(frame)
     scale = min(1.0, side / max(picture.size))
     size = Size(max(round(picture.width * scale), 1), max(round(picture.height * scale), 1))
@@ -71,7 +71,7 @@ def encode_jpeg(frame: Frame, side: int, quality: int) -> tuple[Size, bytes]:
 
 
 def decode_artifact(content: bytes) -> Frame | None:
-    """The pixels of a picture among the artifacts; None where it is none."""
+    """The pixels of an artifact; None if it is not a picture."""
     from pixelis.media import Image
 
     try:

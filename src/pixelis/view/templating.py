@@ -1,4 +1,4 @@
-"""The templates of the pages, and what they need of Python."""
+"""The templates of the pages, and their filters."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def asset(name: str) -> str:
 
 
 def content_hash(text: str) -> str:
-    """What a Content-Security-Policy calls an inline block that may run."""
+    """The hash by which a Content-Security-Policy allows an inline block."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def seconds(value: float) -> str:
-    """A duration as a person says it."""
+    """A duration in milliseconds or seconds."""
     return f"{value * 1000:.0f} ms" if value < 0.95 else f"{value:.1f} s"

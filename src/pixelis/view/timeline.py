@@ -1,4 +1,4 @@
-"""Stretches of time as bars under a film strip."""
+"""Spans and tracks as bars under a film strip."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Timeline(NamedTuple):
 
 
 def make_timeline(marks: Sequence[Mark], record: MediaRecord, frames: Sequence[int]) -> Timeline | None:
-    """Spans and tracks of one clip over its length (x from 0 to 1000), and ticks at the frames that are shown."""
+    """Spans and tracks of a clip over its length (x from 0 to 1000), with ticks at the shown frames."""
     if record.kind != "clip" or record.duration_s <= 0.0:
         return None
     lanes = [m for m in marks if m.footprint.media == record.name and isinstance(m.footprint, Span | Track)][:MAX_LANES]

@@ -1,4 +1,4 @@
-"""The evidence page of a vote: why an answer won, term by term, and which changed weight would have flipped it."""
+"""The evidence page of a vote: the terms of each weight, and the changes of one weight that would have flipped it."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ TERMS = (
     (
         "fidelity",
         "VisFid",
-        "how far its decisive regions, tracks and texts agree with the like of other rollouts, whatever they answered; "
-        "0.5 where nobody else looked, and near-duplicates do not vouch for one another",
+        "agreement of its decisive regions, tracks and texts with those of other rollouts, whatever their answer; "
+        "0.5 without another to compare with; near-duplicates do not count for each other",
     ),
     (
         "reliability",
         "r",
-        "how often this sequence of tools was with the majority in queries before (Dawid–Skene); of one that was seen "
-        "too seldom, how many of the other rollouts agree with it here",
+        "how often this sequence of tools agreed with the majority on earlier queries (Dawid–Skene); for a rare "
+        "sequence, the share of the other rollouts that agree with it here",
     ),
 )
 
 
 MAX_LISTED_ANSWERS = 4
-"""Other answers that are told in words; the table has them all."""
+"""Other answers in the sentences; the table has all."""
 MAX_QUOTED_CHARS = 60
 
 
 class BallotView(NamedTuple):
-    """One rollout as its line shows it."""
+    """One rollout, as a row of the table."""
 
     number: int
     answer: str
@@ -43,24 +43,24 @@ class BallotView(NamedTuple):
     terms: list[tuple[str, float]]
     weight: float
     share: float
-    """Of all weight that was voted with, in percent; 0 for a rollout without an answer, which casts no vote."""
+    """Share of the sum of weights, in percent; 0 for a rollout without an answer."""
     won: bool
     exemplar: bool
     shown: bool
-    """Its chain is the one on the page."""
+    """Whether the page shows its chain."""
     merged: bool
-    """Another rollout of its group of near-duplicates votes for it."""
+    """Whether a near-duplicate votes for it."""
 
 
 class VoteView(NamedTuple):
-    """A vote as a page shows it."""
+    """A vote, as a table and sentences."""
 
     ballots: list[BallotView]
     sentences: list[str]
 
 
 def vote_view(row: Mapping[str, Any]) -> VoteView:
-    """Of a row of a ledger, or of an answer by several samples: `answer`, `answered` and `vote` are needed."""
+    """From a row of a ledger, or an answer by several samples: `answer`, `answered` and `vote` are required."""
     return VoteView(ballot_views(row), describe_vote(row))
 
 
@@ -92,7 +92,7 @@ def ballot_views(row: Mapping[str, Any]) -> list[BallotView]:
 
 
 def describe_vote(row: Mapping[str, Any]) -> list[str]:
-    """What the vote came to, in words."""
+    """The result of the vote in sentences."""
     vote = row["vote"]
     if row["answer"] is None:
         lines = [f"No answer: {vote['reason']}."]
@@ -103,14 +103,15 @@ def describe_vote(row: Mapping[str, Any]) -> list[str]:
             f"{len(vote['ballots'])} rollouts; it leads by a margin of {vote['margin']:.2f}."
         ]
         silent = sum(ballot["answer"] is None for ballot in vote["ballots"])
-        lines += [f"{silent} of them gave no answer: that part of the vote is nobody's."] if silent else []
+        lines += [f"{silent} of them gave no answer: their part of the vote goes to no answer."] if silent else []
         others = [(a, s) for a, s in vote["scores"].items() if a != row["answer"].casefold()]
         top_answers = [f"{shorten(a)!r} {100 * s:.0f} %" for a, s in others[:MAX_LISTED_ANSWERS]]
         rest = f" and {len(others) - MAX_LISTED_ANSWERS} more" if len(others) > MAX_LISTED_ANSWERS else ""
         lines += [f"Against it: {', '.join(top_answers)}{rest}."] if others else []
-        lines += [f"It was not given: {vote['reason']}."] if not row["answered"] and vote["reason"] else []
+        lines += [f"It was withheld: {vote['reason']}."] if not row["answered"] and vote["reason"] else []
     lines += [
-        f"Rollouts {join_numbers(group)} looked at the same, and are one vote." for group in duplicate_groups(vote)
+        f"Rollouts {join_numbers(group)} looked at the same regions and share one vote."
+        for group in duplicate_groups(vote)
     ]
     if vote["conformal_set"] is not None:
         lines.append(f"Conformal set: {', '.join(map(repr, vote['conformal_set'])) or 'empty'}.")
@@ -125,7 +126,7 @@ def describe_vote(row: Mapping[str, Any]) -> list[str]:
 
 
 def describe_flip(flip: Mapping[str, Any]) -> str:
-    """Which change of one weight would have made it another answer."""
+    """The change of one weight that would have changed the answer."""
     weight, flip_weight, is_lower = (
         f"{flip['weight']:.3f}",
         f"{flip['flips_at']:.3f}",
@@ -139,17 +140,17 @@ def describe_flip(flip: Mapping[str, Any]) -> str:
 
 def describe_update(row: Mapping[str, Any]) -> str:
     if not row["learnt"]:
-        return f"Nothing was learnt from it: {row['why']}."
+        return f"No update was made: {row['why']}."
     if row.get("alike"):
-        return "It was accepted, and had nothing to teach: every rollout did as well as was expected."
-    return "The policy learnt from it."
+        return "It was accepted without an update: all rollouts have the expected reward."
+    return "The policy was updated on it."
 
 
 def row_facts(row: Mapping[str, Any]) -> list[str]:
-    """What a row knows besides its vote: whether it was right, where anybody knows, and who was near."""
+    """Further facts of a row: its score, if known, and its neighbours."""
     lines = []
     if row.get("score") is not None and row["answer"] is not None:
-        lines.append(f"Scored afterwards: {row['score']:.2f} of 1.")
+        lines.append(f"Its score, computed afterwards: {row['score']:.2f} of 1.")
     if row.get("neighbours"):
         similarities = [similarity for _, similarity in row["neighbours"]]
         nearest = f"the nearest at {max(similarities):.2f}; v̄ = {row['value']:.2f}"
@@ -158,7 +159,7 @@ def row_facts(row: Mapping[str, Any]) -> list[str]:
 
 
 def duplicate_groups(vote: Mapping[str, Any]) -> list[list[int]]:
-    """Groups of near-duplicates, by the numbers of their rollouts."""
+    """Groups of near-duplicates, as numbers of rollouts."""
     groups: dict[int, list[int]] = {}
     for number, ballot in enumerate(vote["ballots"], start=1):
         if ballot["answer"] is not None:
@@ -172,12 +173,12 @@ def join_numbers(numbers: list[int]) -> str:
 
 
 def shorten(answer: str) -> str:
-    """An answer as a sentence quotes it."""
+    """An answer, shortened for a sentence."""
     return answer if len(answer) <= MAX_QUOTED_CHARS else f"{answer[:MAX_QUOTED_CHARS]}…"
 
 
 def vote_page(row: Mapping[str, Any]) -> str:
-    """One self-contained HTML file for a row of an adaptation's ledger."""
+    """The page of one row of an adaptation's ledger."""
     style = asset("page.css")
     policy = f"default-src 'none'; style-src '{content_hash(style)}'; base-uri 'none'; form-action 'none'"
     return (
