@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol
 
 from pixelis.items import CORRECT_THRESHOLD
 from pixelis.media import MediaSet
 from pixelis.policy.model import Policy
 from pixelis.rollout.engine import ROWS_AT_ONCE, rollout
-from pixelis.rollout.episode import Limits, Query, Rollout
+from pixelis.rollout.episode import Query, Rollout
 from pixelis.tools.toolbox import Toolbox
 from pixelis.training.common.precision import autocast_context, compute_dtype
+from pixelis.training.common.run_config import RolloutRunConfig
 from pixelis.world import Item, RenderedItem
 
 ItemFactory = Callable[[], Iterable[RenderedItem]]
@@ -20,19 +20,8 @@ ItemFactory = Callable[[], Iterable[RenderedItem]]
 ROLLOUTS_AT_ONCE = 32
 
 
-class RolloutSettings(Protocol):
-    """What rollouts need of a run's config."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def dtype(self) -> str: ...
-
-
 def rollout_items(
-    config: RolloutSettings,
+    config: RolloutRunConfig,
     policy: Policy,
     toolbox: Toolbox,
     items: Sequence[RenderedItem],
@@ -56,7 +45,7 @@ def rollout_items(
 
 
 def stream_item_rollouts(
-    config: RolloutSettings,
+    config: RolloutRunConfig,
     policy: Policy,
     toolbox: Toolbox,
     item_factory: ItemFactory,
