@@ -1,9 +1,9 @@
-"""Bench rows of a query of phase 3: eight, sixteen and twenty-four rollouts, which is all that a plain majority needs,
-and eight with vote, memory and learning.
+"""Bench rows of a query of phase 3: 8, 16 and 24 rollouts alone, which is all that a majority vote needs, and 8 with
+vote, memory and update.
 
-All answer the same queries in turns of a batch, in one process, so that a busy machine disturbs them alike. Tools are
-not counted: whoever asks first pays for all. What learning costs in rollouts is what equal cost means in plain voting
-(supp:budget_fairness).
+All variants answer the same queries, interleaved by batch in one process, so that other load affects them alike. Tool
+time is not counted, because the first variant fills the cache. The cost of an update in rollouts defines equal cost in
+the comparison with majority voting (supp:budget_fairness).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bench_rows import BenchRow
-from experiments.common.paired_tests import merge_config
+from experiments.common.paired_tests import override_config
 from pixelis.core.config import load_config
 from pixelis.dedup.media_collection import ProgressCallback, no_progress
 from pixelis.evaluation.streams import make_stream
@@ -26,20 +26,18 @@ from pixelis.training.ttrl.ttrl_config import TtrlConfig
 
 SETTINGS = Path("configs/nano/winding_ttrl.yaml")
 SHIFTS = ("lighting:3", "motion_blur:3")
-NO_MONITORING = {"canary": {"items": 0}, "calibration": {"items": 0}, "snapshot_every": 1000}
+NO_MONITORING = {"canary": {"items_per_family": 0}, "calibration": {"items_per_family": 0}, "snapshot_every": 1000}
 FIXED_ROLLOUTS = (8, 16, 24)
-"""Rollouts of those that do not learn."""
+"""Rollouts per query of the variants without updates."""
 LEARNING = "vote, memory and learning"
 
 
 def rows(keys: KeyMaker, *, turns: int = 6, progress: ProgressCallback = no_progress) -> list[BenchRow]:
-    """CPU seconds of a query, tools apart, over `turns` batches; the first warms up and is left out."""
-    base = load_config(TtrlConfig, SETTINGS, []).model_dump(mode="json")
+    """CPU seconds of a query without tool time, over `turns` batches after a warm-up batch."""
+    base = load_config(TtrlConfig, SETTINGS, [])
     changes: dict[str, dict[str, Any]] = {f"{n} rollouts": {"learn": False, "group_size": n} for n in FIXED_ROLLOUTS}
     changes[f"{FIXED_ROLLOUTS[0]} rollouts, {LEARNING}"] = {"group_size": FIXED_ROLLOUTS[0]}
-    configs = {
-        name: TtrlConfig.model_validate(merge_config(base, NO_MONITORING | change)) for name, change in changes.items()
-    }
+    configs = {name: override_config(base, NO_MONITORING, change) for name, change in changes.items()}
     size = next(iter(configs.values())).batch
     items = list(make_stream((), split="dev", limit=-(-size * (turns + 1) // 6), shifts=SHIFTS).items())
     costs = dict[str, float]()

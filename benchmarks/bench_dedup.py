@@ -1,4 +1,4 @@
-"""Bench rows of de-duplication: the hash join at the paper's size, and beside imagededup in the same run."""
+"""Bench rows of deduplication: the hash join at the paper's size, and compared with imagededup in the same run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pixelis.dedup.synthetic_duplicates import LOOKALIKES, crop_border
 
 HASHES = 100_000
 SHARED = 4_000
-"""Hashes that both programs join: imagededup takes 44 CPU seconds for 10,000 and grows with the square."""
+"""Hashes that both programs join: imagededup takes 44 CPU seconds for 10,000, and its cost is quadratic."""
 
 IMAGEDEDUP = """
 import json, resource, sys, time
@@ -37,14 +37,14 @@ print(json.dumps([time.process_time() - start + used.ru_utime + used.ru_stime, p
 
 
 def rows(*, peers: Path = Path(".peers")) -> Iterator[BenchRow]:
-    """The self-join of 100,000 hashes, the same beside imagededup, and a look at one pair of look-alikes."""
+    """The self-join of 100,000 hashes, a smaller one with imagededup, and one pixel comparison."""
     yield _join()
     yield _join_vs_imagededup(peers)
     yield _pixel_comparison()
 
 
 def example_hashes(rng: np.random.Generator, count: int) -> Hashes:
-    """Random hashes, a tenth of which repeat others with up to eight bits changed."""
+    """Random hashes, of which a tenth are copies with up to eight changed bits."""
     hashes = rng.integers(0, 2**64, count, dtype=np.uint64)
     copies = count // 10
     hashes[-copies:] = hashes[:copies]
@@ -65,7 +65,7 @@ def _join() -> BenchRow:
     pairs = count_pairs(hashes)
     cpu_s, wall_s = time.process_time() - start, time.perf_counter() - wall_start
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    note = f"{pairs} pairs, {wall_s:.1f} s by the clock, peak memory {after / 1024:.0f} MB ({before / 1024:.0f} before)"
+    note = f"{pairs} pairs, {wall_s:.1f} s wall time, peak memory {after / 1024:.0f} MB ({before / 1024:.0f} before)"
     return BenchRow(f"self-join of {HASHES:,} hashes, Hamming <= 8", cpu_s, target="20 s, under 1 GB", note=note)
 
 
@@ -99,4 +99,4 @@ def _pixel_comparison() -> BenchRow:
         )
 
     ours = cpu_seconds(compare, repeats=5) / 2
-    return BenchRow("a pair of slides, pixel by pixel", ours, note="half are crops, half look-alikes; nothing kept")
+    return BenchRow("a pair of slides, pixel by pixel", ours, note="half crops, half look-alikes; nothing cached")

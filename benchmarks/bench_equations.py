@@ -1,4 +1,4 @@
-"""Bench rows of the vote and of the process metrics, with a library in the same run where there is one."""
+"""Bench rows of the vote and of the process metrics, compared with a library in the same run if there is one."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def rows(*, peers: Path = Path(".peers")) -> list[BenchRow]:
 
 
 def example_group(rng: np.random.Generator, *, rollouts: int = 8) -> tuple[list[list[DecisiveStep]], list[str]]:
-    """Rollouts that look at one clip with five tools, each a little differently, and their answers."""
+    """Rollouts about one clip with five tools and slightly different footprints, and their answers."""
     chains = []
     for _ in range(rollouts):
         x, y = 0.3 + rng.uniform(-0.03, 0.03, 2)
         picture = np.zeros((240, 320), dtype=bool)
         top, left = int(y * 240), int(x * 320)
-        picture[top : top + 60, left : left + 80] = rng.random((60, 80)) < 0.98  # ragged, as real masks are
+        picture[top : top + 60, left : left + 80] = rng.random((60, 80)) < 0.98  # ragged, like real masks
         frames = tuple(range(24))
         boxes = tuple((x + f / 100, y, x + f / 100 + 0.2, y + 0.25) for f in frames)
         corners = ((x, y), (x + 0.2, y), (x + 0.2, y + 0.1), (x, y + 0.1))
@@ -74,7 +74,7 @@ def run_vote(
     history: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> Consensus:
-    """From eight finished rollouts to their returns: fidelity, reliability, vote, exemplar, similarity."""
+    """The vote over eight finished rollouts: fidelity, reliability, weights, exemplar, similarity."""
     n = len(chains)
     scores = step_scores([step for chain in chains for step in chain])
     fidelity = np.array([f.visfid for f in group_fidelity(chains, scores=scores)])

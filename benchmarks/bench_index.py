@@ -278,7 +278,7 @@ def rows(
         note = (
             f"{measurement.kind}: P50 {measurement.p50_ms:.1f} and P95 {measurement.p95_ms:.1f} ms wall (CPU "
             f"{measurement.cpu_p50_ms:.1f}, {measurement.cpu_p95_ms:.1f}), recall@8 {measurement.recall_at_8:.3f} "
-            f"({measurement.recall_at_8_without_rerank:.2f} without re-rank), index file {measurement.index_mb:.0f} MB, "
+            f"({measurement.recall_at_8_without_rerank:.2f} without re-rank), index {measurement.index_mb:.0f} MB, "
             f"anonymous {measurement.anonymous_mb:.0f} MB, cold P50 {measurement.cold_p50_ms:.0f} ms, "
             f"built in {measurement.built_cpu_s:.0f} CPU s"
         )

@@ -1,9 +1,9 @@
-"""Memory of a rollout over the length of its chain (fig:memory_chain): 64 sequences, each length in a fresh process.
+"""Memory of rollouts as a function of trajectory length (fig:memory_chain): 64 sequences, each length in a new process.
 
-nano with random weights says the same call in every turn and gets a view back at once, so that every step of a chain
-adds as much as the one before. A process knows its own peak; what it held before the first token is told apart.
+nano with random weights repeats one call and gets a view at once, so that every step adds the same amount. A process
+knows its own peak; its memory before the first token is reported separately.
 
-    python -m benchmarks.bench_memory 6    # one length, as JSON: what `pixelis bench memory` starts for each
+    python -m benchmarks.bench_memory 6    # one length, as JSON; `pixelis bench memory` runs this for each length
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ MB = 1e6
 
 
 class MemoryMeasurement(NamedTuple):
-    """What one chain length took."""
+    """One trajectory length."""
 
     chain: int
-    """Tool calls of each trajectory."""
+    """Tool calls per trajectory."""
     sequences: int
     tokens: int
-    """Of the longest trajectory, prompt and pictures included."""
+    """Of the longest trajectory, prompt and images included."""
     before_mb: float
     """Resident before the first token: libraries and weights."""
     peak_mb: float
-    """The most that was ever resident."""
+    """Peak resident memory."""
     cache_mb: float
-    """Keys and values of all rows, as they were set aside in the end."""
+    """Keys and values of all rows, as allocated at the end."""
 
 
 class LinearFit(NamedTuple):
-    """Peak over chain length, by least squares."""
+    """Least-squares line of peak memory over trajectory length."""
 
     slope_mb: float
-    """For each further call of all sequences."""
+    """Per additional call, of all sequences together."""
     start_mb: float
     r2: float
 
 
 class ViewToolbox:
-    """A toolbox that shows the same view at once, whatever is called."""
+    """A toolbox that returns the same view at once for every call."""
 
     def schemas(self) -> list[dict[str, Any]]:
         return []
@@ -73,7 +73,7 @@ class ViewToolbox:
 def measure(
     chain: int, nano: NanoConfig = NanoConfig(), *, queries: int = QUERIES, samples: int = SAMPLES
 ) -> MemoryMeasurement:
-    """Roll chains of this length out in this process, which should have done nothing else."""
+    """Measure rollouts of this length; the process should have done nothing else."""
     torch.set_num_threads(1)
     policy, _ = random_nano(nano)
     tokenizer = policy.eval().tokenizer
@@ -95,7 +95,7 @@ def measure(
 
 
 def resident_mb(field: str) -> float:
-    """VmRSS, resident now, or VmHWM, the most so far. Where the kernel does not say, the most so far for both."""
+    """VmRSS (current) or VmHWM (peak); the peak for both if the kernel does not report them."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -105,55 +105,41 @@ def resident_mb(field: str) -> float:
 
 
 def measure_in_subprocesses(chains: Sequence[int] = CHAINS) -> list[MemoryMeasurement]:
-    """Each length in a process of its own: a peak never comes down again."""
+    """Each length in a new process, because the peak of a process never falls."""
     measurements = []
     for chain in chains:
         command = [sys.executable, "-m", "benchmarks.bench_memory", str(chain)]
         process = subprocess.run(command, capture_output=True, text=True, check=False, env=clone_environment())
         if process.returncode:
-            raise PixelisError(f"chains of {chain} calls: {process.stderr.strip().splitlines()[-1:]}")
+            raise PixelisError(f"{chain} calls per trajectory: {process.stderr.strip().splitlines()[-1:]}")
         measurements.append(MemoryMeasurement(**json.loads(process.stdout)))
     return measurements
 
 
 def fit_line(measurements: Sequence[MemoryMeasurement]) -> LinearFit:
-    """A straight line through the peaks, and how much of their spread it explains."""
-    x, y = (
-        np.array([measurement.chain for measurement in measurements]),
-        np.array([measurement.peak_mb for measurement in measurements]),
-    )
+    """The least-squares line of the peaks, and its R²."""
+    x, y = np.array([(m.chain, m.peak_mb) for m in measurements]).T
     slope, start = np.polyfit(x, y, 1)
     residuals = y - (slope * x + start)
     return LinearFit(float(slope), float(start), float(1.0 - (residuals**2).sum() / ((y - y.mean()) ** 2).sum()))
 
 
 def draw(measurements: Sequence[MemoryMeasurement], path: Path) -> None:
-    """Peak and cache over chain length, with the straight line."""
+    """Plot peak and cache over trajectory length, with the fitted line."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     mpl.rcParams.update({"svg.hashsalt": "memory", "svg.fonttype": "none", "font.size": 8})
     figure = Figure(figsize=(4.6, 3.0), layout="constrained")
     axes = figure.add_subplot()
-    chains, fit = [measurement.chain for measurement in measurements], fit_line(measurements)
+    chains, fit = [m.chain for m in measurements], fit_line(measurements)
     ends = np.array([0, max(chains)])
     axes.plot(ends, fit.start_mb + fit.slope_mb * ends, color="0.6", linewidth=0.9, linestyle=":")
-    axes.plot(
-        chains,
-        [measurement.peak_mb for measurement in measurements],
-        "o-",
-        color="#1f5f8b",
-        linewidth=0.9,
-        label="peak of the process",
-    )
-    axes.plot(
-        chains,
-        [measurement.cache_mb for measurement in measurements],
-        "o-",
-        color="#c0603a",
-        linewidth=0.9,
-        label="keys and values",
-    )
+    for values, colour, label in (
+        ([m.peak_mb for m in measurements], "#1f5f8b", "peak of the process"),
+        ([m.cache_mb for m in measurements], "#c0603a", "keys and values"),
+    ):
+        axes.plot(chains, values, "o-", color=colour, linewidth=0.9, label=label)
     axes.axhline(TARGET_MB, color="0.6", linewidth=0.7)
     axes.set(xlabel="calls in a chain", ylabel=f"MB, {measurements[0].sequences} sequences", ylim=(0, TARGET_MB * 1.05))
     axes.set_title(f"{fit.slope_mb:.0f} MB a call, R² {fit.r2:.3f}")

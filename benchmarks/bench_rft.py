@@ -1,15 +1,14 @@
-"""Bench rows of phase 2: an update of ours with two tool turns beside a step of TRL's `GRPOTrainer` with none.
+"""Bench rows of phase 2: our update with two tool turns, and a step of TRL's `GRPOTrainer` with none.
 
-Ours is what `train_rft` does between two updates: rollouts, π_SFT read, the four terms of R(τ), a GRPO step with exact
-KL, a pass of h_ψ, the controller, the log. Tools take no time: results are ready at once, and every call shows a view
-of its own. Turns are given but for their first words, so that every rollout has two calls and none is decoded, or read
-again, as one with another.
+Ours is one iteration of `train_rft`: rollouts, the reference forward of π_SFT, the four terms of R(τ), a GRPO step with
+exact KL, a pass of h_ψ, the controller, the log. Tools take no time, and every call returns another view. Turns are
+forced except for their first words, so that every rollout has two calls and none shares its tokens with another.
 
-TRL reads the same checkpoint in an environment of its own and generates as many tokens in one turn: once for the
-question alone, which is cheapest for it (it encodes no picture, and reads neither picture nor observations), and once
-for the question with its picture, as ours has it. Both times all completions come in one batch, without gradient
-checkpointing, without a second pass for the old log-probabilities, with a reward that costs nothing, and no logging.
-β > 0, so that it too has a reference forward. The two take turns, so that whatever else the machine does troubles both.
+TRL loads the same checkpoint in an environment of its own and generates as many tokens in one turn: once for the
+question alone, its cheapest case (it encodes no image, and reads neither image nor observations), and once for the
+question with its image, as ours. Both times with all completions in one batch, without gradient checkpointing, without
+a second pass for the old log-probabilities, with a free reward, and without logging. β > 0, so that it also has a
+reference forward. The steps are interleaved, so that other load affects both alike.
 """
 
 from __future__ import annotations
@@ -67,19 +66,19 @@ from pixelis.training.grpo.rft_state import RftState
 from pixelis.training.grpo.train import build_optimizers, group_advantages, grpo_step, update_controller
 
 STEPS = 3
-"""Steps that count, after one that does not."""
+"""Measured steps, after a warm-up step."""
 BETA = 0.2
 PEER = "TRL GRPOTrainer, one turn"
 
 
 class UpdateTiming(NamedTuple):
-    """One update, in CPU seconds by its parts, and what it sampled."""
+    """CPU seconds of one update by phase, and its tokens."""
 
     seconds: dict[str, float]
     sampled_tokens: int
-    """Sampled by all rollouts."""
+    """Sampled tokens of all rollouts."""
     read_tokens: int
-    """Tokens of all ledgers: prompts, pictures and observations included."""
+    """Tokens of all sequences, prompts, images and observations included."""
     values: dict[str, float]
 
     @property
@@ -88,12 +87,12 @@ class UpdateTiming(NamedTuple):
 
     @property
     def without_reference(self) -> float:
-        """Without the reference forward."""
+        """Seconds without the reference forward."""
         return self.total - self.seconds["anchor"]
 
 
 class ViewThenTextToolbox:
-    """A toolbox whose results are there at once: first a view, never twice the same, then a line of text."""
+    """A toolbox with immediate results: first a view, each time another, then a line of text."""
 
     def __init__(self) -> None:
         self._number = count()
@@ -133,7 +132,7 @@ def _rows(nano: NanoConfig, queries: int, samples: int, steps: int, python: Path
     rng = np.random.default_rng(0)
     pictures = [random_picture(rng) for _ in range(queries)]
     update = make_update(policy, folder, pictures, samples)
-    tokens_per_rollout = update().sampled_tokens // (queries * samples)  # the first update does not count
+    tokens_per_rollout = update().sampled_tokens // (queries * samples)  # warm-up
     files = [str(save_image(image, folder / f"{k}.png")) for k, image in enumerate(pictures)]
     job: dict[str, Any] = {
         "queries": queries,
@@ -156,8 +155,8 @@ def _rows(nano: NanoConfig, queries: int, samples: int, steps: int, python: Path
         peer = float(np.median(comparison.peer_seconds)) if comparison.peer_seconds else None
         out.append(
             BenchRow(
-                f"an update of RFT, {queries} queries x {samples}, {TOOL_TURNS} tool turns, {tokens_per_rollout} tokens sampled and "
-                f"{our_steps[0].read_tokens // (queries * samples)} read each",
+                f"an update of RFT, {queries} queries x {samples}, {TOOL_TURNS} tool turns, "
+                f"{tokens_per_rollout} tokens sampled and {our_steps[0].read_tokens // (queries * samples)} read each",
                 our_seconds,
                 f"{PEER}, {condition}",
                 peer,
@@ -172,13 +171,14 @@ def _rows(nano: NanoConfig, queries: int, samples: int, steps: int, python: Path
         "of it controller, measurements and log, entropy included",
         log_seconds,
         target="under 3 % of an update without the reference forward",
-        note=f"{100.0 * log_seconds / without_reference:.2f} %, of which {100.0 * entropy / without_reference:.2f} is the entropy",
+        note=f"{100.0 * log_seconds / without_reference:.2f} %, of which the entropy "
+        f"{100.0 * entropy / without_reference:.2f}",
     )
     return [*out, log_row]
 
 
 def format_timings(our_steps: Sequence[UpdateTiming]) -> str:
-    """The parts of an update but for the log, medians in seconds."""
+    """Median seconds of each phase of an update except the log."""
     median = {
         part: float(np.median([s.seconds[part] for s in our_steps])) for part in our_steps[0].seconds if part != "log"
     }
@@ -186,7 +186,7 @@ def format_timings(our_steps: Sequence[UpdateTiming]) -> str:
 
 
 def save_image(image: Image, path: Path) -> Path:
-    """A picture as a file that another process can open."""
+    """Write an image for another process."""
     from PIL import Image as Pillow
 
     Pillow.fromarray(np.asarray(image.frame(0))).save(path)
@@ -197,7 +197,7 @@ def save_image(image: Image, path: Path) -> Path:
 
 
 def make_update(policy: Policy, out: Path, pictures: Sequence[Image], samples: int) -> Callable[[], UpdateTiming]:
-    """One update at a call, as `train_rft` takes it; a question for each picture."""
+    """A function that runs one update, as `train_rft` does, with one question per image."""
     config, dist, queries = load_config(RftConfig, Path("configs/nano/rft.yaml")), DistributedContext(), len(pictures)
     config = config.model_copy(update={"prompts_per_step": queries, "group_size": samples, "keep_best": samples})
     rewarder, state, log = random_rewarder(policy), RftState(pid=Pid(beta=BETA)), MetricsLog(out, 0, dist)
@@ -247,7 +247,7 @@ def make_update(policy: Policy, out: Path, pictures: Sequence[Image], samples: i
             values["dynamics_loss"] = dynamics_loss
             update_controller(config, state, values, update_stats, 1.0)
             state.step += 1
-            state.stop_reason = ""  # random weights come to no answer, and are not to be stopped for it
+            state.stop_reason = ""  # random weights never answer, which would stop the run
             append_summaries(out, state.step, [i.id for i in items], samples, reward_batch, trajectories, dist)
             log.write(state.step, **values)
         sampled_tokens, read_tokens = (
@@ -259,19 +259,19 @@ def make_update(policy: Policy, out: Path, pictures: Sequence[Image], samples: i
 
 
 def entropy_seconds(tokens: int, vocabulary: int) -> float:
-    """CPU seconds of the entropy of all sampled tokens, which a GRPO step works out for the log alone."""
-    log_probs, seconds = torch.randn(tokens, vocabulary).log_softmax(-1), Counter[str]()  # the loss has these anyway
+    """CPU seconds of the entropy of all sampled tokens, which a GRPO step computes only for the log."""
+    log_probs, seconds = torch.randn(tokens, vocabulary).log_softmax(-1), Counter[str]()  # the loss needs these anyway
     with add_cpu_seconds(seconds, "entropy"):
         float(-(log_probs.exp() * log_probs).sum(-1).sum())
     return seconds["entropy"]
 
 
 def count_tokens(scored_rollout: Any) -> tuple[int, int]:
-    return int(scored_rollout.sequence.sampled.sum()), len(scored_rollout.sequence)
+    return int(scored_rollout.sequence.sampled_mask.sum()), len(scored_rollout.sequence)
 
 
 def random_rewarder(policy: Policy) -> Rewarder:
-    """g_φ and h_ψ as they would come from phase 1, untaught."""
+    """Untrained g_φ and h_ψ."""
     torch.manual_seed(0)
     heads = DynamicsHeads(policy.width).eval().requires_grad_(False)
     heads.h_psi.requires_grad_(True)
@@ -293,7 +293,7 @@ def make_item(number: int) -> Item:
 
 @contextmanager
 def add_cpu_seconds(seconds: Counter[str], phase: str) -> Iterator[None]:
-    """Adds the CPU seconds of what is done inside."""
+    """Add the CPU seconds of the block to a phase."""
     start = time.process_time()
     yield
-    seconds[phase] += time.process_time() - start  # type: ignore[assignment]  # a Counter adds up floats as well
+    seconds[phase] += time.process_time() - start  # type: ignore[assignment]  # a Counter also sums floats

@@ -1,8 +1,8 @@
-"""Bench row of rollouts: 8 queries x 8 with two tool turns, beside the same thing written with `generate` per turn.
+"""Bench row of rollouts: 8 queries x 8 with two tool turns, compared with one `generate` call per turn.
 
-Tools take no time on either side: results are ready at once, and always the same: the first call shows a view, the
-second gives a line of text. Turns are given but for their first words, which are drawn, so that no two rollouts are
-decoded as one; the other side puts as many tokens down, so that both read and write equally much.
+Tools take no time on either side: the first call returns a view, the second a line of text. Turns are forced except for
+their first words, which are sampled, so that no two rollouts share their tokens; both sides read and write equally
+many.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ZOOM_RESULT = ToolResult(tool="ZOOM", status="ok", text="ZOOM: View_0 shows [0.1
 
 
 class InstantToolbox:
-    """A toolbox whose results are there at once."""
+    """A toolbox with immediate, fixed results."""
 
     def __init__(self, schemas: list[dict[str, Any]]) -> None:
         self._schemas = schemas
@@ -53,11 +53,11 @@ class InstantToolbox:
 
 
 FREE_WORDS = 4
-"""Words of a turn that a rollout draws from those of `THOUGHT`: two of eight alike come once in a thousand groups."""
+"""Sampled words per turn, from those of `THOUGHT`: two of eight rollouts agree in one of a thousand groups."""
 
 
 class ForcedGrammar:
-    """A grammar of turns of one length: a few words of the thought in any order, then always the same."""
+    """A grammar of turns of one length: a few words of the thought in any order, then fixed tokens."""
 
     def __init__(self, tokenizer: PolicyTokenizer) -> None:
         self.ids = [
@@ -94,16 +94,11 @@ def rows() -> list[BenchRow]:
 
 
 def random_nano(config: NanoConfig = NanoConfig()) -> tuple[Policy, list[dict[str, Any]]]:
-    """nano with random weights, whose tokenizer has seen what is said here, and the schemas of the tools."""
+    """nano with random weights and a tokenizer trained on the texts used here, and the tool schemas."""
     with Toolbox(ToolboxConfig(seg="classical", isolate=False, cache=False)) as toolbox:
         schemas = toolbox.schemas()
     texts = [json.dumps(schema) for schema in schemas] + inspect.getsource(chat_format).splitlines()
-    texts += [
-        THOUGHT,
-        OCR_RESULT.text,
-        ZOOM_RESULT.text,
-        QUESTION,
-    ] * MIN_WORD_COUNT  # nano knows the words that it often writes
+    texts += [THOUGHT, OCR_RESULT.text, ZOOM_RESULT.text, QUESTION] * MIN_WORD_COUNT  # frequent words become tokens
     nano_tokenizer = PolicyTokenizer(train_tokenizer([*texts, *inspect.getsource(tokenizer).splitlines()], schemas))
     return build_nano(config, nano_tokenizer, seed=0), schemas
 
@@ -140,7 +135,7 @@ def encode_piece(piece: chat_format.Piece, tokenizer: PolicyTokenizer) -> list[i
 
 
 def generate_per_turn(policy: Policy, queries: list[Query], turn_tokens: int) -> None:
-    """The plain way: every turn encodes the pictures and reads the conversation again, a row for each trajectory."""
+    """The baseline: every turn encodes the images and the whole conversation again, one row per trajectory."""
     tokenizer, merge = policy.tokenizer, policy.image_config.merge
     sequences = []
     for query in queries:

@@ -1,4 +1,4 @@
-"""What a row of `pixelis bench` is: CPU seconds of ours, of a peer in the same run, and what was promised."""
+"""Rows of `pixelis bench`: our CPU seconds, those of a peer in the same run, and the target."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 
 def clone_environment() -> dict[str, str]:
-    """The environment of a child process that runs a module of this package."""
+    """The environment of a child process that imports the benchmarks."""
     return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
 
 
 @dataclass(frozen=True)
 class BenchRow:
-    """One line of the table; a peer that is not installed has `peer_cpu_s` None and is printed as `not run`."""
+    """One row of the table; `peer_cpu_s` is None if the peer is not installed, and printed as `not run`."""
 
     name: str
     ours_cpu_s: float
@@ -27,7 +27,7 @@ class BenchRow:
 
 
 def cpu_seconds(work: Callable[[], object], *, repeats: int = 20) -> float:
-    """Median CPU time of one call, after one that is not counted; one thread is the caller's to set."""
+    """Median CPU time of one call, after a warm-up call. The caller sets the number of threads."""
     work()
     times = []
     for _ in range(repeats):
@@ -40,7 +40,7 @@ def cpu_seconds(work: Callable[[], object], *, repeats: int = 20) -> float:
 def cpu_seconds_interleaved(
     ours: Callable[[], object], peer: Callable[[], object], *, repeats: int = 3
 ) -> tuple[float, float]:
-    """Median CPU time of one call of each, taken in turns: whatever else the machine does troubles both."""
+    """Median CPU time of one call of each, interleaved, so that other load affects both alike."""
     ours()
     peer()
     times: list[tuple[float, float]] = []

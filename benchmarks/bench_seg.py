@@ -1,7 +1,7 @@
-"""How well SEG cuts: mean IoU against hand-drawn polygons, with a box prompt and with one click.
+"""Quality of SEG: mean IoU against hand-drawn polygons, with a box prompt and with one click.
 
-The polygons are labelme's own format: a JSON file for each picture, in any folder. Shapes with one label and one
-group number are one object; a label that begins with an underscore is passed over.
+Polygons are in labelme's format, one JSON file per image, in any folder. Shapes with the same label and group number
+are one object; labels that begin with an underscore are skipped.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pixelis.tools.results import ToolCall
 from pixelis.tools.toolbox import Toolbox
 
 MIN_PIXELS = 400
-"""Objects smaller than this are passed over, as by COCO's evaluations of small things."""
+"""Smaller objects are skipped, as in COCO's evaluation of small objects."""
 
 
 class Polygon(NamedTuple):
-    """One object as somebody drew it."""
+    """One annotated object."""
 
     picture: str
     label: str
@@ -35,7 +35,7 @@ class Polygon(NamedTuple):
 
 
 class SegScore(NamedTuple):
-    """IoU of one object for each kind of prompt; 0 where SEG found nothing."""
+    """IoU of one object for each kind of prompt; 0 if SEG found nothing."""
 
     picture: str
     label: str
@@ -45,7 +45,7 @@ class SegScore(NamedTuple):
 
 
 def read_labelme(file: Path) -> tuple[Medium, list[Polygon]]:
-    """A picture and its objects; ConfigError where the file is not labelme's."""
+    """An image and its objects; ConfigError if the file is not a labelme file."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         picture = open_media(file.parent / Path(record["imagePath"].replace("\\", "/")).name)
@@ -59,12 +59,12 @@ def read_labelme(file: Path) -> tuple[Medium, list[Polygon]]:
             corners = np.round(np.array(shape["points"], dtype=float)).astype(np.int32)
             cv2.fillPoly(objects[shape["label"], number if group is None else f"group {group}"], [corners], 1)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, MediaError) as error:
-        raise ConfigError(f"{file}: not a labelme file with its picture beside it ({error})") from error
+        raise ConfigError(f"{file}: not a labelme file with its image beside it ({error})") from error
     return picture, [Polygon(picture.describe(), label, mask > 0) for (label, _), mask in objects.items()]
 
 
 def score_polygons(folder: Path, toolbox: Toolbox, *, limit: int | None = None) -> list[SegScore]:
-    """Every object under a folder, in the order of the file names."""
+    """The scores of every object in a folder, in order of file names."""
     files = sorted(folder.rglob("*.json"))
     scores: list[SegScore] = []
     for file in files:
@@ -73,7 +73,7 @@ def score_polygons(folder: Path, toolbox: Toolbox, *, limit: int | None = None) 
         except ConfigError:
             if len(files) == 1:
                 raise
-            continue  # other JSON may lie among the annotations
+            continue  # another JSON file among the annotations
         media = MediaSet((picture,))
         for polygon in polygons:
             if polygon.truth.sum() >= MIN_PIXELS:
@@ -81,7 +81,7 @@ def score_polygons(folder: Path, toolbox: Toolbox, *, limit: int | None = None) 
             if limit is not None and len(scores) >= limit:
                 return scores
     if not scores:
-        raise ConfigError(f"{folder} holds no labelme polygons of at least {MIN_PIXELS} pixels")
+        raise ConfigError(f"{folder} contains no labelme polygons of at least {MIN_PIXELS} pixels")
     return scores
 
 

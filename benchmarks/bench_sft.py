@@ -1,9 +1,8 @@
-"""Bench row of phase 1: a step of ours beside a step of transformers' `Trainer`, on the same model and batches.
+"""Bench row of phase 1: one of our steps and one of transformers' `Trainer`, on the same model and batches.
 
-Both begin at the same weights, cut the same pictures into patches, read the same filled-up ids, clip the gradient and
-take a fused AdamW step. `Trainer` has plain cross-entropy on the tokens that we teach; ours is smoothed and weighted,
-and trains the argument heads as well. A step of ours follows every step of `Trainer`'s, so that whatever else the
-machine does troubles both.
+Both start from the same weights, extract patches from the same images, read the same padded ids, clip the gradient and
+take a fused AdamW step. `Trainer` uses plain cross-entropy on the trained tokens; our loss is smoothed and weighted,
+and also trains the argument heads. The steps are interleaved, so that other load affects both alike.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from pixelis.training.sft.sft_state import SftState
 from pixelis.training.sft.train import record_errors, train_step
 
 BATCH, STEPS = 16, 8
-"""Examples of a batch, and steps that count, after one that does not."""
+"""Examples per batch, and measured steps after a warm-up step."""
 OCR_CALL = ToolCall(tool="OCR", args={"box": [0.14, 0.33, 0.41, 0.52]})
 
 
@@ -82,7 +81,7 @@ def _sft(nano: NanoConfig, batch: int, steps: int) -> BenchRow:
 
 
 def make_example(policy: Policy, rng: np.random.Generator, number: int) -> Example:
-    """Zoom, read, answer: a question of some length about a picture of noise, and a row of targets for each call."""
+    """Zoom, read, answer: a question about a noise image, and one row of targets per call."""
     tokenizer, optics, style = policy.tokenizer, policy.image_config, policy.style
     media, sequence, targets = MediaSet((random_picture(rng),)), TokenSequence(), []
     sequence.append_context(
@@ -120,7 +119,7 @@ def find_opening_token(sequence: TokenSequence, step: int, tokenizer: PolicyToke
 
 
 def make_step(policy: Policy, batches: Sequence[Sequence[Example]]) -> Callable[[], None]:
-    """One step of phase 1 at a call, as `train_sft` takes it. Nothing is dropped: both sides read the same tokens."""
+    """A function that takes one step of phase 1, as `train_sft` does, without dropout of tokens."""
     config = SftConfig(corpus=Path(), feedback_dropout=0.0, early_action_dropout=0.0)
     torch.manual_seed(config.seed)
     model = SftModel(policy, ToolHeads(policy.width), w_act=config.w_act, smoothing=config.label_smoothing)
@@ -141,7 +140,7 @@ def make_step(policy: Policy, batches: Sequence[Sequence[Example]]) -> Callable[
 
 
 def collate_for_trainer(examples: Sequence[Example], policy: Policy) -> dict[str, torch.Tensor]:
-    """A batch as a user of `Trainer` would make it."""
+    """A batch as a user of `Trainer` would collate it."""
     tokenizer, merge = policy.tokenizer, policy.image_config.merge
     longest = max(len(example) for example in examples)
     ids = torch.full((len(examples), longest), tokenizer.pad_id)
@@ -164,7 +163,7 @@ def collate_for_trainer(examples: Sequence[Example], policy: Policy) -> dict[str
 
 
 class InterleavedTrainerCallback(TrainerCallback):
-    """Takes a step of ours after each of `Trainer`'s and keeps the CPU seconds of both, batching included."""
+    """Takes one of our steps after each of `Trainer`'s and records the CPU seconds of both, collation included."""
 
     def __init__(self, take_step: Callable[[], None]) -> None:
         self.take_step = take_step
@@ -183,12 +182,10 @@ class InterleavedTrainerCallback(TrainerCallback):
 def time_interleaved(
     policy: Policy, batches: Sequence[Sequence[Example]], steps: int, take_step: Callable[[], None]
 ) -> tuple[float, float]:
-    """Median CPU seconds of a step of ours and of `Trainer`'s; the first step of both does not count."""
+    """Median CPU seconds of our steps and of `Trainer`'s, without the first of each."""
     config = SftConfig(corpus=Path())
     callback = InterleavedTrainerCallback(take_step)
-    dataset: Any = [
-        example for batch in batches for example in batch
-    ]  # a sequence is all that Trainer asks of a dataset
+    dataset: Any = [example for batch in batches for example in batch]  # Trainer accepts any sequence
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             policy.model,
@@ -216,6 +213,6 @@ def time_interleaved(
             train_dataset=dataset,
             callbacks=[callback],
         )
-        trainer.remove_callback(PrinterCallback)  # standard output is ours
+        trainer.remove_callback(PrinterCallback)  # keep standard output clean
         trainer.train()
     return float(np.median(callback.our_seconds[1:])), float(np.median(callback.peer_seconds[1:]))

@@ -1,4 +1,4 @@
-"""What a tool call costs: CPU seconds of one thread, no cache, beside the paper's latencies (runlatency)."""
+"""Bench rows of tool calls: CPU seconds of one thread without cache, and the paper's latencies (runlatency)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PAPER = {"SEG": 1.17, "ZOOM": 1.17, "TRK": 1.42, "OCR": 0.39, "TEMP": 1.57, "PRO
 
 
 def photograph(width: int, height: int) -> Image:
-    """The bundled photograph at another size: what a camera of that resolution would give a decoder."""
+    """The bundled photograph at another resolution."""
     with Pil.open(DEMO / "astronaut_sign.jpg") as picture:
         return Image.from_array(np.asarray(picture.convert("RGB").resize((width, height), Pil.Resampling.BICUBIC)))
 
 
 def sign_region(width: int, height: int) -> Image:
-    """What a closer look at the bundled photograph's sign shows."""
+    """A crop of the sign on the bundled photograph."""
     with Pil.open(DEMO / "astronaut_sign.jpg") as picture:
         sign = picture.convert("RGB").crop((280, 175, 580, 325))
         return Image.from_array(np.asarray(sign.resize((width, height), Pil.Resampling.BICUBIC)))
@@ -41,21 +41,15 @@ def page_region(width: int, height: int) -> Image:
 
 
 def rows() -> Iterator[BenchRow]:
-    """One row after another, so that a table can grow while it is measured."""
+    """The rows, each as soon as it is measured."""
     with Toolbox(ToolboxConfig(seg="classical", isolate=False, cache=False)) as box:
         megapixel, twelve_megapixels = photograph(1230, 813), photograph(4242, 2828)
         yield call_row(box, "OCR, 512x256, a sign of two lines", "OCR", {}, sign_region(512, 256), target="≤ 0.30 s")
         yield call_row(box, "OCR, 512x256, a page of ten lines", "OCR", {}, page_region(512, 256))
         yield call_row(box, "ZOOM into 12 megapixels", "ZOOM", {"box": [0.4, 0.3, 0.7, 0.7]}, twelve_megapixels)
         yield call_row(box, "PROP of a box", "PROP", {"box": [0.4, 0.35, 0.68, 0.68]}, megapixel)
-        yield call_row(
-            box,
-            "SEG classical, 1 megapixel, a phrase",
-            "SEG",
-            {"target": "the red thing"},
-            megapixel,
-            target="≤ 0.03 s",
-        )
+        name, args = "SEG classical, 1 megapixel, a phrase", {"target": "the red thing"}
+        yield call_row(box, name, "SEG", args, megapixel, target="≤ 0.03 s")
         yield call_row(box, "SEG classical, 1 megapixel, a click", "SEG", {"target": [0.53, 0.52]}, megapixel)
         clip = open_media(DEMO / "cockatoo.mp4")
         note = f"{clip.duration_s:.0f} s clip, {clip.size.width}x{clip.size.height}"
@@ -67,7 +61,7 @@ def rows() -> Iterator[BenchRow]:
 
 
 def startup_row() -> BenchRow:
-    """`pixelis --help`, the process and its imports included."""
+    """`pixelis --help`, process start and imports included."""
     import resource
     import subprocess
     import sys
@@ -85,7 +79,7 @@ def startup_row() -> BenchRow:
 
 
 def call_row(box: Toolbox, name: str, tool: str, args: dict[str, Any], image: Image, *, target: str = "") -> BenchRow:
-    """Median of several calls on one picture; models are loaded before the clock starts."""
+    """Median of several calls on one image, with the models loaded before."""
     media = MediaSet((image,))
 
     def work() -> None:
@@ -97,7 +91,7 @@ def call_row(box: Toolbox, name: str, tool: str, args: dict[str, Any], image: Im
 
 
 def clip_row(box: Toolbox, name: str, tool: str, args: dict[str, Any], note: str) -> BenchRow:
-    """Decoding included: each call opens the clip anew, with nothing perceived before."""
+    """Median of several calls, decoding included: each call opens the clip again."""
 
     def work() -> None:
         box.reset_perception()
@@ -107,14 +101,14 @@ def clip_row(box: Toolbox, name: str, tool: str, args: dict[str, Any], note: str
     duration = open_media(DEMO / "cockatoo.mp4").duration_s
     output = run_checked(box, tool, args, MediaSet((open_media(DEMO / "cockatoo.mp4"),)))
     rate = output.get("frames_looked_at") or output.get("frames") or "?"
-    note = f"{note}; {rate} frames looked at; {seconds / duration:.2f} s for each second of clip"
+    note = f"{note}; {rate} frames used; {seconds / duration:.2f} s per second of video"
     return BenchRow(name, seconds, "the paper, latency", PAPER[tool], f"near {PAPER[tool]} s", note)
 
 
 def sam2_rows(image: Image) -> Iterator[BenchRow]:
-    """The first prompt pays for the encoder; later ones on the same picture do not."""
+    """The first prompt runs the image encoder; later ones on the same image reuse its output."""
     if not (is_available("sam2-tiny-encoder") and is_available("sam2-tiny-decoder")):
-        yield BenchRow("SEG, SAM 2 tiny", float("nan"), note="not run: `pixelis models pull` brings the weights")
+        yield BenchRow("SEG, SAM 2 tiny", float("nan"), note="not run: `pixelis models pull` downloads the weights")
         return
     import time
 
@@ -127,13 +121,13 @@ def sam2_rows(image: Image) -> Iterator[BenchRow]:
         later_s = cpu_seconds(
             lambda: run_checked(box, "SEG", {"target": [next(prompts), 0.5]}, MediaSet((image,))), repeats=9
         )
-    note = "the image encoder, once for each picture, kept by content"
+    note = "the image encoder runs once per image"
     yield BenchRow("SEG, SAM 2 tiny, first prompt", first_s, "the paper, latency", PAPER["SEG"], "", note)
     yield BenchRow("SEG, SAM 2 tiny, later prompts", later_s, "the paper, latency", PAPER["SEG"], "≤ 0.15 s")
 
 
 def run_checked(box: Toolbox, tool: str, args: dict[str, Any], media: MediaSet) -> dict[str, Any]:
-    """A failed call is no measurement."""
+    """The output of a call; RuntimeError if it failed."""
     result = box.run(ToolCall(tool=tool, args=args), media).result
     if not result.ok:
         raise RuntimeError(f"{tool} {args}: {result.error}")

@@ -1,8 +1,7 @@
 """`pixelis bench trk`: the association behind TRK on given detections, scored by TrackEval.
 
-Detections and gold tracks are MOTChallenge rows: frame, id, left, top, width, height, confidence, … Frames are counted
-as the files count them; a folder of pictures or a clip lends its frames in order, the first being frame 1 (or 0, if the
-files begin there).
+Detections and gold tracks are MOTChallenge rows: frame, id, left, top, width, height, confidence, … Frames have the
+numbers of the files; those of a folder or a video are taken in order, from frame 1 (or 0, if the files begin there).
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ MotArray = NDArray[np.float64]
 
 MAX_FRAMES = 500_000
 MOT_FIELDS = 9
-"""MOT16 and later give nine fields a gold row: the last two are class and visibility."""
+"""Fields of a gold row since MOT16; the last two are class and visibility."""
 
 
 class TrkBench(Value):
-    """What a run gives; the scores are `None` without gold tracks. Shares are in [0, 1]."""
+    """Result of a run; scores are None without gold tracks. Shares are in [0, 1]."""
 
     frames: int
     detections: int
     tracks: int
     boxes: int
     compensated: bool
-    """Whether pictures were given, so that the camera's motion was compensated."""
+    """Whether camera motion was compensated, which needs the frames."""
     hota: float | None = None
     det_a: float | None = None
     ass_a: float | None = None
@@ -49,13 +48,13 @@ class TrkBench(Value):
 def bench_trk(
     media: Path | None, det: Path, gt: Path | None, *, settings: AssociationSettings = AssociationSettings()
 ) -> TrkBench:
-    """Tracks the detections, with camera-motion compensation where the pictures are given, and scores the tracks."""
+    """Track the detections, with camera-motion compensation if the frames are given, and score the tracks."""
     detections = read_mot(det)
     gold = None if gt is None else read_mot(gt)
     all_rows = detections if gold is None else np.vstack([detections[:, :7], gold[:, :7]])
     first, last = int(all_rows[:, 0].min()), int(all_rows[:, 0].max())
     if last - first >= MAX_FRAMES:
-        raise MediaError(f"the rows reach from frame {first} to {last}; at most {MAX_FRAMES} frames are tracked")
+        raise MediaError(f"the rows span frames {first} to {last}; at most {MAX_FRAMES} frames are tracked")
     get_frame = None if media is None else frame_reader(media, min(first, 1), last)
     rows = associate(sightings(detections, first, last), settings, get_frame)
     result = TrkBench(
@@ -68,21 +67,12 @@ def bench_trk(
     if gold is None:
         return result
     scores = score_rows(to_gold_rows(gold), to_mot_rows(rows), benchmark="MOT17" if has_classes(gold) else "MOT15")
-    return result.model_copy(
-        update={
-            "hota": scores.hota,
-            "det_a": scores.det_a,
-            "ass_a": scores.ass_a,
-            "loc_a": scores.loc_a,
-            "mota": scores.mota,
-            "idf1": scores.idf1,
-            "id_switches": scores.id_switches,
-        }
-    )
+    keys = ("hota", "det_a", "ass_a", "loc_a", "mota", "idf1", "id_switches")
+    return result.model_copy(update={key: getattr(scores, key) for key in keys})
 
 
 def read_mot(path: Path) -> MotArray:
-    """The rows of a MOTChallenge file, comma or blank between fields; MediaError names the line that is none."""
+    """The rows of a MOTChallenge file, separated by commas or blanks; MediaError names an invalid line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -94,21 +84,21 @@ def read_mot(path: Path) -> MotArray:
         try:
             fields = [float(field) for field in line.replace(",", " ").split()]
         except ValueError as error:
-            raise MediaError(f"{path}:{number}: {line.strip()[:60]!r} holds something that is no number") from error
+            raise MediaError(f"{path}:{number}: {line.strip()[:60]!r} contains a field that is not a number") from error
         if not 6 <= len(fields) <= 20 or not np.isfinite(fields).all() or fields[0] != int(fields[0]):
             raise MediaError(
-                f"{path}:{number}: want frame, id, left, top, width, height, confidence; got {len(fields)} fields"
+                f"{path}:{number}: expected frame, id, left, top, width, height, confidence; got {len(fields)} fields"
             )
         rows.append(fields if len(fields) > 6 else [*fields, 1.0])
     if not rows:
-        raise MediaError(f"{path} holds no rows")
+        raise MediaError(f"{path} contains no rows")
     if len({len(row) for row in rows}) > 1:
         raise MediaError(f"{path}: the rows differ in their number of fields")
     return np.array(rows)
 
 
 def sightings(rows: MotArray, first: int, last: int) -> list[FrameDetections]:
-    """Detections by frame, every frame from the first to the last, also those without any; boxes without area go."""
+    """Detections of every frame from the first to the last, empty ones included, without boxes of no area."""
     boxes = np.hstack([rows[:, 2:4], rows[:, 2:4] + rows[:, 4:6]])
     scores = normalise_scores(rows[:, 6])
     has_area = (rows[:, 4] > 0) & (rows[:, 5] > 0)
@@ -120,11 +110,10 @@ def sightings(rows: MotArray, first: int, last: int) -> list[FrameDetections]:
 
 
 def normalise_scores(confidences: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Detector scores of any scale in [0, 1].
+    """Detector scores of any scale, mapped to [0, 1].
 
-    One value for all (1, or MOTChallenge's -1 for "none given") says nothing: all are sure. Scores in [0, 1] stay,
-    percentages are divided by 100, and margins without a scale (DPM's, -1 to 3) are spread between their 2nd and 98th
-    percentile, from 0.3 up, so that their order decides.
+    A constant (1, or MOTChallenge's -1 for "not given") becomes 1. Scores in [0, 1] stay, percentages are divided by
+    100, and unscaled margins (DPM's, -1 to 3) are mapped from their 2nd and 98th percentile to 0.3 and 1.
     """
     low, high = float(confidences.min()), float(confidences.max())
     if low == high:
@@ -138,39 +127,31 @@ def normalise_scores(confidences: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def frame_reader(media: Path, first: int, last: int) -> Callable[[int], Frame]:
-    """The picture of each frame number, the clip's first picture being frame `first`."""
+    """A function from a frame number to its pixels; the clip begins with frame `first`."""
     clip = open_media(media)
     if last - first >= clip.frame_count:
         raise MediaError(
-            f"the rows reach frame {last}; {clip.describe()} has {clip.frame_count} frames from {first} on"
+            f"the rows reach frame {last}; {clip.describe()} has {clip.frame_count} frames from frame {first}"
         )
     return lambda frame: clip.frame(frame - first)
 
 
 def has_classes(gold: MotArray) -> bool:
-    """Whether the gold rows are MOT16's or later, with a class and a visibility, and pedestrians among them."""
+    """Whether the gold rows have class and visibility (MOT16 or later) and contain pedestrians."""
     classes = gold[:, 7] if gold.shape[1] == MOT_FIELDS else np.zeros(1)
     return bool(np.isin(classes, CLASSES).all() and (classes == PEDESTRIAN).any())
 
 
 def to_gold_rows(gold: MotArray) -> MotArray:
-    """Gold rows for scoring; the fields beyond the seventh are world coordinates in MOT15, and nothing to us."""
+    """Gold rows for scoring, without MOT15's world coordinates after the seventh field."""
     return gold[:, :8] if has_classes(gold) else gold[:, :7]
 
 
 def to_mot_rows(rows: list[TrackRow]) -> MotArray:
     """Tracks as MOTChallenge rows."""
-    return np.array(
-        [
-            (
-                r.frame,
-                r.track_id,
-                r.box_px[0],
-                r.box_px[1],
-                r.box_px[2] - r.box_px[0],
-                r.box_px[3] - r.box_px[1],
-                r.score,
-            )
-            for r in rows
-        ]
-    ).reshape(-1, 7)
+    fields = [
+        (row.frame, row.track_id, x0, y0, x1 - x0, y1 - y0, row.score)
+        for row in rows
+        for x0, y0, x1, y1 in [row.box_px]
+    ]
+    return np.array(fields).reshape(-1, 7)

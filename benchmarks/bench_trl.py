@@ -1,6 +1,6 @@
-"""TRL's `GRPOTrainer` as a peer, in an environment of its own: it takes a step, we take one, and so on.
+"""TRL's `GRPOTrainer` as a peer in an environment of its own; its steps and ours are interleaved.
 
-It generates a given number of tokens for each completion, in one turn, for a question with or without its picture.
+It generates a given number of tokens per completion, in one turn, for a question with or without its image.
 """
 
 from __future__ import annotations
@@ -89,20 +89,20 @@ trainer.train()
 
 
 class InterleavedSteps(NamedTuple, Generic[S]):
-    """Steps of both, taken in turns."""
+    """Interleaved steps of both."""
 
     our_steps: list[S]
-    """What our own steps gave."""
+    """Results of our steps."""
     peer_seconds: list[float]
-    """CPU seconds of the peer's; none where it failed."""
+    """CPU seconds of the peer's steps; empty if it failed."""
     error: str
 
 
 def run_interleaved(python: Path, update: Callable[[], S], job: Mapping[str, Any]) -> InterleavedSteps[S]:
-    """A step of ours after each of TRL's, which waits meanwhile. The first of both does not count.
+    """Run one of our steps after each of TRL's, which waits meanwhile. The first step of both does not count.
 
-    `asked` has the checkpoint's `folder`, `queries`, `samples` of each, `tokens` of a completion, `steps`, `beta`, the
-    `prompt` and files of its `pictures`. Nothing of TRL's and the reason where it fails.
+    `job` has the checkpoint's `folder`, `queries`, `samples` per query, `tokens` per completion, `steps`, `beta`, the
+    `prompt` and files of `pictures`. If TRL fails, `error` says why.
     """
     if not python.exists():
         return InterleavedSteps([], [], "`make peers` installs TRL")
@@ -122,23 +122,23 @@ def run_interleaved(python: Path, update: Callable[[], S], job: Mapping[str, Any
             if generated_tokens != expected_tokens:
                 peer.kill()
                 return InterleavedSteps(
-                    our_steps, [], f"TRL generated {generated_tokens} tokens, want {expected_tokens}"
+                    our_steps, [], f"TRL generated {generated_tokens} tokens, expected {expected_tokens}"
                 )
             peer_seconds.append(seconds)
             our_steps.append(update())
             send(peer.stdin, "")
         if peer.wait() or len(peer_seconds) <= 1:
             stderr_file.seek(0)
-            error_lines = stderr_file.read().strip().splitlines() or ["no word"]
+            error_lines = stderr_file.read().strip().splitlines() or ["no message"]
             return InterleavedSteps(our_steps[1:], [], f"TRL failed: {error_lines[-1][:200]}")
     return InterleavedSteps(our_steps[1:], peer_seconds[1:], "")
 
 
 def send(pipe: IO[str], line: str) -> None:
-    """A line for the peer; one that has ended hears nothing, and its exit status says why."""
+    """Send a line to the peer; if it has ended, its exit status says why."""
     try:
         pipe.write(f"{line}\n")
         pipe.flush()
     except BrokenPipeError:
         with suppress(BrokenPipeError):
-            pipe.close()  # what is left in the buffer cannot be written either
+            pipe.close()  # the rest of the buffer cannot be written either

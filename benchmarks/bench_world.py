@@ -1,4 +1,4 @@
-"""Rows of `pixelis bench` for the world: how fast one core makes pictures and clips, references and labels included."""
+"""Bench rows of the world: images and videos per core and second, references and labels included."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from benchmarks.bench_rows import BenchRow, cpu_seconds
 from pixelis.world import generate
 
 PICTURES = 24
-"""Pictures in one measurement: templates and grounds differ in cost."""
+"""Images per measurement; templates and backgrounds differ in cost."""
 CLIPS = 8
 
 
 def rows() -> list[BenchRow]:
-    """CPU seconds of one picture of 512x512 and of one clip, in memory, on one thread."""
+    """CPU seconds of one 512x512 image, one clip and one lecture, in memory, on one thread."""
     cv2.setNumThreads(1)
     picture_s = _mean_s(
         "choice", PICTURES, template_ids=("choice.present", "choice.count", "choice.size", "choice.panel")
@@ -33,7 +33,7 @@ def rows() -> list[BenchRow]:
             "world: one clip of 44 to 48 frames of 416x312 with tracks",
             clip_s,
             target="0.333 s (3 a second)",
-            note=f"{1 / clip_s:.0f} a second; the promise is for 32 frames",
+            note=f"{1 / clip_s:.0f} a second; the target is for 32 frames",
         ),
         BenchRow(
             "world: one lecture of 30 to 56 frames of 448x336",
@@ -45,7 +45,7 @@ def rows() -> list[BenchRow]:
 
 
 def _mean_s(family: str, items: int, *, template_ids: tuple[str, ...]) -> float:
-    """Mean CPU seconds of one item, over templates and difficulties."""
+    """Mean CPU seconds per item, over templates and difficulties."""
     seeds = count()
 
     def work() -> None:

@@ -13,9 +13,9 @@ def test_what_learning_costs_is_told_in_rollouts(monkeypatch):
 
     def adapted(settings, items, folder, *, keys):
         """A rollout costs 0.1 s, its query 0.2 s, all else 1 s, learning 0.45 s; the first batch ten times as much."""
-        turns.append((settings.samples, settings.learn, len(items)))
+        turns.append((settings.group_size, settings.learn, len(items)))
         folder.mkdir(exist_ok=True)
-        rollouts = 0.2 + 0.1 * settings.samples
+        rollouts = 0.2 + 0.1 * settings.group_size
         cost = {"rollout_cpu_s": rollouts, "cpu_s": rollouts + 1.0 + 0.45 * settings.learn}
         rows = [{name: s * (10 if k < 8 else 1) for name, s in cost.items()} for k in range(len(items))]
         (folder / LEDGER).write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -126,9 +126,9 @@ def test_scores_of_any_scale_become_shares() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "holds no rows"),
-        ("1,-1,3,4\n", "det.txt:1: want frame, id"),
-        ("1,-1,0,0,9,9,1\n2,-1,a,0,9,9,1\n", "det.txt:2: .* no number"),
+        ("", "contains no rows"),
+        ("1,-1,3,4\n", "det.txt:1: expected frame, id"),
+        ("1,-1,0,0,9,9,1\n2,-1,a,0,9,9,1\n", "det.txt:2: .* not a number"),
         ("1,-1,nan,0,9,9,1\n", "det.txt:1"),
         ("1,-1,0,0,9,9,1\n1,-1,0,0,9,9,1,1\n", "differ"),
     ],
