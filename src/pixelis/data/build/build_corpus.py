@@ -12,6 +12,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,23 +33,25 @@ MAX_CONSECUTIVE_FAILURES = 25
 """Consecutive items without a reply from the server after which the build stops."""
 
 
-class BuildProgress(NamedTuple):
+@dataclass
+class BuildProgress:
     """The state of a build."""
 
     total: int
-    completed: int
-    """Items whose record is on disk, including those of earlier runs."""
-    resumed: int
-    """Items of earlier runs."""
-    accepted: int
-    """Accepted items among those made in this run."""
-    cache_hits: int
-    cache_misses: int
-    elapsed_s: float
+    resumed: int = 0
+    """Records of earlier runs."""
+    new_records: int = 0
+    accepted: int = 0
+    """Accepted records among the new ones."""
+    cache_hits: int = 0
+    cache_misses: int = 0
+    timeouts: int = 0
+    elapsed_s: float = 0.0
 
     @property
-    def new_records(self) -> int:
-        return self.completed - self.resumed
+    def completed(self) -> int:
+        """Items whose record is on disk."""
+        return self.resumed + self.new_records
 
     @property
     def items_per_s(self) -> float:
@@ -172,15 +175,13 @@ class CorpusBuild:
     ) -> None:
         self.config, self.folder, self.plan, self.on_progress = config, folder, plan, on_progress
         self.items = items
-        self.total = items.total(config)
+        self.counts = BuildProgress(items.total(config))
+        self.accepted_resumed = 0
         self.work_dir = folder / ".building"
         self.shard_facts: dict[str, ShardFacts] = {}
         self.open_shards: dict[str, tuple[ShardJob, set[str]]] = {}
         """Shards begun, with their missing units; a deferred unit keeps its shard here."""
         self.shard_of_unit: dict[str, str] = {}
-        self.resumed = self.new_records = self.cache_hits = self.cache_misses = self.timeouts = 0
-        self.accepted_resumed = self.accepted = 0
-        """Among the resumed items, and among the new ones."""
         self.deferred: dict[str, int] = {}
         self.detail = ""
         self.consecutive_failures = 0
@@ -218,7 +219,7 @@ class CorpusBuild:
             facts = self.load_shard_facts(self.folder / "shards" / job.name, job.units)
             if facts is not None:
                 self.shard_facts[job.name] = facts
-                self.resumed += facts.records
+                self.counts.resumed += facts.records
                 self.accepted_resumed += facts.accepted
                 continue
             missing = []
@@ -227,7 +228,7 @@ class CorpusBuild:
                 if record is None:
                     missing.append(unit)
                 else:
-                    self.resumed += 1
+                    self.counts.resumed += 1
                     self.accepted_resumed += record.accepted
             if not missing:
                 self.finish_shard(job)
@@ -287,11 +288,11 @@ class CorpusBuild:
         if reply.error:
             raise TraceError(f"item {reply.unit}: {reply.error}; finished items are kept")
         self.consecutive_failures = 0
-        self.new_records += 1
-        self.accepted += reply.accepted
-        self.cache_hits += reply.hits
-        self.cache_misses += reply.misses
-        self.timeouts += reply.timeouts
+        self.counts.new_records += 1
+        self.counts.accepted += reply.accepted
+        self.counts.cache_hits += reply.hits
+        self.counts.cache_misses += reply.misses
+        self.counts.timeouts += reply.timeouts
         job, missing = self.open_shards[self.shard_of_unit.pop(reply.unit)]
         missing.discard(reply.unit)
         if not missing:
@@ -307,11 +308,7 @@ class CorpusBuild:
         self.open_shards.pop(job.name, None)
 
     def progress(self) -> BuildProgress:
-        elapsed_s = time.monotonic() - self.started_at
-        completed = self.resumed + self.new_records
-        return BuildProgress(
-            self.total, completed, self.resumed, self.accepted, self.cache_hits, self.cache_misses, elapsed_s
-        )
+        return replace(self.counts, elapsed_s=time.monotonic() - self.started_at)
 
     def finish(self) -> BuildReport:
         """Write the manifest if nothing is missing, and the report."""
@@ -325,12 +322,12 @@ class CorpusBuild:
             folder=str(self.folder),
             corpus=corpus,
             records=progress.completed,
-            accepted=self.accepted_resumed + self.accepted,
+            accepted=self.accepted_resumed + progress.accepted,
             made=progress.new_records,
             seconds=round(progress.elapsed_s, 3),
             items_per_s=round(progress.items_per_s, 3),
             cache_hit_rate=round(progress.cache_hit_rate, 4),
-            timeouts=self.timeouts,
+            timeouts=progress.timeouts,
             undone=self.deferred,
             detail=self.detail,
         )

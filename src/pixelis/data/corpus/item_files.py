@@ -190,12 +190,10 @@ def corpus_units(config: CorpusConfig, items: ItemFiles) -> Iterator[Unit]:
         yield from world
         return
     split_by_entry = dict(zip(items.entries, assign_splits(items.entries, config.splits), strict=True))
-    entries_by_split: dict[Split, list[ItemEntry]] = {split: [] for split in SPLITS}
-    for entry in selected:
-        entries_by_split[split_by_entry[entry]].append(entry)
     world_by_split = {split: list(units) for split, units in groupby(world, key=lambda unit: unit.split)}
     for split in SPLITS:
-        yield from interleave(split, world_by_split.get(split, []), entries_by_split[split])
+        entries = [entry for entry in selected if split_by_entry[entry] == split]
+        yield from interleave(split, world_by_split.get(split, []), entries)
 
 
 def interleave(split: Split, world: Sequence[Unit], entries: Sequence[ItemEntry]) -> Iterator[Unit]:

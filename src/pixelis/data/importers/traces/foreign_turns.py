@@ -80,17 +80,19 @@ def parse_conversation(value: Any, source: Source | None = None) -> ForeignConve
     shown_media = [name for turn in prompt_turns for name in turn.media]
     named_media = media_names(facts)
     media_count = len(shown_media) or len(re.findall("<image>|<video>", "".join(t.text for t in prompt_turns))) or 1
-    answer = next((facts[k] for k in ("pred_ans", "prediction") if isinstance(facts.get(k), str)), None)
-    question = next((facts[k] for k in ("question", "query", "user_request") if isinstance(facts.get(k), str)), None)
     return ForeignConversation(
         turns=turns,
         source=source,
-        question=question or strip_markers(question_turn.text),
-        answer=answer,
+        question=first_text(facts, "question", "query", "user_request") or strip_markers(question_turn.text),
+        answer=first_text(facts, "pred_ans", "prediction"),
         media=[name for name in shown_media if name] or named_media[:media_count],
         media_count=media_count,
         clip=any(turn.videos for turn in prompt_turns) or "<video>" in question_turn.text,
     )
+
+
+def first_text(record: Mapping[str, Any], *keys: str) -> str | None:
+    return next((record[key] for key in keys if isinstance(record.get(key), str)), None)
 
 
 def detect_source(turns: Sequence[ForeignTurn]) -> Source | None:
@@ -130,7 +132,7 @@ def record_turns(record: Mapping[str, Any]) -> list[ForeignTurn]:
         return from_messages(max((m for m in all_messages.values() if isinstance(m, list)), key=len, default=[]))
     if isinstance(all_messages, str):
         raise UnreadableError("its messages are a pickle, which is never opened; save them as JSON")
-    if text := next((record[k] for k in ("text", "response", "output") if isinstance(record.get(k), str)), None):
+    if text := first_text(record, "text", "response", "output"):
         return from_text(text)
     raise UnreadableError(f"no messages: want one of {', '.join(MESSAGE_KEYS)}, steps, model_response")
 
