@@ -1,4 +1,4 @@
-"""Several solver processes behind one queue. One that dies is started again, and its units are handed out again."""
+"""A pool of solver processes. One that dies is restarted, and its units are assigned again."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from pixelis.data.build.solver import SolverReply
 from pixelis.data.corpus.splits import Unit
 
 MAX_CRASHES_PER_UNIT = 3
-"""A unit that has killed this many processes stops the build."""
-
+"""A unit that kills this many processes stops the build."""
 
 ReplyQueue = queue.SimpleQueue["tuple[SolverProcess, SolverReply | None]"]
-"""Who says what; None is the end of a process."""
+"""A process and its reply, or None when the process ends."""
 
 
 class SolverProcess:
-    """One solver: its pipes, and the units that it has in hand."""
+    """One solver process and the units that are assigned to it."""
 
     def __init__(self, hello: dict[str, Any], scratch: Path, replies: ReplyQueue) -> None:
         self.assigned_units: dict[str, Unit] = {}
@@ -36,13 +35,13 @@ class SolverProcess:
         try:
             for line in self._process.stdout:
                 replies.put((self, SolverReply(**json.loads(line))))
-        except (ValueError, TypeError):  # a torn reply: the process has died over it, or cannot be understood any more
+        except (ValueError, TypeError):  # a torn reply: the process has died or cannot be understood
             self._process.kill()
         finally:
             replies.put((self, None))
 
     def _send(self, message: Any) -> None:
-        with suppress(BrokenPipeError):  # it has died: the listener says so
+        with suppress(BrokenPipeError):  # it has died, which the listener reports
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 
@@ -59,7 +58,7 @@ class SolverProcess:
 
 
 class SolverPool:
-    """Hands out units and hears replies; a context manager, since it owns processes."""
+    """Assigns units to processes and collects their replies."""
 
     def __init__(self, hello: dict[str, Any], scratch: Path, *, workers: int, threads: int) -> None:
         self._hello = {**hello, "threads": threads, "path": sys.path}
@@ -81,7 +80,7 @@ class SolverPool:
 
     @property
     def has_capacity(self) -> bool:
-        """Whether a process waits for work: one unit more than it works on lies ready, so that it never idles."""
+        """Whether a process accepts a unit; each has one more than it works on, so that it never idles."""
         return any(len(process.assigned_units) <= self._threads for process in self._processes)
 
     @property
@@ -92,7 +91,7 @@ class SolverPool:
         min(self._processes, key=lambda process: len(process.assigned_units)).assign(unit)
 
     def wait_for_reply(self) -> SolverReply:
-        """The next reply; TraceError where a unit has cost too many processes their life."""
+        """The next reply; TraceError if a unit has killed too many processes."""
         while True:
             process, reply = self._replies.get()
             if reply is not None:
@@ -106,13 +105,13 @@ class SolverPool:
         crashed.stop()
         if not units:
             raise TraceError(f"a solver process died before it had work ({reason})")
-        for unit in units[: self._threads]:  # what it worked on; the rest only lay ready
+        for unit in units[: self._threads]:  # the units that it worked on; the others were waiting
             self._crashes[unit.name] = self._crashes.get(unit.name, 0) + 1
             if self._crashes[unit.name] >= MAX_CRASHES_PER_UNIT:
                 description = unit.source or f"{unit.family}, difficulty {unit.difficulty}, seed {unit.seed}"
                 raise TraceError(
                     f"item {unit.name} ({description}) killed {MAX_CRASHES_PER_UNIT} processes ({reason}); "
-                    "what is done is kept"
+                    "finished items are kept"
                 )
         replacement = self._start_process()
         self._processes[self._processes.index(crashed)] = replacement

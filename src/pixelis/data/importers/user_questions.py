@@ -150,6 +150,11 @@ def require_list(value: Any, field_name: str) -> list[Any]:
     return value
 
 
+def require_one_of(value: Any, choices: Sequence[str], field_name: str) -> None:
+    if value not in choices:
+        raise ValueError(f"{field_name}: want one of {', '.join(choices)}, not {json.dumps(value)[:40]}")
+
+
 def open_record_media(value: Any, locator: MediaLocator) -> tuple[Medium, ...]:
     """The media by name."""
     names = value if isinstance(value, list) else [value]
@@ -182,8 +187,7 @@ def get_scoring(record: Mapping[str, Any], answers: Sequence[str], options: Sequ
     """The declared rule, or one by the answer: letters for options, MRA for numbers, ANLS for sentences, else exact."""
     declared = record.get("scoring")
     if declared is not None:
-        if declared not in get_args(Scoring):
-            raise ValueError(f"scoring: want one of {', '.join(get_args(Scoring))}, not {json.dumps(declared)[:40]}")
+        require_one_of(declared, get_args(Scoring), "scoring")
         if (declared == "choice") != bool(options):
             raise ValueError(f"scoring {declared} and {'' if options else 'no '}options do not go together")
         return declared  # type: ignore[no-any-return]
@@ -207,8 +211,7 @@ def to_option_letter(answer: str, options: Sequence[str]) -> str:
 def get_family(record: Mapping[str, Any], scoring: Scoring, media: Sequence[Medium]) -> Family:
     declared = record.get("family")
     if declared is not None:
-        if declared not in FAMILIES:
-            raise ValueError(f"family: want one of {', '.join(FAMILIES)}, not {json.dumps(declared)[:40]}")
+        require_one_of(declared, FAMILIES, "family")
         return declared  # type: ignore[no-any-return]
     if any(medium.kind == "clip" for medium in media):
         return "motion"

@@ -100,6 +100,9 @@ class ForeignImages:
         return medium.size if medium else None
 
 
+Converter = Callable[[Mapping[str, Any], int, ForeignImages], list[ConvertedCall]]
+
+
 def parse_reply(text: str, source: Source) -> ForeignReply:
     """The thought, the calls and the answer of a turn."""
     if source in ("pixel-reasoner", "deepeyes"):
@@ -262,8 +265,9 @@ def _convert_find(args: Mapping[str, Any], image_index: int, images: ForeignImag
     return [ConvertedCall(ToolCall(tool="SEG", args={"target": phrase.strip()[:400]})) for phrase in phrases]
 
 
-def _convert_faces(args: Mapping[str, Any], image_index: int, images: ForeignImages) -> list[ConvertedCall]:
-    return [ConvertedCall(ToolCall(tool="SEG", args={"target": "face"}))]
+def _convert_to(tool: str, **args: Any) -> Converter:
+    """A converter to a call that does not depend on the arguments of theirs."""
+    return lambda foreign_args, image_index, images: [ConvertedCall(ToolCall(tool=tool, args=args))]
 
 
 def _convert_segment(args: Mapping[str, Any], image_index: int, images: ForeignImages) -> list[ConvertedCall]:
@@ -283,23 +287,19 @@ def _convert_segment(args: Mapping[str, Any], image_index: int, images: ForeignI
     return [ConvertedCall(ToolCall(tool="SEG", args={"target": point}))]
 
 
-def _convert_ocr(args: Mapping[str, Any], image_index: int, images: ForeignImages) -> list[ConvertedCall]:
-    return [ConvertedCall(ToolCall(tool="OCR"))]
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
 
 
-CONVERTERS: dict[str, Callable[[Mapping[str, Any], int, ForeignImages], list[ConvertedCall]]] = {
+CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys(
         ("CROP_IMAGE", "CROP_IMAGE_NORMALIZED", "ZOOM_IN", "IMAGE_ZOOM_IN_TOOL", "CROP", "ZOOM", "ZOOMIN"),
         _convert_zoom,
     ),
     **dict.fromkeys(("LOCALIZEOBJECTS", "POINT", "GROUNDING"), _convert_find),
     "SELECT_FRAMES": _convert_select_frames,
-    "OCR": _convert_ocr,
-    "DETECTFACES": _convert_faces,
+    "OCR": _convert_to("OCR"),
+    "DETECTFACES": _convert_to("SEG", target="face"),
     "SEGMENTREGIONAROUNDPOINT": _convert_segment,
 }
 """Their actions that our tools can do; the grammar reads CROP as ZOOM."""
