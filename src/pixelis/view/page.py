@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from pixelis import __version__
 from pixelis.core.geometry import Box, Footprint, Mask, Span, TextSpan, Track, UnitBox
-from pixelis.trace import Step
+from pixelis.trace import MediaRecord, Step
+from pixelis.trace.decisive import StepDecision
 from pixelis.view.draw import Mark, clean, make_marks
 from pixelis.view.exhibit import Exhibit
 from pixelis.view.panels import Panel, PanelContext, call_target, frames_to_show, panels
 from pixelis.view.pictures import DETAIL_LEVELS, DetailLevel, PictureRegistry
-from pixelis.view.templating import asset, content_hash, environment
+from pixelis.view.templating import asset, render_page
 from pixelis.view.timeline import Timeline, make_timeline
-from pixelis.view.vote_page import TERMS, VoteView, vote_view
+from pixelis.view.vote_page import VoteView, vote_view
 
 PAGE_BYTES = 4 * 2**20
 """Target size of the page of one trace, reached by coarser pictures where possible."""
@@ -41,18 +41,18 @@ class StepView(NamedTuple):
 
     number: int
     step: Step
-    tool: str
-    decisive: bool
-    reason: str
+    decision: StepDecision
     args: list[tuple[str, str]]
     panels: list[Panel]
     timeline: Timeline | None
     entries: list[FootprintEntry]
     unlisted: int
-    identity: str
-    weights: str
     problems: list[str]
     view: str | None
+
+    @property
+    def tool(self) -> str:
+        return self.step.result.tool
 
 
 class TraceView(NamedTuple):
@@ -61,9 +61,7 @@ class TraceView(NamedTuple):
     key: str
     exhibit: Exhibit
     origin: str
-    answer_title: str
-    no_answer: str
-    media: list[tuple[Any, Panel | None, str]]
+    media: list[tuple[MediaRecord, Panel | None, str]]
     steps: list[StepView]
     vote: VoteView | None
     cached: int
@@ -88,7 +86,7 @@ def legend(exhibit: Exhibit, steps: Sequence[StepView]) -> list[tuple[str, str]]
     """The legend, for the terms that occur."""
     results = [step.step.result for step in steps]
     used = {
-        "decisive": any(step.decisive for step in steps),
+        "decisive": any(step.decision.decisive for step in steps),
         "confidence": exhibit.confidence is not None or any(r.confidence is not None for r in results),
         "kept result": any(step.step.first_seconds is not None for step in steps),
         "marks": any(step.entries for step in steps),
@@ -113,31 +111,14 @@ def report(exhibits: Sequence[Exhibit]) -> str:
 def render(exhibits: Sequence[Exhibit], detail: DetailLevel) -> str:
     pictures = PictureRegistry(detail)
     traces = [trace_view(exhibit, f"t{i}", pictures) for i, exhibit in enumerate(exhibits, start=1)]
-    style, script = asset("page.css"), asset("page.js")
-    policy = (
-        "default-src 'none'; img-src data:; "
-        f"style-src '{content_hash(style)}'; script-src '{content_hash(script)}'; base-uri 'none'; form-action 'none'"
-    )
-    query = exhibits[0].trace.query if exhibits else ""
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            title=clean(query)[:120] or "A chain of evidence",
-            traces=traces,
-            pictures=pictures.all,
-            terms=TERMS,
-            style=Markup(style),  # noqa: S704 - our own file
-            script=Markup(script),  # noqa: S704 - our own file
-            policy=policy,
-            version=__version__,
-        )
+    title = clean(exhibits[0].trace.query)[:120] if exhibits else ""
+    return render_page(
+        "page.html", script=asset("page.js"), title=title or "A chain of evidence", traces=traces, pictures=pictures.all
     )
 
 
 def trace_view(exhibit: Exhibit, key: str, pictures: PictureRegistry) -> TraceView:
     trace = exhibit.trace
-    is_plan = trace.origin == "plan"
     media = []
     for record in trace.media:
         medium = exhibit.media.get(record.name)
@@ -147,21 +128,18 @@ def trace_view(exhibit: Exhibit, key: str, pictures: PictureRegistry) -> TraceVi
             panel = Panel(picture, picture.size, Markup(""), record.name)
         media.append((record, panel, exhibit.missing.get(record.name, "")))
     steps = [step_view(exhibit, number, key, pictures) for number in range(len(trace.steps))]
+    vote = None
+    if exhibit.vote is not None:
+        vote = vote_view({"answer": exhibit.vote["answer"], "answered": not exhibit.withheld, "vote": exhibit.vote})
     return TraceView(
         key=key,
         exhibit=exhibit,
         origin=origin_sentence(trace.origin),
-        answer_title="Answer, given with the plan" if is_plan else "Answer",
-        no_answer="No answer: a person gave these calls, and no model was asked."
-        if is_plan
-        else "No answer was given.",
         media=media,
         steps=steps,
         cached=sum(step.first_seconds is not None for step in trace.steps),
         legend=legend(exhibit, steps),
-        vote=vote_view({"answer": exhibit.vote["answer"], "answered": not exhibit.withheld, "vote": exhibit.vote})
-        if exhibit.vote is not None
-        else None,
+        vote=vote,
     )
 
 
@@ -177,23 +155,18 @@ def step_view(exhibit: Exhibit, number: int, trace_key: str, pictures: PictureRe
     step = exhibit.trace.steps[number]
     marks = make_marks(step.result.footprints, f"{trace_key}-s{number + 1}")
     target = call_target(exhibit, number)
-    decision = exhibit.decisions[number]
-    identity = step.result.identity
+    timeline = None
+    if target and target.recipe is None:
+        timeline = make_timeline(marks, target.record, frames_to_show(step, target.record))
     return StepView(
         number=number + 1,
         step=step,
-        tool=step.result.tool,
-        decisive=decision.decisive,
-        reason=decision.reason,
+        decision=exhibit.decisions[number],
         args=[(name, format_argument(value)) for name, value in step.call.args.items()],
         panels=panels(PanelContext(exhibit, pictures), number, marks),
-        timeline=make_timeline(marks, target.record, frames_to_show(step, target.record))
-        if target and target.recipe is None
-        else None,
+        timeline=timeline,
         entries=[footprint_entry(mark) for mark in marks[:MAX_LISTED_FOOTPRINTS]],
         unlisted=max(len(marks) - MAX_LISTED_FOOTPRINTS, 0),
-        identity=f"{identity.tool} {identity.version} · {identity.backend}" if identity else "",
-        weights=identity.weights if identity else "",
         problems=[f"artifact {p.artifact.name} {p.reason}" for p in exhibit.artifact_problems if p.step == number + 1],
         view=exhibit.trace.views[number],
     )

@@ -6,28 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
-
-from pixelis import __version__
-from pixelis.view.templating import asset, content_hash, environment
-
-TERMS = (
-    ("certainty", "exp(−H)", "how certain the policy was of the tokens of its decisive steps"),
-    ("calibrated", "Cal", "the calibrated probability of answer and tools"),
-    (
-        "fidelity",
-        "VisFid",
-        "agreement of its decisive regions, tracks and texts with those of other rollouts, whatever their answer; "
-        "0.5 without another to compare with; near-duplicates do not count for each other",
-    ),
-    (
-        "reliability",
-        "r",
-        "how often this sequence of tools agreed with the majority on earlier queries (Dawid–Skene); for a rare "
-        "sequence, the share of the other rollouts that agree with it here",
-    ),
-)
-
+from pixelis.view.templating import TERMS, render_page
 
 MAX_LISTED_ANSWERS = 4
 """Other answers in the sentences; the table has all."""
@@ -179,18 +158,4 @@ def shorten(answer: str) -> str:
 
 def vote_page(row: Mapping[str, Any]) -> str:
     """The page of one row of an adaptation's ledger."""
-    style = asset("page.css")
-    policy = f"default-src 'none'; style-src '{content_hash(style)}'; base-uri 'none'; form-action 'none'"
-    return (
-        environment()
-        .get_template("vote.html")
-        .render(
-            row=row,
-            view=vote_view(row),
-            facts=row_facts(row),
-            terms=TERMS,
-            style=Markup(style),  # noqa: S704 - our own file
-            policy=policy,
-            version=__version__,
-        )
-    )
+    return render_page("vote.html", row=row, view=vote_view(row), facts=row_facts(row))
