@@ -60,8 +60,7 @@ from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.run_folder import MetricsLog
 from pixelis.training.dataset.scored_rollouts import score_rollout
 from pixelis.training.grpo.rft_config import RftConfig
-from pixelis.training.grpo.rft_export import append_summaries
-from pixelis.training.grpo.rft_metrics import measure_update
+from pixelis.training.grpo.rft_metrics import append_summaries, measure_update
 from pixelis.training.grpo.rft_state import RftState
 from pixelis.training.grpo.train import build_optimizers, group_advantages, grpo_step, update_controller
 

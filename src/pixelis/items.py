@@ -10,8 +10,6 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from pixelis.core.geometry import Footprint, Size, Value
-from pixelis.metrics.answer_accuracy import choice_match, exact_match, parse_number, relative_accuracy
-from pixelis.metrics.text import anls
 
 Family = Literal["search", "choice", "motion", "document", "lecture", "space"]
 Scoring = Literal["exact", "choice", "anls", "mra"]
@@ -144,6 +142,9 @@ def option_letter(index: int) -> str:
 
 def score(prediction: str, answers: tuple[str, ...], scoring: Scoring, options: tuple[str, ...] = ()) -> float:
     """Score of an answer: 0 or 1 for exact and choice, 0 to 1 for ANLS and MRA."""
+    from pixelis.metrics.answer_accuracy import choice_match, exact_match, parse_number, relative_accuracy
+    from pixelis.metrics.text import anls
+
     if scoring == "choice":
         return float(any(choice_match(prediction, gold, options) for gold in answers))
     if scoring == "anls":

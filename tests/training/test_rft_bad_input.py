@@ -7,12 +7,12 @@ import pytest
 from safetensors.torch import load_file
 
 from pixelis.core.errors import ConfigError
-from pixelis.data.corpus import acceptance_checks
 from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.policy_update import UpdateStats
 from pixelis.training.grpo import rft_run_log, train
 from pixelis.training.grpo.rft_state import RftState
 from pixelis.training.grpo.train import train_rft, update_controller
+from pixelis.verification import operators
 
 
 def rows_of(run):
@@ -23,7 +23,7 @@ def test_a_verifier_that_fails_says_nothing_about_its_step_and_is_counted(rft_se
     def broken(result, references):
         raise ValueError("a mask of no size")
 
-    monkeypatch.setattr(acceptance_checks, "verify_step", broken)
+    monkeypatch.setattr(operators, "verify_step", broken)
     train_rft(rft_settings(steps=1), tmp_path / "run")
     (row,) = rows_of(tmp_path / "run")
     assert row["unverified"] > 0

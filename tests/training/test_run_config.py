@@ -1,5 +1,8 @@
 """Configurations of the three phases: one base, and keys of earlier releases."""
 
+import subprocess
+import sys
+
 import pytest
 import yaml
 
@@ -83,3 +86,12 @@ def test_a_mistyped_old_key_is_answered_with_the_present_one(tmp_path):
 
 def test_the_three_phases_share_one_base():
     assert all(issubclass(model, RunConfig) for model in (SftConfig, RftConfig, TtrlConfig))
+
+
+def test_the_loop_of_phase_2_imports_at_most_half_of_the_modules_that_it_did():
+    """184 before the package was sorted into rooms: rendering, importers and pretrained files load when needed."""
+    code = (
+        "import sys, pixelis.training.grpo.train; print(sum(name.split('.')[0] == 'pixelis' for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 92

@@ -150,9 +150,10 @@ def run_to_run_stability(
     or any `similarity` in [0, 1], such as Sim_behav. Queries with fewer than two runs say nothing and are left out;
     ValueError where none is left.
     """
-    if similarity is None:
-        from pixelis.equations.behaviour import name_similarity as similarity
-    means = [float(np.mean([similarity(a, b) for a, b in combinations(runs, 2)])) for runs in queries if len(runs) > 1]
+    from pixelis.equations.behaviour import name_similarity
+
+    compare = similarity or name_similarity
+    means = [float(np.mean([compare(a, b) for a, b in combinations(runs, 2)])) for runs in queries if len(runs) > 1]
     if not means:
         raise ValueError("run-to-run stability needs a query with at least two runs")
     return float(np.mean(means))

@@ -1,4 +1,4 @@
-"""The three places that a clip's frames come from."""
+"""The sources of a clip's frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pixelis.core.errors import MediaError, PixelisError
-from pixelis.core.extras import require
 from pixelis.core.geometry import Size
 from pixelis.media.image import Image, error_text, open_pillow, to_upright_rgb
 from pixelis.media.limits import MediaLimits
@@ -52,7 +51,7 @@ class AnimationSource:
         return self._picture
 
     def _picture_at(self, index: int) -> Any:
-        """The picture at this frame; Pillow goes on from where it stands, or back to the start."""
+        """The picture at this frame; Pillow seeks forward, or from the start."""
         try:
             picture = self._open_picture()
             picture.seek(index)
@@ -64,7 +63,7 @@ class AnimationSource:
     def _duration(self, index: int) -> float:
         return (
             max(float(self._picture_at(index).info.get("duration", 100)), 10.0) / 1000.0
-        )  # browsers too read 0 as "soon"
+        )  # browsers, too, read 0 as a short delay
 
     def decode(self, index: int) -> Frame:
         try:
@@ -76,7 +75,7 @@ class AnimationSource:
 
 @dataclass
 class FolderSource:
-    """A folder of numbered pictures, one a frame."""
+    """A folder of numbered pictures, one per frame."""
 
     files: tuple[Path, ...]
     digests: tuple[str, ...]
@@ -129,6 +128,8 @@ class VideoSource:
         return stat.st_size, stat.st_mtime_ns
 
     def _open(self) -> Any:
+        from pixelis.core.extras import require
+
         av = require("av", f"{self._path.name} is a video file, and reading one")
         self._file.seek(0)
         if self._container is not None:
@@ -137,13 +138,13 @@ class VideoSource:
         if not self._container.streams.video:
             raise MediaError(f"{self._path.name} holds no video stream")
         stream = self._container.streams.video[0]
-        stream.thread_count = 1  # the same frames in the same order, whatever the machine
-        # a stream may hold larger frames than its container says
+        stream.thread_count = 1  # the same frames in the same order on every machine
+        # a stream may hold larger frames than its container declares
         stream.codec_context.options = {"max_pixels": str(self._limits.frame_pixels)}
         return stream
 
     def _index_frames(self) -> None:
-        """Time of every frame, from the packets alone where they say it."""
+        """Time of every frame, from the packets alone if they have times."""
         limits, stream = self._limits, self._open()
         if stream.codec_context.width * stream.codec_context.height > limits.frame_pixels:
             raise MediaError(f"{self._path.name} has frames of over {limits.frame_pixels} pixels")
@@ -164,7 +165,7 @@ class VideoSource:
         self._stamps = sorted(set(stamps))
         first = self._decode_from_start()
         stream = self._container.streams.video[0]
-        # AVI keeps no times: after a seek among B-frames libav's guesses are off by some frames, so those are counted
+        # AVI stores no times: after a seek among B-frames libav's guesses are off by some frames, so frames are counted
         self._seeks_by_count = self._format == "avi" and bool(stream.codec_context.has_b_frames)
         self._stamps = [s for s in self._stamps if first.pts is None or s >= first.pts]
         base = float(stream.time_base)
@@ -202,7 +203,7 @@ class VideoSource:
             raise MediaError(f"{self._path.name}: frame {index} cannot be decoded ({error_text(error)})") from error
 
     def _seek(self, index: int) -> None:
-        """To the key frame at or before `index`, or to the start where the container cannot seek."""
+        """Seek to the key frame at or before `index`, or to the start if the container cannot seek."""
         if self._seeks_by_count:
             stream = self._open()
         else:
@@ -211,8 +212,8 @@ class VideoSource:
         self._frames, self._next_index = self._container.decode(stream), 0
 
     def _forward_to(self, index: int) -> Any:
-        """The frame shown at this time: with a damaged stream, the nearest one after it that decodes."""
-        assert self._frames is not None  # noqa: S101 - set by _seek, which every path here has passed
+        """The frame at `index`; in a damaged stream, the next one that decodes."""
+        assert self._frames is not None  # noqa: S101 - set by _seek
         target_pts = self._stamps[index]
         for position, frame in enumerate(self._frames, start=self._next_index):
             if position == index if self._seeks_by_count else frame.pts is None or frame.pts >= target_pts:
@@ -222,7 +223,7 @@ class VideoSource:
         raise MediaError(f"{self._path.name} breaks off before frame {index}: it is truncated or damaged")
 
     def _pixels(self, frame: Any) -> Frame:
-        """RGB, upright. A stream that changes its size on the way is brought to that of its first frame."""
+        """Upright RGB in the size of the first frame, also if the stream changes its size."""
         rotation = int(getattr(frame, "rotation", 0) or 0)
         width, height = self._coded_size
         return as_read_only(
@@ -232,7 +233,7 @@ class VideoSource:
 
 @dataclass
 class ArraySource:
-    """Frames that are in memory already."""
+    """Frames in memory."""
 
     frames: tuple[Frame, ...]
     fps: float

@@ -9,7 +9,7 @@ several processes gather their rollouts first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ from pixelis.equations.curiosity import (
 from pixelis.equations.embedding import ACTIONS, CosineStatistics
 from pixelis.equations.process import chain_cosines
 from pixelis.equations.reward import Rewards, RewardWeights, ccrft_reward, final_reward, penalty, tool_use
-from pixelis.equations.ttrl import SummaryStatistics
 from pixelis.equations.zscore import MeanStd
 from pixelis.media import MediaSet
 from pixelis.policy.checkpoint import LoadedCheckpoint
@@ -39,6 +38,9 @@ from pixelis.rewards.settings import RewardSettings
 from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.policy_update import MicroBatch
 from pixelis.training.dataset.scored_rollouts import ScoredRollout, argument_vectors
+
+if TYPE_CHECKING:
+    from pixelis.equations.ttrl import SummaryStatistics
 
 Floats = NDArray[np.float64]
 NEUTRAL_COSINES = CosineStatistics(0.0, 1.0, 0)
@@ -84,6 +86,8 @@ def load_rewarder(checkpoint: LoadedCheckpoint, name: str) -> Rewarder:
     heads.h_psi.requires_grad_(True)
     cosines = {family: CosineStatistics(**facts) for family, facts in statistics["coherence"].items()}
     tokens = {kind: MeanStd(**facts) for kind, facts in statistics["tokens"].items()}
+    from pixelis.equations.ttrl import SummaryStatistics
+
     summaries = SummaryStatistics(**statistics["summaries"]) if "summaries" in statistics else None
     return Rewarder(heads.to(checkpoint.policy.device), cosines, statistics.get("tools", {}), tokens, summaries)
 

@@ -24,7 +24,6 @@ import torch
 from numpy.typing import NDArray
 
 from pixelis.core.errors import ConfigError
-from pixelis.nano.fast_decode import Decoder
 from pixelis.policy.chat_format import Piece, render_prompt
 from pixelis.policy.images import ProcessedImage
 from pixelis.policy.kv_cache import RowCache
@@ -135,6 +134,8 @@ class Engine:
     def __post_init__(self) -> None:
         policy, queries, grammar = self.policy, self.queries, self.grammar
         self.schemas = self.toolbox.schemas() if policy.style.tool_schemas else []
+        from pixelis.nano.fast_decode import Decoder
+
         self.decoder = Decoder(policy)
         self.allowed_mask = AllowedMask(grammar, len(policy.ban_bias), policy.device) if grammar else None
         self.pending = deque((q, k) for q in range(len(queries)) for k in range(self.n))

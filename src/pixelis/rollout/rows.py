@@ -7,15 +7,17 @@ Trajectories of a query with the same tokens so far are one row; where they samp
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pixelis.nano.fast_attention import SharedPrefix, find_shared_prefix
 from pixelis.policy.kv_cache import RowCache
 from pixelis.policy.sequence import compute_positions
 from pixelis.rollout.episode import Episode, Limits
+
+if TYPE_CHECKING:
+    from pixelis.nano.fast_attention import SharedPrefix
 
 
 class RowMember(NamedTuple):
@@ -82,6 +84,8 @@ class RolloutRows:
         groups = [row.query for row in self.all_rows[: self.active]]
         if groups != self._shared_groups:
             shortest = min(row.episode.prompt_tokens for row in self.all_rows[: self.active]) - 1
+            from pixelis.nano.fast_attention import find_shared_prefix
+
             self._shared, self._shared_groups = find_shared_prefix(groups, shortest, self.cache), groups
         return self._shared
 

@@ -1,4 +1,4 @@
-"""The toolbox: every tool under one door, with its cache, its deadlines and its processes."""
+"""The toolbox: all tools behind one call, with cache, deadlines and processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
@@ -21,8 +21,9 @@ from pixelis.tools.base import Tool, ToolArgs, WorkLimits, canonical_name
 from pixelis.tools.cache import PerceptionCache, ResultCache, cache_key
 from pixelis.tools.execute import execute, parse_args, rename_media, source_name
 from pixelis.tools.results import Execution, Status, ToolCall, ToolIdentity, ToolResult, pack, unpack
-from pixelis.tools.worker import Spool, Worker, WorkerDiedError
-from pixelis.weights import is_available, pull
+
+if TYPE_CHECKING:
+    from pixelis.tools.worker import Spool, Worker
 
 
 class ToolboxConfig(Value):
@@ -35,16 +36,16 @@ class ToolboxConfig(Value):
     disabled: tuple[str, ...] = ()
     """Tools that answer with a typed empty result (supp:tool_necessity)."""
     plugins: tuple[str, ...] = ()
-    """Further tools as `module:Class`; one with a built-in name takes its place."""
+    """Additional tools as `module:Class`; one with a built-in name replaces that tool."""
     limits: WorkLimits = WorkLimits()
     cache: bool = True
     cache_path: Path | None = None
     cache_bytes: int = 4 * 2**30
     isolate: bool = True
-    """Run tools in processes of their own. Off, a hanging backend hangs the caller."""
+    """Run tools in separate processes. Without them, a backend that hangs blocks the caller."""
     workers: int = Field(default=1, ge=1, le=64)
     memory_bytes: int = 8 * 2**30
-    """Ceiling on the address space of one worker."""
+    """Limit on the address space of one worker."""
     deadline_s: float | None = Field(default=None, gt=0.0)
     """Overrides every tool's own deadline."""
 
@@ -64,13 +65,13 @@ def build_tools(config: ToolboxConfig) -> dict[str, Tool[Any]]:
 
 
 def decisive_thresholds(tools: Mapping[str, Tool[Any]]) -> dict[str, float]:
-    """The least confidence with which a step of each tool can be decisive, by the tool's name."""
+    """Minimum confidence of a decisive step, by tool."""
     return {name: tool.decisive_confidence for name, tool in tools.items()}
 
 
 @cache
 def builtin_thresholds() -> Mapping[str, float]:
-    """`decisive_thresholds` of the six built-in tools, where no toolbox is at hand."""
+    """`decisive_thresholds` of the six built-in tools, for use without a toolbox."""
     return decisive_thresholds(build_tools(ToolboxConfig()))
 
 
@@ -88,7 +89,7 @@ def load_plugin(plugin: str) -> Tool[Any]:
 
 
 class Toolbox:
-    """Runs calls. Safe to use from several threads; a context manager, since it owns processes."""
+    """Runs calls. Thread-safe; a context manager, since it owns processes."""
 
     def __init__(self, config: ToolboxConfig | None = None) -> None:
         self.config = config or ToolboxConfig()
@@ -102,10 +103,13 @@ class Toolbox:
         )
         self._perceive = PerceptionCache(self.cache)
         self._in_process_lock = threading.Lock()
-        self._spool = Spool()
+        self._spool: Spool | None = None
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         self._workers: list[Worker] = []
         if self.config.isolate:
+            from pixelis.tools.worker import Spool, Worker
+
+            self._spool = Spool()
             worker_config = self.config.model_dump(mode="json")
             for _ in range(self.config.workers):
                 worker = Worker(worker_config, memory_bytes=self.config.memory_bytes)
@@ -121,17 +125,19 @@ class Toolbox:
     def close(self) -> None:
         for worker in self._workers:
             worker.stop()
-        self._spool.close()
+        if self._spool:
+            self._spool.close()
         if self.cache:
             self.cache.close()
 
     def reset_perception(self) -> None:
-        """Let go of what was perceived on frames in this process, so that the next call is as dear as the first."""
+        """Drop this process's perception cache, so that the next call costs as much as the first."""
         self._perceive = PerceptionCache(self.cache)
 
     def release(self, media: MediaSet) -> None:
-        """Take pixels that were put on disk for workers away again: these media will not be asked about any more."""
-        self._spool.release(media.sources)
+        """Delete the pixels that were spooled to disk for workers: these media are no longer needed."""
+        if self._spool:
+            self._spool.release(media.sources)
 
     def schemas(self) -> list[dict[str, Any]]:
         """Every tool in the OpenAI function format."""
@@ -139,6 +145,8 @@ class Toolbox:
 
     def pull_weights(self, tool: str) -> None:
         """Fetch the files that a tool cannot do without, where they are absent; WeightsError where they cannot be."""
+        from pixelis.weights import is_available, pull
+
         for name in getattr(self.tools.get(canonical_name(tool)), "weights", ()):
             if not is_available(name):
                 pull(name)
@@ -189,9 +197,11 @@ class Toolbox:
         return Execution(rename_media(execution.result, name), execution.blobs, cached=True)
 
     def _execute(self, tool: Tool[Any], args: ToolArgs, media: MediaSet) -> Execution:
-        if not self.config.isolate:
+        if self._spool is None:
             with self._in_process_lock:
                 return execute(tool, args, media, self.config.limits, self._perceive)
+        from pixelis.tools.worker import WorkerDiedError
+
         worker = self._idle.get()
         deadline_s = self.config.deadline_s or tool.deadline_s
         try:

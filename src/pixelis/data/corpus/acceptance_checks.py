@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import cv2
 import numpy as np
@@ -28,7 +28,9 @@ from pixelis.tools.toolbox import builtin_thresholds
 from pixelis.trace.decisive import decisive_steps, extract_arguments, used_by_answer, used_by_call
 from pixelis.trace.schema import Trace, canonical_json
 from pixelis.trace.tool_call_parser import ParsedCall, format_call, parse_call
-from pixelis.verification.operators import Verdict, verify_step
+
+if TYPE_CHECKING:
+    from pixelis.verification.operators import Verdict
 
 TAU_0 = 0.65
 MAX_UNPENALISED_STEPS = 16
@@ -73,6 +75,8 @@ class Judgement(Value):
 
 def check_step(result: ToolResult, item: Item) -> tuple[Verdict | None, str]:
     """The verdict on a step, or None and a message if its verifier raised: one step must not stop a run."""
+    from pixelis.verification.operators import verify_step
+
     try:
         return verify_step(result, item.references), ""
     except (ArithmeticError, LookupError, TypeError, ValueError, cv2.error) as error:

@@ -25,7 +25,6 @@ from pixelis.core.errors import MediaError, TraceError, validation_problem
 from pixelis.core.geometry import Value
 from pixelis.data.corpus.record import CorpusRow, Record, Split
 from pixelis.data.corpus.shard import Shard, ShardFacts, read_json
-from pixelis.data.corpus.stored_items import open_item_media
 from pixelis.items import Item, MediumFacts
 from pixelis.media import MediaSet, Medium, open_media
 from pixelis.trace.schema import Sha256, canonical_json
@@ -167,6 +166,8 @@ class Corpus:
             return MediaSet(render_item_media(item, photographs=Path(folder) if folder else None))
         blobs = [self.blob(facts.sha256, record) for facts in item.media]
         if record.source and None in blobs:
+            from pixelis.data.corpus.stored_items import open_item_media
+
             return open_item_media(item, self._items_path(record))
         return MediaSet(tuple(map(self._open_blob, blobs, item.media)))
 

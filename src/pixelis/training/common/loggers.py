@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol
 
 from pixelis.core.atomic import write_atomic
 from pixelis.core.errors import ConfigError
-from pixelis.training.common.tensorboard_events import TensorBoardLogger
 
 METRICS = "metrics.jsonl"
 PROJECT = "pixelis"
@@ -106,8 +105,14 @@ class TrackioLogger:
         self._run.finish()
 
 
+def open_tensorboard(run: LoggedRun) -> Logger:
+    from pixelis.training.common.tensorboard_events import TensorBoardLogger
+
+    return TensorBoardLogger(run.out, first_step=run.first_step)
+
+
 TRACKERS: dict[str, Callable[[LoggedRun], Logger]] = {
-    "tensorboard": lambda run: TensorBoardLogger(run.out, first_step=run.first_step),
+    "tensorboard": open_tensorboard,
     "wandb": WandbLogger,
     "trackio": TrackioLogger,
 }

@@ -14,38 +14,16 @@ from pixelis.equations.pid import corridor
 from pixelis.equations.ttrl import SummaryStatistics, summary_statistics
 from pixelis.policy.checkpoint import LoadedCheckpoint, save_checkpoint
 from pixelis.policy.model import Policy
-from pixelis.rewards.compute import RewardBatch, Rewarder, TrajectoryBatch, checkpoint_heads
+from pixelis.rewards.compute import Rewarder, checkpoint_heads
 from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.precision import cast_parameters, compute_dtype
 from pixelis.training.common.run_folder import METRICS
 from pixelis.training.grpo.rft_config import RftConfig
+from pixelis.training.grpo.rft_metrics import SUMMARIES
 from pixelis.training.grpo.rft_state import RftState
 
-SUMMARIES = "summaries.jsonl"
 LAST_UPDATES = 20
 """Updates that the scores of a run average over."""
-
-
-def append_summaries(
-    out: Path,
-    step: int,
-    items: Sequence[str],
-    group_size: int,
-    rewards: RewardBatch,
-    trajectories: TrajectoryBatch,
-    dist: DistributedContext,
-) -> None:
-    """Append a row for every rollout; the statistics of the last ones go into the checkpoint, for phase 3."""
-    if not dist.is_main:
-        return
-    with (out / SUMMARIES).open("a") as file:
-        for k, item in enumerate(item for item in items for _ in range(group_size)):
-            row = {
-                "step": step, "item": item, "sample": k % group_size, "curiosity": float(rewards.curiosity[k]),
-                "coherence": float(rewards.coherence[k]), "score": float(trajectories.scores[k]),
-                "calls": int(trajectories.lengths[k]), "reward": float(rewards.terms.total[k]),
-            }  # fmt: skip
-            file.write(json.dumps({key: v for key, v in row.items() if v == v}) + "\n")  # noqa: PLR0124 - NaN
 
 
 def export_rft(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +22,8 @@ from pixelis.training.common.policy_update import UpdateStats
 from pixelis.training.dataset.scored_rollouts import ScoredRollout
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.grpo.rft_state import RftState
+
+SUMMARIES = "summaries.jsonl"
 
 
 def measure_update(
@@ -59,6 +63,28 @@ def measure_update(
     }  # fmt: skip
     values |= {f"share_{name}": share for name, share in shares.items()}
     return values | {f"mix_{name}": tool_counts[k] / max(len(valid), 1) for k, name in enumerate(ACTIONS)}
+
+
+def append_summaries(
+    out: Path,
+    step: int,
+    items: Sequence[str],
+    group_size: int,
+    rewards: RewardBatch,
+    trajectories: TrajectoryBatch,
+    dist: DistributedContext,
+) -> None:
+    """Append a row for every rollout; the statistics of the last ones go into the checkpoint, for phase 3."""
+    if not dist.is_main:
+        return
+    with (out / SUMMARIES).open("a") as file:
+        for k, item in enumerate(item for item in items for _ in range(group_size)):
+            row = {
+                "step": step, "item": item, "sample": k % group_size, "curiosity": float(rewards.curiosity[k]),
+                "coherence": float(rewards.coherence[k]), "score": float(trajectories.scores[k]),
+                "calls": int(trajectories.lengths[k]), "reward": float(rewards.terms.total[k]),
+            }  # fmt: skip
+            file.write(json.dumps({key: v for key, v in row.items() if v == v}) + "\n")  # noqa: PLR0124 - NaN
 
 
 def finite_mean(values: NDArray[np.float64]) -> float:

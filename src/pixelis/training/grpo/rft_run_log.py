@@ -13,9 +13,8 @@ from pixelis.rewards.compute import RewardBatch, TrajectoryBatch
 from pixelis.tools.cache import ResultCache
 from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.run_folder import MetricsLog, drop_rows_after
-from pixelis.training.dataset.prepared_examples import run_sources
 from pixelis.training.grpo.rft_config import RftConfig
-from pixelis.training.grpo.rft_export import SUMMARIES, append_summaries
+from pixelis.training.grpo.rft_metrics import SUMMARIES, append_summaries
 from pixelis.training.grpo.rft_state import RftState, Trained, is_save_due, load_rft, save_rft
 
 Show = Callable[[dict[str, float], int, int], None]
@@ -28,6 +27,8 @@ class RunLog:
     def __init__(
         self, config: RftConfig, out: Path, trained: Trained, corpus: Corpus, dist: DistributedContext, show: Show
     ) -> None:
+        from pixelis.training.dataset.prepared_examples import run_sources
+
         self._config, self._out, self._trained, self._dist, self._show = config, out, trained, dist, show
         self._sources = run_sources(corpus, trained.policy.tokenizer)._replace(policy=hash_weights(config.policy))
         saved = load_rft(out, self._sources, trained, dist)

@@ -36,7 +36,6 @@ from pixelis.data.corpus.corpus import Corpus
 from pixelis.equations.ema import ema
 from pixelis.equations.grpo import group_advantage, grpo_loss, top_k
 from pixelis.media import MediaSet
-from pixelis.nano.temperature import divide_logits_by
 from pixelis.policy.checkpoint import LoadedCheckpoint, load_checkpoint
 from pixelis.policy.model import Policy
 from pixelis.rewards.compute import compute_rewards, gather_trajectories, load_rewarder, train_dynamics
@@ -59,7 +58,6 @@ from pixelis.training.common.precision import autocast_context, compute_dtype, w
 from pixelis.training.common.run_folder import run_folder
 from pixelis.training.dataset.scored_rollouts import ScoredRollout, score_rollout
 from pixelis.training.grpo.rft_config import RftConfig
-from pixelis.training.grpo.rft_export import export_rft
 from pixelis.training.grpo.rft_metrics import measure_update
 from pixelis.training.grpo.rft_run_log import RunLog, Show
 from pixelis.training.grpo.rft_state import RftState, Trained
@@ -137,6 +135,8 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
             update_controller(config, state, values, update, rewarder.token_statistics["entropy"].mean)
             log.end_step(values, [item for _, item in prompts], rewards, trajectories, toolbox.cache)
         log.close()
+        from pixelis.training.grpo.rft_export import export_rft
+
         final_scores = export_rft(config, checkpoint, policy, rewarder, state, out, dist)
     enabled_terms = [name for name in state.shares if term_enabled(config, name)]
     return RftReport(
@@ -172,6 +172,8 @@ def training_prompts(config: RftConfig, corpus: Corpus, dist: DistributedContext
 
 def build_policy_and_reference(config: RftConfig, checkpoint: LoadedCheckpoint) -> tuple[Policy, Policy | None]:
     """The policy to train and π_SFT: a frozen copy, or None with LoRA, which can be disabled instead."""
+    from pixelis.nano.temperature import divide_logits_by
+
     policy = checkpoint.policy
     divide_logits_by(policy, config.temperature)
     if config.checkpoint_activations:
