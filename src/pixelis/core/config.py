@@ -1,8 +1,8 @@
-"""From a YAML file and a few words of the command line to a checked model.
+"""Load a validated configuration from a YAML file and overrides on the command line.
 
 A configuration is a small model beside the loop that reads it: a subclass of `Config` whose defaults are the paper's
-values and whose attribute docstrings are its help. A file lists only what differs. Whatever is wrong is said at once,
-each with its key and its line, so that nobody mends a file one error a run.
+values and whose attribute docstrings are its help. A file lists only what differs. All errors are reported at once,
+each with its key and its line.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pixelis.core.errors import ConfigError
 
 MAX_BYTES = 2**20
-"""A longer file is no configuration."""
+"""A longer file is not a configuration."""
 MAX_DEPTH = 32
 MAX_KEYS = 20_000
-"""Aliases let a short file stand for a long one."""
+"""YAML aliases let a short file expand to a long one."""
 KEY_LIST_PREFIX = "; the keys here are "
 
 
@@ -50,7 +50,7 @@ Loc = tuple[str | int, ...]
 
 
 def load_config(model: type[C], path: Path | None, overrides: Sequence[str] = ()) -> C:
-    """The configuration of a file, with `key.sub=value` laid over it; ConfigError names everything that is wrong."""
+    """Load a file and apply `key.sub=value` overrides; ConfigError names everything that is wrong."""
     tree, lines = read_yaml(path) if path is not None else ({}, {})
     values, problems = apply_overrides(model, with_current_names(model, tree), overrides)
     lines = {current_loc(model, loc): line for loc, line in lines.items()}
@@ -69,7 +69,7 @@ def load_config(model: type[C], path: Path | None, overrides: Sequence[str] = ()
 
 
 def resolve_config_path(path: Path) -> Path:
-    """The file of this name; one of `configs/` that is not in the working directory is the one that came along."""
+    """The file of this name; a `configs/…` that is not in the working directory is the installed one."""
     package_dir = Path(__file__).resolve().parents[1]
     if not path.exists() and not path.is_absolute() and path.parts[:1] == ("configs",) and ".." not in path.parts:
         for root in (package_dir, package_dir.parents[1]):  # of a wheel, of a clone
@@ -79,7 +79,7 @@ def resolve_config_path(path: Path) -> Path:
 
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Loc, int]]:
-    """The mapping that a file holds, and the line on which each of its keys stands."""
+    """The mapping in a file, and the line of each key."""
     try:
         with resolve_config_path(path).open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -107,7 +107,7 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Loc, int]]:
 
 
 def index_key_lines(node: yaml.Node, parent: Loc, lines: dict[Loc, int]) -> Iterator[str]:
-    """Note the line of every key; complain about a key that stands twice, which YAML itself lets pass."""
+    """Record the line of every key; yield a sentence for a duplicate key, which YAML itself accepts."""
     if len(parent) > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH}")
     if len(lines) > MAX_KEYS:
@@ -128,7 +128,7 @@ def index_key_lines(node: yaml.Node, parent: Loc, lines: dict[Loc, int]) -> Iter
 def apply_overrides(
     model: type[BaseModel], tree: Mapping[str, Any], overrides: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The tree with `key.sub=value` set in it, and a sentence for every override that cannot be set."""
+    """The tree with `key.sub=value` applied, and a sentence for every override that cannot be."""
     merged = _copy_tree(tree)
     problems = []
     for text in overrides:
@@ -158,7 +158,7 @@ def _copy_tree(tree: Mapping[str, Any]) -> dict[str, Any]:
 def describe_problem(
     model: type[BaseModel], problem: Any, path: Path | None, lines: Mapping[Loc, int], overrides: Sequence[str]
 ) -> str:
-    """One complaint: where the key stands, its path, and what was wanted."""
+    """One error: key, place, and what is expected."""
     loc: Loc = tuple(problem["loc"])
     key_path = dotted_key(loc)
     is_override = any(loc == current_loc(model, tuple(o.split("=")[0].strip().split("."))) for o in overrides)
@@ -177,7 +177,7 @@ def describe_problem(
 
 
 def drop_repeated_key_list(text: str, previous: Sequence[str]) -> str:
-    """A complaint without the list of keys, where one before it ended with the same."""
+    """The error without its list of keys if an earlier one has the same list."""
     message, separator, keys = text.partition(KEY_LIST_PREFIX)
     return message if separator and any(other.endswith(separator + keys) for other in previous) else text
 

@@ -1,4 +1,4 @@
-"""The error vocabulary. Whatever a person can cause ends in one of these, with one line that says what to do."""
+"""All errors that a user can cause, each with one line that says what to do."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 class PixelisError(Exception):
-    """A promise was broken: the message says what came, what was wanted, and what to do."""
+    """Base class: the message says what came, what is expected, and what to do."""
 
 
 class MediaError(PixelisError):
-    """A picture or clip cannot be opened, is too large, or is no longer the file that was opened."""
+    """A picture or clip cannot be opened, is too large, or has changed since it was opened."""
 
 
 class ToolError(PixelisError):
-    """A tool cannot do what it was asked. The toolbox turns it into a failed result; no caller sees it."""
+    """A tool cannot execute a call. The toolbox turns it into a failed result; no caller sees it."""
 
 
 class TraceError(PixelisError):
@@ -25,11 +25,11 @@ class TraceError(PixelisError):
 
 
 class ConfigError(PixelisError):
-    """A configuration or a command line does not mean what it must."""
+    """A configuration or a command line is invalid."""
 
 
 class WeightsError(PixelisError):
-    """A model file is missing, cannot be fetched, or is not the file that it should be."""
+    """A model file is missing, cannot be fetched, or has the wrong hash."""
 
 
 class MissingExtraError(PixelisError, ImportError):
@@ -37,7 +37,7 @@ class MissingExtraError(PixelisError, ImportError):
 
 
 class LeakageError(PixelisError):
-    """Evaluation media would reach a place that learns."""
+    """Evaluation media would reach training."""
 
 
 class MemoryFileError(PixelisError):
@@ -45,14 +45,14 @@ class MemoryFileError(PixelisError):
 
 
 class RetryLaterError(PixelisError):
-    """Something could not be done now, through no fault of its own: another run may do it. Nothing is recorded."""
+    """A temporary failure: another run may succeed. Nothing is recorded."""
 
     def __init__(self, outcome: str, detail: str, *, stop_run: bool = False) -> None:
         super().__init__(detail)
         self.outcome = outcome
-        """`server` (it failed or hung, every time) or `cap` (the spending cap is reached)."""
+        """`server` (every attempt failed or hung) or `cap` (the spending cap is reached)."""
         self.stop_run = stop_run
-        """Nothing else can be done either."""
+        """Whether the run must stop as well."""
 
 
 def validation_problem(error: ValidationError) -> str:

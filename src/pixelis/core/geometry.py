@@ -1,8 +1,8 @@
-"""Where evidence lies: boxes, masks, tracks, time spans and text spans, as frozen, validated values.
+"""Footprints: boxes, masks, tracks, time spans and text spans, as frozen, validated values.
 
 Everything here is in *unit* coordinates: x to the right and y down, from 0 to 1 over the medium's width and height.
-Pixels are another type (`PixelBox`), and the only way between the two is a `Size`, so that the frames of reference
-cannot be mixed up: a function that wants a `Box` does not accept a `PixelBox`.
+Pixels have another type (`PixelBox`), and only a `Size` converts between the two, so that the frames of reference
+cannot be confused: a function that takes a `Box` does not accept a `PixelBox`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FrameNumber = Annotated[int, Field(ge=0, lt=2**31)]
 DECIMALS = 6
 """Footprints keep six decimals: finer than a pixel of any picture, coarse enough to print the same everywhere."""
 MAX_MASK_CELLS = 120_000_000
-"""Cells of a mask: as many as the largest picture that is decoded has pixels."""
+"""Maximum cells of a mask: the pixels of the largest picture that is decoded."""
 
 
 def round_unit(value: float) -> float:
@@ -54,7 +54,7 @@ class PixelBox(NamedTuple):
     bottom: float
 
     def to_unit(self, size: Size) -> UnitBox:
-        """The same box in unit coordinates, cut to the frame; raises ValueError where nothing of it is inside."""
+        """The box in unit coordinates, clipped to the frame; ValueError if nothing of it is inside."""
         x0, x1 = (min(max(v / size.width, 0.0), 1.0) for v in (self.left, self.right))
         y0, y1 = (min(max(v / size.height, 0.0), 1.0) for v in (self.top, self.bottom))
         x0, y0, x1, y1 = round_unit(x0), round_unit(y0), round_unit(x1), round_unit(y1)
@@ -63,7 +63,7 @@ class PixelBox(NamedTuple):
         return x0, y0, x1, y1
 
     def pixel_bounds(self, size: Size) -> tuple[int, int, int, int]:
-        """The whole pixels that the box touches, cut to the frame, never empty: `frame[top:bottom, left:right]`."""
+        """The whole pixels that the box touches, clipped to the frame, never empty: `frame[top:bottom, left:right]`."""
         left = min(max(int(np.floor(self.left + 1e-6)), 0), size.width - 1)
         top = min(max(int(np.floor(self.top + 1e-6)), 0), size.height - 1)
         right = min(max(int(np.ceil(self.right - 1e-6)), left + 1), size.width)
@@ -84,10 +84,10 @@ class Value(BaseModel):
 
 
 class FootprintBase(Value):
-    """What every footprint says besides its shape: where it lies, what it is called, how sure its tool was."""
+    """The fields of every footprint: medium, label and score."""
 
     media: str = "Image_0"
-    """The medium of the query, as the query names it."""
+    """Name of the medium in the query."""
     label: str = ""
     score: Score = 1.0
 
@@ -133,7 +133,7 @@ class Mask(FootprintBase):
 
     @model_validator(mode="after")
     def _runs_fill_the_grid(self) -> Self:
-        if self.width * self.height > MAX_MASK_CELLS:  # a few letters of run lengths may promise any number
+        if self.width * self.height > MAX_MASK_CELLS:  # a few characters of run lengths may encode any number
             raise ValueError(f"a mask of {self.width}x{self.height} cells is too large: at most {MAX_MASK_CELLS}")
         total = int(self.runs.sum())
         if total != self.width * self.height:
@@ -148,7 +148,7 @@ class Mask(FootprintBase):
         return cls.model_validate({"width": width, "height": height, "counts": counts, **fields})
 
     def __eq__(self, other: object) -> bool:
-        """By the fields alone: pydantic would compare the kept arrays too, and numpy has no one answer to that."""
+        """By the fields alone: pydantic would compare cached arrays too, which have no single truth value."""
         return isinstance(other, Mask) and all(getattr(self, k) == getattr(other, k) for k in type(self).model_fields)
 
     def __hash__(self) -> int:
@@ -178,7 +178,7 @@ class Mask(FootprintBase):
 
 
 class TextSpan(FootprintBase):
-    """A line of text as read, with the four corners of where it stands (clockwise from the text's own top left)."""
+    """A line of text with its four corners, clockwise from the text's own top left."""
 
     kind: Literal["text"] = "text"
     frame: FrameNumber = 0
@@ -192,7 +192,7 @@ class TextSpan(FootprintBase):
 
 
 class Track(FootprintBase):
-    """One thing followed over frames: a box for each frame in which it was seen, frames in rising order."""
+    """One object over frames: a box for each frame in which it is visible, in ascending order."""
 
     kind: Literal["track"] = "track"
     track_id: int = Field(ge=0, lt=2**31)
@@ -210,12 +210,12 @@ class Track(FootprintBase):
         return self
 
     def box_at(self, frame: int) -> UnitBox | None:
-        """The box on this frame, if the thing was seen there."""
+        """The box on this frame, if the track has one."""
         return dict(zip(self.frames, self.boxes, strict=True)).get(frame)
 
 
 class Span(FootprintBase):
-    """A stretch of time in seconds; `start_s` may equal `end_s` for a single frame."""
+    """A time span in seconds; `start_s` equals `end_s` for a single frame."""
 
     kind: Literal["span"] = "span"
     start_s: float = Field(ge=0.0)
@@ -233,4 +233,4 @@ class Span(FootprintBase):
 
 
 Footprint = Annotated[Box | Mask | Track | Span | TextSpan, Field(discriminator="kind")]
-"""What a tool touched: the union that traces keep, rewards compare and pages draw."""
+"""Evidence of a call: the union that traces keep, rewards compare and pages draw."""

@@ -1,7 +1,7 @@
-"""Clips: a time line of frames that are decoded when they are asked for, whatever the container.
+"""Clips: a time line of frames, decoded on demand.
 
-Three sources stand behind one class: a video stream (PyAV), an animated picture (Pillow), and a folder of frames.
-Frame times come from the file, so that a variable frame rate is what it is.
+The sources are a video stream (PyAV), an animated picture (Pillow), a folder of frames, and arrays. Frame times come
+from the file, so that a variable frame rate is kept.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from pixelis.media.sources import ArraySource
 
 MAX_CACHED_FRAMES = 24
 MAX_CACHED_BYTES = 256 * 2**20
-"""Decoded frames kept at hand, in number and in bytes: tools ask for neighbours."""
+"""Bounds of the cache of decoded frames: tools often read neighbours."""
 
 
 class FrameSource(Protocol):
-    """Where a clip's pixels come from."""
+    """The source of a clip's pixels."""
 
     size: Size
     times_s: tuple[float, ...]
-    """When each frame is shown, rising from 0."""
+    """When each frame is shown, ascending from 0."""
     duration_s: float
 
     def decode(self, index: int) -> Frame:
-        """The pixels of one frame, which exists; MediaError where they cannot be decoded."""
+        """The pixels of one existing frame; MediaError if they cannot be decoded."""
 
 
 class Clip(Medium):
@@ -51,7 +51,7 @@ class Clip(Medium):
 
     @classmethod
     def from_frames(cls, frames: Sequence[Frame], *, fps: float, sha256: str | None = None) -> Clip:
-        """A clip that never was a file; its identity is the hash of its frames' identities and its rate."""
+        """A clip without a file; its identity is the hash of its frames' identities and its rate."""
         if not frames or not 0.0 < fps <= 1000.0:
             raise MediaError(f"a clip has at least one frame and a rate over 0; this has {len(frames)} at {fps:g}")
         images = [Image.from_array(frame) for frame in frames]
@@ -80,7 +80,7 @@ class Clip(Medium):
 
     @property
     def fps(self) -> float:
-        """Mean frames a second."""
+        """Mean frames per second."""
         return self.frame_count / self.duration_s
 
     def index_at(self, seconds: float) -> int:

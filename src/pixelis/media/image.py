@@ -1,4 +1,4 @@
-"""Still pictures: whatever a camera, a scanner or a drawing program writes becomes 8-bit RGB, upright."""
+"""Still pictures: every supported format becomes upright 8-bit RGB."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Image(Medium):
 
     @classmethod
     def from_array(cls, pixels: Frame) -> Image:
-        """A picture that never was a file; its identity is the hash of its shape and pixels."""
+        """A picture without a file; its identity is the hash of its shape and pixels."""
         if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
             raise MediaError(f"an image is (height, width, 3) of uint8; this is {pixels.shape} of {pixels.dtype}")
         digest = hashlib.sha256(f"rgb8 {pixels.shape[1]}x{pixels.shape[0]}\n".encode())
@@ -75,7 +75,7 @@ def open_pillow(content: bytes, limits: MediaLimits, path: Path | None) -> Pil.I
     """The picture's header, checked against the limits before any pixel is decoded."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # size is checked below, and a damaged file is refused, not grumbled at
+            warnings.simplefilter("ignore")  # the size is checked below, and a damaged file raises
             picture = Pil.open(io.BytesIO(content), formats=FORMATS)
     except Pil.DecompressionBombError as error:
         raise MediaError(f"{display_name(path)} is too large to decode: {error}") from error
@@ -90,7 +90,7 @@ def open_pillow(content: bytes, limits: MediaLimits, path: Path | None) -> Pil.I
 
 
 def to_upright_rgb(picture: Pil.Image, name: str) -> Frame:
-    """Decoded pixels as 8-bit RGB: EXIF rotation applied, alpha laid on a ground, deep and palette modes converted."""
+    """Decoded pixels as 8-bit RGB: EXIF rotation applied, alpha composited, deep and palette modes converted."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -106,7 +106,7 @@ def to_upright_rgb(picture: Pil.Image, name: str) -> Frame:
 
 
 def to_eight_bits(values: np.ndarray) -> Frame:
-    """Grey values of 16 or 32 bits, or floats, as 8-bit RGB: 16-bit by its full range, the others by what occurs."""
+    """Grey values of 16 or 32 bits, or floats, as 8-bit RGB: 16-bit by the full range, the others by their own."""
     values = np.nan_to_num(values, nan=0.0, posinf=65535.0, neginf=0.0)
     low, high = 0.0, 65535.0
     if values.min() < low or values.max() > high or values.max() <= 1.0:
@@ -116,7 +116,7 @@ def to_eight_bits(values: np.ndarray) -> Frame:
 
 
 def composite_alpha(rgba: np.ndarray) -> Frame:
-    """Alpha laid on white; on black where what is opaque is itself nearly white and would vanish."""
+    """Composite alpha on white; on black if the opaque pixels are nearly white themselves."""
     alpha = rgba[:, :, 3:].astype(np.float32) / 255.0
     opaque = float(alpha.sum())
     brightness = float((rgba[:, :, :3].mean(axis=2, keepdims=True) * alpha).sum()) / opaque if opaque else 0.0
@@ -125,6 +125,6 @@ def composite_alpha(rgba: np.ndarray) -> Frame:
 
 
 def error_text(error: Exception) -> str:
-    """The first line of a decoder's complaint, without the machine's addresses and buffers."""
+    """The first line of a decoder's error, without addresses and buffers."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return "it begins like none" if "<_io." in text or "0x" in text else text

@@ -1,4 +1,4 @@
-"""What an image and a clip have in common."""
+"""The base class of images and clips."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Medium(ABC):
 
 
 def as_read_only(array: NDArray[np.uint8]) -> Frame:
-    """The same pixels, contiguous, that nobody can write into."""
+    """The same pixels as a contiguous, read-only array."""
     array = np.ascontiguousarray(array)
     array.flags.writeable = False
     return array

@@ -18,7 +18,7 @@ PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", "
 VIDEO_SUFFIXES = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi")
 WEB_ADDRESS = re.compile(r"(?:https?|ftp|s3|gs|data):/?", re.IGNORECASE)
 FOLDER_FPS = 25.0
-"""Frames a second of a folder that does not say."""
+"""Default frame rate of a folder."""
 
 
 def open_media(path: Path | str, *, limits: MediaLimits | None = None, fps: float = FOLDER_FPS) -> Medium:

@@ -1,4 +1,4 @@
-"""The media of one query by name: Image_0, Video_1 as given, and View_0, View_1 … as ZOOM made them."""
+"""The media of one query by name: its own Image_0, Video_1, and View_0, View_1 … that ZOOM adds."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pixelis.media.image import Image
 from pixelis.media.medium import Frame, Medium
 
 MAX_VIEW_SIDE = 8192
-"""Pixels along a side of a view: a recipe may come from a stranger's trace."""
+"""Maximum side of a view in pixels: a recipe may come from an untrusted trace."""
 
 
 class ViewRecipe(Value):
-    """How a view was cut from a medium of the query: enough to cut it again, byte for byte."""
+    """How a view is cut from a medium of the query: enough to reproduce it byte for byte."""
 
     media: str
     frame: FrameNumber
     box: UnitBox
-    """What the view shows, in the unit coordinates of that medium."""
+    """The region of the view, in the unit coordinates of that medium."""
     width: int = Field(gt=0, le=MAX_VIEW_SIDE)
     height: int = Field(gt=0, le=MAX_VIEW_SIDE)
     """Size of the view in pixels."""
@@ -39,14 +39,14 @@ class ViewRecipe(Value):
 
 @dataclass(frozen=True)
 class MediaSet:
-    """What a query may look at. Adding a view gives a new set; nothing changes in place."""
+    """The media of a query. Immutable: adding a view gives a new set."""
 
     sources: tuple[Medium, ...]
     views: tuple[ViewRecipe, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Image_i or Video_i by position for what was given, then View_k for what was cut."""
+        """Image_i or Video_i by position for the sources, then View_k for the views."""
         source_names = tuple(f"{'Image' if m.kind == 'image' else 'Video'}_{i}" for i, m in enumerate(self.sources))
         return source_names + tuple(f"View_{k}" for k in range(len(self.views)))
 
@@ -54,7 +54,7 @@ class MediaSet:
         return MediaSet(self.sources, (*self.views, recipe))
 
     def canonical_name(self, name: str | None) -> str:
-        """The name as this set writes it; the first medium where none is given. MediaError for an unknown one."""
+        """The name as this set writes it; the first medium for None. MediaError for an unknown name."""
         if not self.sources:
             raise MediaError("the query has no media")
         if name is None:
@@ -65,11 +65,11 @@ class MediaSet:
         raise MediaError(f"no medium is called {name!r}: this query has {', '.join(self.names)}")
 
     def source(self, name: str) -> Medium:
-        """A medium that was given, by its canonical name."""
+        """A source medium by its canonical name."""
         return self.sources[self.names.index(name)]
 
     def recipe(self, name: str) -> ViewRecipe | None:
-        """How this medium was cut, if it is a view."""
+        """The recipe of a view; None for a source medium."""
         return self.views[int(name.removeprefix("View_"))] if name.startswith("View_") else None
 
     def medium(self, name: str) -> Medium:

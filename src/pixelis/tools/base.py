@@ -1,4 +1,4 @@
-"""What a tool is: a small class with declared arguments, which looks at a scene and says what it saw."""
+"""The tool interface: a small class with declared arguments that looks at a scene and returns an observation."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FrameArgs(ToolArgs):
 
 
 def require_area(box: UnitBox) -> UnitBox:
-    """The box, if it is one; pydantic turns the error into an invalid call."""
+    """The box, if it has area; pydantic turns the error into an invalid call."""
     x0, y0, x1, y1 = box
     if not (x0 < x1 and y0 < y1):
         raise ValueError(f"box [{x0:g}, {y0:g}, {x1:g}, {y1:g}] has no area: want [x0, y0, x1, y1], x0 < x1, y0 < y1")
@@ -86,10 +86,10 @@ class MaskArg(Value):
 
 
 class WorkLimits(Value):
-    """Bounds on work, which bind before any clock does, so that results stay the same on a slow machine."""
+    """Bounds on work. They apply before any deadline, so that results are the same on a slow machine."""
 
     track_frames: int = Field(default=240, gt=0)
-    """Tracking horizon: frames looked at in one TRK call (supp:failures_risk_coverage asks for a cap)."""
+    """Tracking horizon: frames examined in one TRK call (supp:failures_risk_coverage asks for a cap)."""
     track_fps: float = Field(default=12.5, gt=0.0)
     """TRK samples a clip at about this rate."""
     temp_frames: int = Field(default=96, gt=0)
@@ -101,7 +101,7 @@ class WorkLimits(Value):
 
 
 Perceive = Callable[[str, Callable[[], bytes]], bytes]
-"""The per-frame perception cache: a key, and how to compute the value where it is not kept yet."""
+"""The per-frame perception cache: a key, and a function that computes the value on a miss."""
 
 
 def no_cache(key: str, compute: Callable[[], bytes]) -> bytes:
@@ -114,11 +114,11 @@ class Scene:
 
     medium: Medium
     name: str = "Image_0"
-    """Canonical name of the source medium, which footprints carry."""
+    """Canonical name of the source medium; footprints carry it."""
     recipe: ViewRecipe | None = None
-    """How the medium was cut, where it is a view."""
+    """How the medium was cut, if it is a view."""
     source: Medium | None = None
-    """What it was cut from, where it is a view."""
+    """The medium that a view was cut from."""
     limits: WorkLimits = field(default_factory=WorkLimits)
     perceive: Perceive = no_cache
 
@@ -134,11 +134,11 @@ class Scene:
         return self.medium.frame(index)
 
     def source_frame(self, index: int) -> Frame:
-        """The frame as the query gave it: for a view, the whole of what it was cut from."""
+        """The full frame of the source medium, also for a view."""
         return self.source.frame(self.recipe.frame) if self.source and self.recipe else self.medium.frame(index)
 
     def to_source_unclipped(self, box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
-        """A box of the medium in the coordinates of its source, not cut to the frame."""
+        """A box of the medium in the coordinates of its source, not clipped to the frame."""
         if self.recipe is None:
             return box
         x0, y0, x1, y1 = self.recipe.box
@@ -150,7 +150,7 @@ class Scene:
             raise ToolError(f"{tool} needs a clip; {self.medium.describe()} is a still picture")
 
     def to_source_footprint(self, footprint: Any) -> Any:
-        """A footprint in the coordinates and under the name of the medium that the query was given."""
+        """A footprint in the coordinates and under the name of the query's own medium."""
         if self.recipe is None:
             return footprint.model_copy(update={"media": self.name})
         updates: dict[str, Any] = {"media": self.recipe.media}
@@ -173,7 +173,7 @@ class Scene:
         """The mask on a grid over the whole source frame, at the view's resolution."""
         import cv2
 
-        assert self.recipe is not None  # noqa: S101 - `place` has looked
+        assert self.recipe is not None  # noqa: S101 - checked by to_source_footprint
         x0, y0, x1, y1 = self.recipe.box
         width = max(round(mask.width / (x1 - x0)), 1)
         height = max(round(mask.height / (y1 - y0)), 1)
@@ -189,13 +189,13 @@ class Scene:
 
 @dataclass(frozen=True)
 class Observation:
-    """What a tool saw, in the coordinates of the medium that it looked at."""
+    """What a tool returns, in the coordinates of the medium that it looked at."""
 
     text: str
     output: Value
     footprints: tuple[Footprint, ...] = ()
     in_source_coordinates: bool = False
-    """The footprints are in the coordinates and under the name of the source already."""
+    """Whether the footprints already have the coordinates and the name of the source."""
     confidence: float | None = None
     blobs: tuple[Blob, ...] = ()
     view: ViewRecipe | None = None
@@ -205,25 +205,25 @@ A = TypeVar("A", bound=ToolArgs)
 
 
 class Tool(ABC, Generic[A]):
-    """Subclass, declare, and write `look`. Raise ToolError or MediaError, with a sentence, where it cannot be done."""
+    """Subclass, declare, and implement `look`. Raise ToolError or MediaError, with a sentence, if the call fails."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    """One sentence for the policy and for `pixelis tools list`."""
+    """One sentence, for the policy and for `pixelis tools list`."""
     Args: ClassVar[type[ToolArgs]]
     Output: ClassVar[type[Value]]
     version: ClassVar[str] = "1"
-    """Raise it whenever the same call may give another result: caches and replays depend on it."""
+    """Increase it whenever the same call may give another result: caches and replays depend on it."""
     decisive_confidence: ClassVar[float] = 0.5
-    """A step under this confidence is not decisive."""
+    """A step with less confidence is not decisive."""
     weights: ClassVar[tuple[str, ...]] = ()
     """Names of `pixelis models list` that the tool cannot do without; `pixelis tools run` pulls them."""
     deadline_s: ClassVar[float] = 120.0
-    """The last resort for one call; limits on work bind first."""
+    """Deadline of one call, a last resort: limits on work apply first."""
 
     @abstractmethod
     def look(self, args: A, scene: Scene) -> Observation:
-        """Do the work on one medium."""
+        """Run the call on one medium."""
 
     def identity(self) -> ToolIdentity:
         """Cheap: it must not load a model."""
@@ -242,7 +242,7 @@ class Tool(ABC, Generic[A]):
 
 
 def separate_edges(low: float, high: float) -> tuple[float, float]:
-    """Two edges that rounding may have made one: a box on a view of a few pixels still has area on its source."""
+    """Two edges, kept apart after rounding: a box on a view of a few pixels still has area on its source."""
     minimum = 10.0**-DECIMALS
     return (
         (low, high)
@@ -257,7 +257,7 @@ def coordinates(box: UnitBox) -> str:
 
 
 def crop(frame: Frame, box_unit: UnitBox) -> tuple[Frame, UnitBox]:
-    """The whole pixels under a unit box, and the unit box that they really cover."""
+    """The whole pixels under a unit box, and the unit box that they cover."""
     from pixelis.core.geometry import PixelBox, Size
 
     size = Size(frame.shape[1], frame.shape[0])
@@ -266,7 +266,7 @@ def crop(frame: Frame, box_unit: UnitBox) -> tuple[Frame, UnitBox]:
 
 
 def to_frame_coordinates(box_unit: UnitBox, region: UnitBox) -> UnitBox:
-    """A box given within `part` of a frame, in the coordinates of the frame."""
+    """A box within `region` of a frame, in the coordinates of the frame."""
     x0, y0, x1, y1 = region
     width, height = x1 - x0, y1 - y0
     a, b, c, d = box_unit

@@ -1,7 +1,7 @@
-"""One cache makes everything affordable: results by content, bounded on disk, shared by processes.
+"""The cache of results and perceptions: keyed by content, bounded on disk, shared by processes.
 
 A key names the medium's content, the tool with its weights, and the canonical arguments, so that an entry can never
-be stale. It is one SQLite file in write-ahead mode. A cache that cannot be read or written is only slower, never wrong.
+be stale. It is one SQLite file in write-ahead mode. A cache that cannot be read or written costs time, nothing else.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import NamedTuple
 from pixelis.core.errors import ConfigError
 
 DEFAULT_LIMIT_BYTES = 4 * 2**30
-TOUCH_INTERVAL_S = 600.0  # a hit is a read: its time of use is written at most this often
-BUSY_TIMEOUT_S = 20.0  # how long another process may hold a file that is shared
+TOUCH_INTERVAL_S = 600.0  # the time of use of an entry is updated at most this often
+BUSY_TIMEOUT_S = 20.0  # how long to wait for another process
 
 
 class CacheInfo(NamedTuple):
-    """What `pixelis cache info` prints."""
+    """The fields of `pixelis cache info`."""
 
     path: str
     entries: int
@@ -53,7 +53,7 @@ def open_database(path: Path) -> sqlite3.Connection:
             db.execute("PRAGMA synchronous=NORMAL")
             return db
         except sqlite3.Error as error:
-            # SQLite does not wait here for another process that is making the same new file
+            # SQLite does not wait here for a process that creates the same file
             busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
             if not busy or time.monotonic() > deadline:
                 db.close()
@@ -62,7 +62,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 class ResultCache:
-    """Bytes by key, the least recently used leaving first when the limit is passed."""
+    """Bytes by key; beyond the limit, the least recently used entries are evicted."""
 
     def __init__(self, path: Path | None = None, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         self.path = path or default_cache_path()
@@ -71,7 +71,7 @@ class ResultCache:
         self._lock = threading.Lock()
         self._broken = False
         self._db: sqlite3.Connection | None = None
-        self._bytes_since_check = limit_bytes  # bytes written since the total was last looked at: at first, look
+        self._bytes_since_check = limit_bytes  # bytes written since the last check of the total; the first write checks
 
     def _connect(self) -> sqlite3.Connection:
         if self._db is None:
@@ -90,14 +90,14 @@ class ResultCache:
             try:
                 return work(self._connect())
             except (sqlite3.Error, OSError) as error:
-                self._broken = True  # one warning, then work goes on without
-                self._disconnect()  # or an open transaction would shut the other processes out
+                self._broken = True  # one warning, then work continues without a cache
+                self._disconnect()  # an open transaction would block other processes
                 warnings.warn(f"result cache {self.path} is out of use: {error}", stacklevel=3)
                 return None
 
     @property
     def hit_rate(self) -> float:
-        """Share of what was asked for that was there; 0 before anything was."""
+        """Hit rate; 0 before the first look-up."""
         return self.hits / max(self.hits + self.misses, 1)
 
     def get(self, key: str) -> bytes | None:
@@ -122,7 +122,7 @@ class ResultCache:
             try:
                 db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", (key, value, len(value), time.time()))
                 self._bytes_since_check += len(value)
-                if self._bytes_since_check > self.limit_bytes // 64:  # summing is a scan: not at every write
+                if self._bytes_since_check > self.limit_bytes // 64:  # summing is a full scan, too slow for every write
                     self._bytes_since_check = 0
                     self._evict(db)
             except BaseException:
@@ -136,7 +136,7 @@ class ResultCache:
         total = db.execute("SELECT COALESCE(SUM(size), 0) FROM entries").fetchone()[0]
         if total <= self.limit_bytes:
             return
-        excess = total - int(self.limit_bytes * 0.9)  # a tenth below, so that not every write evicts
+        excess = total - int(self.limit_bytes * 0.9)  # to a tenth below, so that not every write evicts
         for key, size in db.execute("SELECT key, size FROM entries ORDER BY used").fetchall():
             db.execute("DELETE FROM entries WHERE key = ?", (key,))
             excess -= size
@@ -144,7 +144,7 @@ class ResultCache:
                 return
 
     def info(self) -> CacheInfo:
-        """What it holds; ConfigError where the file is no cache."""
+        """Its size and hits; ConfigError if the file is not a cache."""
         try:
             with self._lock:
                 db = self._connect()
@@ -156,7 +156,7 @@ class ResultCache:
         return CacheInfo(str(self.path), count, total, self.limit_bytes)
 
     def clear(self) -> None:
-        """Forget everything; a file that is damaged goes."""
+        """Delete every entry; a damaged file is removed."""
         with self._lock:
             try:
                 db = self._connect()
@@ -180,7 +180,7 @@ class ResultCache:
 
 
 class PerceptionCache:
-    """What was seen on a frame (an embedding, detections, text), in memory first and in the result cache below."""
+    """Perceptions of frames (embeddings, detections, text): a memory cache above the result cache."""
 
     def __init__(self, result_cache: ResultCache | None, *, memory_bytes: int = 256 * 2**20) -> None:
         self._result_cache = result_cache

@@ -1,4 +1,4 @@
-"""One call, from checked arguments to a result. Whatever a tool raises ends here as data."""
+"""Run one call, from checked arguments to a result. Whatever a tool raises becomes data here."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pixelis.tools.base import Observation, Perceive, Scene, Tool, ToolArgs, Wor
 from pixelis.tools.results import Execution, ToolResult
 
 UNION_BRANCH_NAME = re.compile(r"constrained|function-|tuple\[")
-"""How pydantic names the branches of a union: of no use to whoever wrote the arguments."""
+"""Pydantic's names for the branches of a union, which mean nothing to the caller."""
 MAX_ARGUMENT_BYTES = 2**20
-"""A mask of a large picture fits; a megabyte of nonsense does not."""
+"""A mask of a large picture fits; a megabyte of anything else does not."""
 
 
 def parse_args(tool: Tool[Any], args: dict[str, Any]) -> ToolArgs:
-    """The arguments as the tool's own model; ToolError, in one line, for whatever does not fit it."""
+    """The arguments as the tool's model; ToolError, in one line, if they do not fit it."""
     try:
         text = json.dumps(args)
     except (TypeError, ValueError, RecursionError) as error:
@@ -37,7 +37,7 @@ def parse_args(tool: Tool[Any], args: dict[str, Any]) -> ToolArgs:
 
 
 def format_validation_error(error: ValidationError) -> str:
-    """Pydantic's report in one line: where, and what was wanted."""
+    """Pydantic's report in one line: the place, and what is expected there."""
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
         names = [str(part) for part in problem["loc"] if not UNION_BRANCH_NAME.search(str(part))]
@@ -52,7 +52,7 @@ def format_validation_error(error: ValidationError) -> str:
 
 
 def execute(tool: Tool[Any], args: ToolArgs, media: MediaSet, limits: WorkLimits, perceive: Perceive) -> Execution:
-    """Run one call here and now. Never raises for what a call or a medium can be wrong about."""
+    """Run one call in this process. No error of a call or a medium raises."""
     start = time.perf_counter()
     identity = tool.identity()
 
@@ -74,7 +74,7 @@ def execute(tool: Tool[Any], args: ToolArgs, media: MediaSet, limits: WorkLimits
         return failure(str(error))
     except MemoryError:
         return failure("it ran out of the memory that one call may use")
-    except Exception as error:  # noqa: BLE001 - a backend's own exception is a failed call, never the caller's problem
+    except Exception as error:  # noqa: BLE001 - an exception of a backend is a failed call
         return failure(f"its backend raised {type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
     seconds = round(time.perf_counter() - start, 6)
     blobs = {blob.artifact().sha256: blob.content for blob in observation.blobs}
@@ -102,7 +102,7 @@ def to_result(tool: Tool[Any], observation: Observation, scene: Scene) -> ToolRe
 
 
 def rename_media(result: ToolResult, name: str) -> ToolResult:
-    """A kept result under the name that this query gives to the same medium."""
+    """A cached result under this query's name of the same medium."""
     return result.model_copy(
         update={
             "footprints": tuple(f.model_copy(update={"media": name}) for f in result.footprints),

@@ -17,7 +17,7 @@ from pixelis.tools.results import ToolIdentity
 
 FULL_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
 MARGIN = 0.25
-"""A region is read with this share of its height around it: glyphs that touch an edge are misread."""
+"""A region is read with a margin of this share of its height: glyphs that touch an edge are misread."""
 
 
 class OcrArgs(FrameArgs):
@@ -35,7 +35,7 @@ class OcrOutput(Value):
     """Lines in reading order, joined by line breaks."""
     lines: int
     turned_degrees: int
-    """By how much the picture was turned counter-clockwise before it was read."""
+    """Counter-clockwise rotation of the picture before it was read."""
 
 
 class Ocr(Tool[OcrArgs]):
@@ -92,7 +92,7 @@ def _span_fields(line: OcrLine, origin: np.ndarray, scale: np.ndarray) -> dict[s
 
 
 def add_margin(box: UnitBox, size: Size) -> UnitBox:
-    """The region with some ground around it, within the frame."""
+    """The region with a margin, within the frame."""
     x0, y0, x1, y1 = box
     dy = MARGIN * (y1 - y0)
     dx = min(dy * size.height / size.width, MARGIN * (x1 - x0))

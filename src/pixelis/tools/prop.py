@@ -1,7 +1,7 @@
-"""PROP: what a region, a track or a frame is like: colour, size, position, shape, orientation, texture, count, motion.
+"""PROP: properties of a region, a track or a frame: colour, size, position, shape, orientation, texture, count, motion.
 
-In a box the thing is told apart from its ground first, so that "what colour is the bus" gives the bus and not the sky;
-a mask (from SEG) is taken as it is, and a phrase is looked for first, in the box or in the whole frame.
+In a box, the object is separated from its background first, so that "what colour is the bus" gives the bus and not
+the sky; a mask (from SEG) is used as it is; a phrase is located first, in the box or in the whole frame.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ COMPASS = ("right", "up right", "up", "up left", "left", "down left", "down", "d
 
 
 class Property(Value):
-    """One attribute: a word, the measures behind it, and how sure the word is."""
+    """One attribute: a word, the measures behind it, and its confidence."""
 
     value: str
     confidence: Score
@@ -58,7 +58,7 @@ class Property(Value):
 
 
 class PropOutput(Value):
-    """What was found, by attribute."""
+    """The properties, by attribute."""
 
     region: Literal["frame", "box", "mask", "track"]
     frame: int
@@ -66,7 +66,7 @@ class PropOutput(Value):
 
 
 class Prop(Tool[PropArgs]):
-    """Attributes by measurement; the detector helps to count."""
+    """Attributes by measurement; counting uses the detector."""
 
     name = "PROP"
     summary = (
@@ -122,7 +122,7 @@ def format_property(name: str, prop: Property) -> str:
 
 
 def region_footprint(args: PropArgs, region: PropRegion) -> Footprint:
-    """The region that was looked at, as it was given."""
+    """The measured region, in the form of the arguments."""
     if args.mask is not None:
         return args.mask.mask.model_copy(update={"frame": region.index})
     if args.track is not None:
@@ -168,7 +168,7 @@ def size(region: PropRegion) -> Property:
 
 
 def position(region: PropRegion) -> Property:
-    """One of nine fields; less sure near a border between two of them."""
+    """One of nine fields; less confident near a border between two of them."""
     x, y = region.centre
     across = ("left", "", "right")[min(int(x * 3), 2)]
     down = ("top", "", "bottom")[min(int(y * 3), 2)]
@@ -228,7 +228,7 @@ MEASURES = {
 
 
 def motion(region: PropRegion, args: PropArgs, scene: Scene) -> dict[str, Property]:
-    """Speed and direction, in frame widths a second: along the track, or of the pixels in the box."""
+    """Speed and direction, in frame widths per second: along the track, or of the pixels in the box."""
     scene.require_clip("PROP, for speed and direction,")
     if args.track is not None and len(args.track.frames) > 1:
         frame_specified = args.frame is not None or args.time_s is not None
@@ -259,7 +259,7 @@ def motion(region: PropRegion, args: PropArgs, scene: Scene) -> dict[str, Proper
 
 
 def count(region: PropRegion, of: str | None, scene: Scene) -> Property:
-    """How many distinct things there are: of a colour, shape or COCO class, or whatever stands out from the ground."""
+    """Number of distinct objects of a colour, shape or COCO class, or of those that stand out from the background."""
     phrase = parse_phrase(of or "")
     max_regions = scene.limits.regions
     if of and phrase.is_empty:
@@ -279,7 +279,7 @@ def count(region: PropRegion, of: str | None, scene: Scene) -> Property:
 
 
 def count_detections(phrase: Phrase, region: PropRegion, scene: Scene) -> Property:
-    """Detections of a class (and colour) whose centre lies in the region; two boxes on one thing count once."""
+    """Detections of a class (and colour) whose centre lies in the region; two boxes on one object count once."""
     frame, scores = scene.frame(region.index), list[float]()
     x0, y0, x1, y1 = region.box_unit
     for detection in match_detections(detections(scene, region.index, threshold=DETECTION_FLOOR), phrase):

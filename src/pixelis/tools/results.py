@@ -1,6 +1,6 @@
-"""What a call is and what comes back: typed records that traces keep and policies read.
+"""Calls and results: typed records that traces keep and policies read.
 
-A failed call is data: it has a status and a sentence, and everything downstream goes on.
+A failed call is data: it has a status and a sentence, and the run continues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pixelis.core.geometry import Footprint, Score, Value
 from pixelis.media.query import ViewRecipe
 
 Status = Literal["ok", "failed", "invalid", "disabled", "timeout", "crashed"]
-"""`failed`: the tool tried; `invalid`: the arguments are wrong; `disabled`: taken away (the paper's ablation)."""
+"""`failed`: the tool ran; `invalid`: wrong arguments; `disabled`: removed (the paper's ablation)."""
 
 
 class ToolCall(Value):
@@ -26,7 +26,7 @@ class ToolCall(Value):
 
 
 class ToolIdentity(Value):
-    """Which code and which weights answered."""
+    """The code and weights that produced a result."""
 
     tool: str
     version: str
@@ -36,7 +36,7 @@ class ToolIdentity(Value):
 
 
 class Artifact(Value):
-    """A file that a call produced, known by its content."""
+    """A file that a call produced, identified by its content."""
 
     name: str
     media_type: str
@@ -45,21 +45,21 @@ class Artifact(Value):
 
 
 class ToolResult(Value):
-    """What one call gave back. Everything but `seconds` is the same whenever the call is repeated."""
+    """The result of one call. Everything but `seconds` is the same when the call is repeated."""
 
     tool: str
     status: Status
     error: str = ""
     text: str = ""
-    """What the policy reads: short, structured, coordinates with two decimals."""
+    """The policy reads this: short, structured, coordinates with two decimals."""
     output: dict[str, Any] = Field(default_factory=dict)
     """The tool's own typed output as JSON; its schema is the tool's `Output`."""
     footprints: tuple[Footprint, ...] = ()
-    """In the coordinates of the media that the query was given, also when the call looked at a view."""
+    """In the coordinates of the query's own media, also for a call on a view."""
     confidence: Score | None = None
     artifacts: tuple[Artifact, ...] = ()
     view: ViewRecipe | None = None
-    """The new picture that the caller may look at from now on."""
+    """A new picture that later calls may name."""
     identity: ToolIdentity | None = None
     seconds: float = 0.0
 
@@ -79,13 +79,13 @@ class Execution(NamedTuple):
     blobs: Mapping[str, bytes]
     cached: bool = False
     first_seconds: float | None = None
-    """Of a cached result: how long the run took that made it; `result.seconds` is then the time of the look-up."""
+    """Of a cached result: the time of the run that produced it; `result.seconds` is the time of the look-up."""
     repeatable: bool = True
-    """Whether the same call gives this again. A failure for want of time, memory, a file or weights need not."""
+    """Whether the same call gives this again. A failure for lack of time, memory, a file or weights may not."""
 
 
 class Blob(NamedTuple):
-    """An artifact as a tool hands it over."""
+    """An artifact with its bytes."""
 
     name: str
     media_type: str
@@ -101,7 +101,7 @@ class Blob(NamedTuple):
 
 
 def pack(execution: Execution) -> bytes:
-    """An execution as one string of bytes: JSON, then the artifacts in order. The way back is `unpack`."""
+    """An execution as bytes: JSON, then the artifacts in order. `unpack` is the inverse."""
     head = execution.result.model_dump_json().encode()
     return b"".join(
         [len(head).to_bytes(8, "big"), head, *(execution.blobs[a.sha256] for a in execution.result.artifacts)]

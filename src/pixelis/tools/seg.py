@@ -1,6 +1,6 @@
 """SEG: masks for a phrase, a click or a box.
 
-A phrase is grounded first (colour and shape words on regions, COCO classes through the detector), then cut out. The
+A phrase is grounded first (colour and shape words on regions, COCO classes through the detector), then segmented. The
 classical backend takes milliseconds and needs no weights; SAM 2 encodes a picture once (about four seconds on one
 core, kept by content) and answers every later prompt on it in a tenth of a second.
 """
@@ -29,13 +29,13 @@ from pixelis.weights import CATALOGUE, Hub, fingerprint, is_available, weight_pa
 from pixelis.weights.store import hash_path
 
 GRID_SIDE = 1024
-"""Masks are made and kept on a grid of at most this many cells along the longer side."""
+"""Masks have at most this many cells along the longer side."""
 SAM2_WEIGHTS = ("sam2-tiny-encoder", "sam2-tiny-decoder")
 MIN_COLOUR_SHARE = 0.16
 """A detected thing has a colour if at least this share of it shows it (see `colour_share`)."""
 MIN_LIT_SHARE = 0.1
 MIN_SHARE_OF_MAIN = 0.4
-"""… and this share of its main colour: white in shade is a little blue, and not blue."""
+"""… and this share of its main colour: white in shade is slightly blue, but not blue."""
 
 Backend = Literal["auto", "classical", "sam2", "sam2-transformers"]
 GroundingMethod = Literal["detector", "regions", "point", "box"]
@@ -157,7 +157,7 @@ class Seg(Tool[SegArgs]):
         return "regions", select_by_choice([LabelledRegion(region, label) for region in candidates], phrase)
 
     def _segment_detections(self, phrase: Phrase, scene: Scene, index: int, image: Frame) -> list[LabelledRegion]:
-        """Things of the class, of the colour where one is named, best first, each cut out of its box."""
+        """Objects of the class (and colour, if one is named), best first, each segmented in its box."""
         all_detections = detections(scene, index, self._models.detector, threshold=DETECTION_FLOOR)
         matches = match_detections(all_detections, phrase)[: scene.limits.regions]
         ranked: list[tuple[float, LabelledRegion]] = []
@@ -233,14 +233,14 @@ class Seg(Tool[SegArgs]):
 
 
 class Sam2Checkpoint(NamedTuple):
-    """A `Sam2Model`: a folder, or what a hub calls it; and the hash of the folder, as far as it can be known here."""
+    """A `Sam2Model`: a folder or a hub id, and the hash of the folder if it is known."""
 
     model: str
     sha256: str
 
 
 def resolve_checkpoint(model: str) -> Sam2Checkpoint:
-    """The folder of this name, or what `pixelis models pull` brought of this hub id; else the id itself."""
+    """The folder of this name, or the pulled folder of this hub id; else the id itself."""
     if Path(model).is_dir():
         return Sam2Checkpoint(model, hash_path(Path(model)))
     for weight in CATALOGUE:
@@ -250,7 +250,7 @@ def resolve_checkpoint(model: str) -> Sam2Checkpoint:
 
 
 def resize_to_grid(frame: Frame) -> Frame:
-    """The frame on the grid that masks are kept on."""
+    """The frame on the grid of the masks."""
     height, width = frame.shape[:2]
     shrink = GRID_SIDE / max(height, width)
     if shrink >= 1.0:
@@ -261,7 +261,7 @@ def resize_to_grid(frame: Frame) -> Frame:
 
 
 def fill_box(image: Frame, box_px: PixelBox) -> RegionMask:
-    """The box itself, for one too small to tell figure from ground."""
+    """The box itself, if it is too small to separate figure from ground."""
     mask = np.zeros(image.shape[:2], dtype=bool)
     left, top, right, bottom = box_px.pixel_bounds(Size(image.shape[1], image.shape[0]))
     mask[top:bottom, left:right] = True
@@ -269,12 +269,12 @@ def fill_box(image: Frame, box_px: PixelBox) -> RegionMask:
 
 
 def colour_share(image: Frame, mask: np.ndarray, colours: tuple[str, ...]) -> float:
-    """How far a thing has one of the colours, as a share of what is not black on it; 0 where none is asked for."""
+    """Share of the non-black pixels that have one of the colours; 0 if no colour is named."""
     pixels = image[mask]
     if not colours or not len(pixels):
         return 0.0
     shares = dict(dominant_colours(pixels))
-    lit = 1.0 - shares.get("black", 0.0)  # tyres, windows and shadow are black on a thing of any colour
+    lit = 1.0 - shares.get("black", 0.0)  # tyres, windows and shadows are black on objects of any colour
     main = max((share for name, share in shares.items() if name != "black"), default=0.0)
     scores = [shares.get(colour, 0.0) / (1.0 if colour == "black" else max(lit, MIN_LIT_SHARE)) for colour in colours]
     leads = [colour == "black" or shares.get(colour, 0.0) >= MIN_SHARE_OF_MAIN * main for colour in colours]
@@ -282,7 +282,7 @@ def colour_share(image: Frame, mask: np.ndarray, colours: tuple[str, ...]) -> fl
 
 
 def select_by_choice(matches: list[LabelledRegion], phrase: Phrase) -> list[LabelledRegion]:
-    """All of them, or the one that the phrase picks out by place or size."""
+    """All regions, or the one that the phrase selects by place or size."""
     if phrase.choice is None or not matches:
         return matches
 

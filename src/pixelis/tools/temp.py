@@ -1,8 +1,8 @@
 """TEMP (also TEMPORAL): when something happens in a clip, and frames by time.
 
-No image–text model is to be had in a package registry, so a query is answered by what its words name: the detector's
-classes, colours and shapes, text on screen, light, motion, cuts, and ImageNet's words in MiniLM's space for the rest.
-What was used and what was missing is part of the answer.
+No image–text model is available from a package registry, so a query is answered by what its words name: detector
+classes, colours and shapes, text on screen, light, motion, cuts, and ImageNet labels in MiniLM's space for the rest.
+The answer lists the signals that were used and those that were missing.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from pixelis.tools.results import Blob, ToolIdentity
 from pixelis.tools.vision import regions
 
 FINE_FPS = 8.0
-"""Small pictures are looked at with at most this rate."""
+"""Thumbnails are sampled with at most this rate."""
 COARSE_FPS = 2.0
-"""Detector, reader and ImageNet look with about this rate, and between two looks that differ."""
+"""Detector, OCR and ImageNet labels run at about this rate, and between two samples that differ."""
 MAX_OCR_FRAMES = 8
-"""Frames that are read at most: reading a frame costs as much as ten detections."""
+"""Maximum number of OCR frames: one costs as much as ten detections."""
 MIN_WORD_SIMILARITY = 0.6
 """A word means a class of the detector from this cosine on."""
 VIEW_SIDE = 768
@@ -87,14 +87,14 @@ class SignalUsed(Value):
 
 
 class TempOutput(Value):
-    """Segments with what they rest on, or the frames that were selected."""
+    """Segments with their evidence, or the selected frames."""
 
     segments: tuple[TimeSegment, ...]
     signals: tuple[SignalUsed, ...] = ()
     missing: tuple[str, ...] = ()
-    """Evidence that the query calls for and this machine cannot give, or words that nothing here understands."""
+    """Evidence that the query needs and this machine lacks, or words that no signal explains."""
     frames: tuple[int, ...] = ()
-    """Frames that were selected by time."""
+    """Frames selected by time."""
     frames_looked_at: int = 0
     sampled_fps: float = 0.0
 
@@ -130,7 +130,7 @@ class Temp(Tool[TempArgs]):
 
 
 def select_frames(args: TempArgs, scene: Scene, end_s: float) -> Observation:
-    """Frames by time: one at a moment, or several evenly over the window, each in the middle of its share."""
+    """Frames by time: one at a moment, or several spread evenly over the window."""
     if args.select_s is not None:
         indices = [scene.medium.index_at(args.select_s)]
     else:
@@ -171,7 +171,7 @@ class SignalCurve:
 
 
 class TemporalSearch:
-    """One query over one stretch of a clip. Frames are visited once, in order: decoding forward is cheap."""
+    """One query over one part of a clip. Frames are visited once, in order: forward decoding is cheap."""
 
     def __init__(self, query: str, scene: Scene, models: PerceptionModels, start_s: float, end_s: float) -> None:
         self.query, self.scene, self.models = query, scene, models
@@ -198,7 +198,7 @@ class TemporalSearch:
         self._visit_frames()
 
     def _named_classes(self) -> tuple[str, ...]:
-        """The detector's classes that the query names, or that a word of it is near to in MiniLM's space."""
+        """The detector's classes that the query names, or that are near one of its words in MiniLM's space."""
         named = self.parsed_query.phrase.classes
         if self.models.detector is None:
             if named:
@@ -213,12 +213,12 @@ class TemporalSearch:
         return tuple(dict.fromkeys(name for similarity, name in nearest if similarity >= MIN_WORD_SIMILARITY))
 
     def _drawn_target(self) -> tuple[str, ...]:
-        """A drawn thing by its colour and shape."""
+        """A drawn object by its colour and shape."""
         phrase = self.parsed_query.phrase
         return (" ".join([*phrase.colours, phrase.shape]),) if phrase.shape else ()
 
     def _visit_frames(self) -> None:
-        """Small pictures of all sampled frames; what the query names is looked for on every few of them."""
+        """Compute thumbnails of all sampled frames, and search the coarse ones for what the query names."""
         previous: int | None = None
         uses_reader = self.parsed_query.needs_text and self.models.reader is not None
         uses_word_scores = (
@@ -241,7 +241,7 @@ class TemporalSearch:
                 self.word_scores[k] = self._word_score(index)
 
     def _certainty_at(self, name: str, k: int) -> float:
-        """Certainty that the thing (as many of it as asked for) is on sampled frame `k`."""
+        """Certainty that the object (in the number that the query asks for) is on sampled frame `k`."""
         if k not in self.sightings[name]:
             self.sightings[name][k] = self._detect_on(name, k) if self.classes else self._find_drawn_on(k)
         candidates = self.sightings[name][k]
@@ -249,7 +249,7 @@ class TemporalSearch:
         return candidates[required - 1][0] if len(candidates) >= required else 0.0
 
     def _refine_between(self, name: str, before: int, after: int) -> None:
-        """Where two looks differ, the time between is halved until neighbours are known; its frames are still kept."""
+        """Where two samples differ, bisect the interval between them down to neighbouring frames."""
         while after - before > 1 and abs(self._certainty_at(name, before) - self._certainty_at(name, after)) > 0.4:
             middle = (before + after) // 2
             first, second = (
@@ -288,7 +288,7 @@ class TemporalSearch:
         return [(region.score, box) for region in matches if (box := Mask.from_array(region.mask).box_unit)]
 
     def _read_text(self, k: int) -> None:
-        """Text on a frame; a frame that looks like the one read last is not read again."""
+        """Read the text on a frame, unless it looks like the last frame that was read."""
         last_position = max(self.frame_texts, default=None)
         if (
             last_position is not None
@@ -301,19 +301,19 @@ class TemporalSearch:
         self.last_ocr_frame = k
         from pixelis.tools.ocr import OcrArgs
 
-        assert self.models.reader is not None  # noqa: S101 - `_visit` has looked
+        assert self.models.reader is not None  # noqa: S101 - checked by _visit_frames
         output = self.models.reader.look(OcrArgs(frame=self.indices[k]), self.scene).output
         self.frame_texts[k] = str(getattr(output, "text", ""))
 
     def _word_score(self, index: int) -> float:
-        """How near ImageNet's words for a frame are to the words that nothing else accounts for."""
-        assert self.models.visual is not None  # noqa: S101 - `_visit` has looked
+        """Similarity of a frame's ImageNet labels to the words that no other signal explains."""
+        assert self.models.visual is not None  # noqa: S101 - checked by _visit_frames
         text = " ".join(self.parsed_query.unexplained_words)
         class_scores = temporal_signals.imagenet_labels(self.scene, index, self.models.visual)
         return sum(p * max(self.models.text_similarity(text, name) - 0.2, 0.0) / 0.6 for name, p in class_scores)
 
     def collect_signals(self) -> list[SignalCurve]:
-        """The signals that the query's words call for, as far as they can be had."""
+        """The signals that the query's words need, as far as they are available."""
         parsed_query, count, curves = self.parsed_query, len(self.indices), list[SignalCurve]()
         kind = "detector" if self.classes else "regions"
         for name, candidates in self.sightings.items():
@@ -415,7 +415,7 @@ class TemporalSearch:
             self.start_s,
             *((display_times_s[1:] + display_times_s[:-1]) / 2.0),
             self.end_s,
-        ]  # half-way between sampled frames
+        ]  # halfway between sampled frames
         segments = tuple(
             TimeSegment(start_s=round_unit(borders[w.first]), end_s=round_unit(borders[w.last + 1]), score=w.score)
             for w in best
@@ -437,7 +437,7 @@ class TemporalSearch:
         )
 
     def _understood_share(self) -> float:
-        """Share of the query's words that a signal stands behind, from 0.4 for none to 1 for all."""
+        """Share of the query's words that a signal explains, from 0.4 for none to 1 for all."""
         parsed_query = self.parsed_query
         understood = (
             len(self.sightings)

@@ -1,7 +1,7 @@
-"""TRK: things followed through a clip (supp:tool-vs-eval: BoT-SORT; outputs are boxes and ids for each frame).
+"""TRK: track objects through a clip (supp:tool-vs-eval: BoT-SORT; outputs are boxes and ids for each frame).
 
-From a first box or mask: motion from frame to frame, held to the thing by the detector (`backends.follow`). Without
-one: everything the detector sees, or everything of one class, into identities by BoT-SORT (`backends.botsort`).
+From a first box or mask: motion from frame to frame, corrected by the detector (`backends.box_tracking`). Without one:
+all detections, or those of one class, associated into identities by BoT-SORT (`backends.botsort`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 FEW_FRAMES = 48
 MIN_HOLD_SCORE = 0.2
-"""Detections from this score on may hold a track; only surer ones start one."""
+"""Detections from this score on may continue a track; only higher ones start one."""
 BOTSORT_STRIDE_FACTOR = 1.6
-"""BoT-SORT looks at so many times fewer frames than motion needs: the detector is the dear part."""
+"""BoT-SORT samples frames more sparsely than motion needs, by this factor: the detector is the expensive part."""
 
 Method = Literal["detector", "flow", "both"]
 
@@ -64,10 +64,10 @@ class TrackSummary(Value):
     track_id: int
     label: str
     method: Method
-    """What followed it: the detector alone, motion alone, or both."""
+    """The source of its boxes: the detector, motion, or both."""
     score: Score
     seen: int
-    """Frames on which it was seen, of those looked at."""
+    """Number of sampled frames on which it was detected."""
     first_frame: int
     last_frame: int
     first_s: float
@@ -77,20 +77,20 @@ class TrackSummary(Value):
     direction: str
     """From the first box to the last: still, left, up-right …"""
     way: float
-    """How far its centre came from the first box to the last, x in widths of the frame, y in heights."""
+    """Displacement of its centre from the first box to the last, x in frame widths, y in frame heights."""
 
 
 class TrkOutput(Value):
-    """The tracks in short; their boxes are the footprints."""
+    """Summaries of the tracks; their boxes are the footprints."""
 
     tracks: tuple[TrackSummary, ...]
     frames_looked_at: int
     stride: int
-    """Every so many frames of the clip were looked at, and the last one."""
+    """Every `stride`-th frame of the clip was sampled, and the last one."""
     start_frame: int
     end_frame: int
     cut_at_horizon: bool
-    """Whether the tracking horizon ended the look before the end that was asked for."""
+    """Whether the tracking horizon ended the search before the requested end."""
     tracks_left_out: int = 0
 
 
@@ -140,12 +140,12 @@ class Trk(Tool[TrkArgs]):
 
 
 def first_box(args: TrkArgs) -> UnitBox | None:
-    """The box to follow, if one is given."""
+    """The box to track, if the arguments have one."""
     return args.box if args.mask is None else args.mask.mask.box_unit
 
 
 def sample_frames(args: TrkArgs, scene: Scene, stride_factor: float) -> tuple[list[int], int, bool]:
-    """The frames to look at, their stride, and whether the horizon cut them off."""
+    """The sampled frames, their stride, and whether the horizon cut them off."""
     clip = scene.medium
     start = clip.index_at(args.start_s) if args.start_s is not None else args.start_frame or 0
     end = clip.index_at(args.end_s) if args.end_s is not None else args.end_frame
@@ -156,7 +156,7 @@ def sample_frames(args: TrkArgs, scene: Scene, stride_factor: float) -> tuple[li
         raise ToolError(f"the range ends at frame {end}, before it starts at frame {start}")
     stride = max(round(stride_factor * clip.frame_count / clip.duration_s / scene.limits.track_fps), 1)
     if end - start < FEW_FRAMES:
-        stride = 1  # a handful of frames, often of a folder whose rate is a guess: look at all of them
+        stride = 1  # a few frames, often of a folder whose rate is a guess: sample all of them
     frames = list(range(start, end + 1, stride))
     if frames[-1] != end:
         frames.append(end)
@@ -164,7 +164,7 @@ def sample_frames(args: TrkArgs, scene: Scene, stride_factor: float) -> tuple[li
 
 
 def track_one(box: UnitBox, frames: list[int], scene: Scene) -> list[tuple[Track, Method]]:
-    """The thing in the first box."""
+    """Track the object in the first box."""
     from pixelis.tools.backends.box_tracking import track_box
     from pixelis.tools.backends.temporal_signals import detections
 
@@ -186,7 +186,7 @@ def track_one(box: UnitBox, frames: list[int], scene: Scene) -> list[tuple[Track
 
 
 def track_all(label: str | None, frames: list[int], scene: Scene) -> list[tuple[Track, Method]]:
-    """Everything that the detector sees, or everything of one class; the longest and surest tracks first."""
+    """Tracks of all detections, or of one class; the longest and most confident first."""
     if not is_available("nanodet"):
         raise ToolError("without a box TRK needs the detector; run `pixelis models pull nanodet`, or give a box")
     from pixelis.tools.backends.botsort import AssociationSettings, FrameDetections, associate, class_agnostic_nms
@@ -258,13 +258,13 @@ def summarise_track(track: Track, method: Method, scene: Scene) -> TrackSummary:
 
 
 def centre_displacement(first: UnitBox, last: UnitBox) -> tuple[float, float]:
-    """How far the centre came, across and down."""
+    """Displacement of the centre, across and down."""
     across, down = ((last[i] + last[i + 2] - first[i] - first[i + 2]) / 2 for i in (0, 1))
     return across, down
 
 
 def direction(first: UnitBox, last: UnitBox) -> str:
-    """Where the centre went, in words; less than a twentieth of the frame is still."""
+    """Direction of the centre, in words; less than a twentieth of the frame is still."""
     across, down = centre_displacement(first, last)
     words = []
     if abs(down) >= 0.05 and abs(down) > 0.4 * abs(across):
@@ -275,7 +275,7 @@ def direction(first: UnitBox, last: UnitBox) -> str:
 
 
 def format_tracks(output: TrkOutput, label: str | None) -> str:
-    """What the policy reads."""
+    """The text that the policy reads."""
     coverage = f"{output.frames_looked_at} frames looked at, every {output.stride}"
     coverage += f" from {output.start_frame} to {output.end_frame}" + (" (horizon)" if output.cut_at_horizon else "")
     if not output.tracks:

@@ -1,7 +1,7 @@
-"""The process that tools run in, so that a backend that hangs, crashes or eats memory takes nothing with it.
+"""The process that tools run in, so that a backend that hangs, crashes or exhausts memory harms nothing else.
 
 Messages are length-prefixed JSON (and artifact bytes) over the pipes of the process: nothing is unpickled. The parent
-holds the deadline and kills; the kernel holds the memory ceiling.
+enforces the deadline by killing the process; the kernel enforces the memory limit.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from pixelis.tools.results import Execution, pack, unpack
 
 MAX_MESSAGE_BYTES = 2**31
 START_TIMEOUT_S = 60.0
-"""For a process to start and import what it needs, before the deadline of its first call begins."""
+"""Time for a process to start and import, before the deadline of its first call begins."""
 REPEATABLE, ONCE = b"+", b"-"
-"""How a reply begins: see `Execution.repeatable`."""
+"""First byte of a reply: see `Execution.repeatable`."""
 SINGLE_THREAD_ENV = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""Sums in another order round differently: results must not depend on how many cores there are."""
+"""Sums in another order round differently: results must not depend on the number of cores."""
 MAX_OPEN_MEDIA = 8
 MAX_OPEN_BYTES = 1 * 2**30
-"""Open media kept in a worker, in number and in bytes of pixels, so that a chain over one clip indexes it once."""
+"""Bounds of the open media in a worker, so that a chain of calls on one clip indexes it once."""
 SPOOL_BYTES = 2 * 2**30
-"""Pixels of media that have no file, on disk for the workers; the least recently used leave first."""
+"""Bound of the pixels spooled to disk for media without a file; the least recently used are deleted first."""
 
 
 class WorkerDiedError(Exception):
-    """The process ended or was killed; the message is a sentence for the failed result."""
+    """The process ended or was killed; the message goes into the failed result."""
 
     def __init__(self, status: Literal["timeout", "crashed"], sentence: str) -> None:
         super().__init__(sentence)
@@ -48,7 +48,7 @@ class WorkerDiedError(Exception):
 
 
 class Worker:
-    """One tool process: started when first needed, killed at a deadline, started again."""
+    """One tool process: started on first use, killed at a deadline, restarted at the next call."""
 
     def __init__(self, config: dict[str, Any], *, memory_bytes: int) -> None:
         self._config = config
@@ -56,7 +56,7 @@ class Worker:
         self._process: ChildProcess | None = None
 
     def run(self, request: dict[str, Any], deadline_s: float) -> Execution:
-        """The result of one call; WorkerDied where the process did not live to say it."""
+        """The result of one call; WorkerDiedError if the process ended without a reply."""
         limit_s = START_TIMEOUT_S
         try:
             process = self._ensure_started()
@@ -99,7 +99,7 @@ def _send(pipe: Any, message: bytes) -> None:
 
 
 def _receive_before(pipe: Any, deadline: float) -> bytes:
-    """One message, or TimeoutError; EOFError where the other side is gone."""
+    """One message; TimeoutError at the deadline, EOFError if the other side is gone."""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         received = bytearray()
@@ -119,7 +119,7 @@ def _receive_before(pipe: Any, deadline: float) -> bytes:
 
 
 class Spool:
-    """Media that have no file, put on disk once, so that workers can open them. Bounded: a run may make a million."""
+    """Media without a file, written to disk once for the workers, within a bound: a run may make a million."""
 
     def __init__(self, *, limit_bytes: int = SPOOL_BYTES) -> None:
         self._limit = limit_bytes
@@ -130,7 +130,7 @@ class Spool:
 
     @contextmanager
     def references(self, media: tuple[Medium, ...]) -> Iterator[list[dict[str, Any]]]:
-        """How another process opens these media; their files stay at least as long as the body runs."""
+        """References by which another process opens these media; their files exist at least while the body runs."""
         with self._lock:
             media_references = [self._reference(medium) for medium in media]
             files_in_use = [r["pixels"] for r in media_references if "pixels" in r]
@@ -143,7 +143,7 @@ class Spool:
                 self._shrink()
 
     def release(self, media: tuple[Medium, ...]) -> None:
-        """Take away the files of media that will not be asked for again; one that is in use stays."""
+        """Delete the files of media that are no longer needed, except those in use."""
         with self._lock:
             for medium in media:
                 file = self._file(medium)
@@ -203,7 +203,7 @@ class OpenMediaCache:
         return self._media[sha256]
 
     def _bytes(self) -> int:
-        """Of decoded pixels, at most: a clip with a file keeps some of its frames, one without has them all."""
+        """Upper bound of the decoded bytes: a clip with a file caches some frames, one without holds all."""
         return sum(
             3 * m.size.pixels * (m.frame_count if m.path is None else min(m.frame_count, MAX_CACHED_FRAMES))
             for m in self._media.values()
@@ -229,7 +229,7 @@ class OpenMediaCache:
 
 
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:
-    """The life of a worker: a greeting, then one call after another until the pipe closes."""
+    """Run a worker: a handshake, then one call after another until the pipe closes."""
     from pixelis.tools.cache import PerceptionCache, ResultCache
     from pixelis.tools.execute import execute, parse_args
     from pixelis.tools.results import ToolResult
@@ -265,7 +265,7 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
 
 
 def _limit_resources(memory_bytes: int) -> None:
-    """The memory ceiling, one thread a library, and an end when the parent is gone."""
+    """Set the memory limit and single-threaded libraries, and exit with the parent."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -285,5 +285,5 @@ def _limit_resources(memory_bytes: int) -> None:
 
 if __name__ == "__main__":
     reply_pipe = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not fall among the replies
+    os.dup2(2, 1)  # a library's prints must not mix with the replies
     serve(sys.stdin.buffer, reply_pipe)

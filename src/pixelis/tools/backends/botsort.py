@@ -27,7 +27,7 @@ Boxes = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FrameDetections:
-    """What a detector saw on one frame."""
+    """The detections on one frame."""
 
     frame: int
     boxes_px: Boxes
@@ -49,7 +49,7 @@ class TrackRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Tracklet:
-    """One identity: frames in rising order with their boxes and scores."""
+    """One identity: frames in ascending order with their boxes and scores."""
 
     frames: NDArray[np.int64]  # (T,)
     boxes: Boxes  # (T, 4)
@@ -62,10 +62,10 @@ def associate(
     settings: AssociationSettings = AssociationSettings(),
     load_frame: Callable[[int], Frame] | None = None,
 ) -> list[TrackRow]:
-    """The identities in a sequence of sightings, ordered by id and frame; ids count from 1 in the order of appearance.
+    """Associate detections into identities, ordered by id and frame; ids count from 1 in the order of appearance.
 
-    Sightings are taken one by one, each just before the picture of its frame, so that a frame is decoded once.
-    `image_of` gives the picture of a frame: with it the camera's motion is compensated, without it there is none.
+    Detections are consumed one frame at a time, each just before its picture, so that a frame is decoded once.
+    With `load_frame`, the camera's motion is compensated.
     """
     tracklets, steps = run_botsort(frame_detections, settings, load_frame)
     min_detections = min(settings.min_detections, len(steps))
@@ -84,10 +84,10 @@ def to_rows(tracklet: Tracklet, track_id: int) -> Iterable[TrackRow]:
 def run_botsort(
     stream: Iterable[FrameDetections], settings: AssociationSettings, load_frame: Callable[[int], Frame] | None
 ) -> tuple[list[Tracklet], list[int]]:
-    """BoT-SORT frame by frame, each track with the frame before its id came; and the frames that were looked at."""
+    """Run BoT-SORT frame by frame; the tracks, and the frames that were examined."""
     tracker = BotSortTracker(settings)
     camera = CameraMotion() if load_frame is not None else None
-    members: dict[int, list[tuple[int, int]]] = {}  # id -> (sighting, detection)
+    members: dict[int, list[tuple[int, int]]] = {}  # id -> (position in history, detection)
     unassigned: list[int] = []
     history: list[FrameDetections] = []
     for at, current in enumerate(stream):
@@ -126,7 +126,7 @@ def build_tracklet(history: Sequence[FrameDetections], pairs: Sequence[tuple[int
 def find_start_detection(
     previous: FrameDetections, unassigned: Sequence[int], box: Boxes, motion: NDArray[np.float64] | None
 ) -> int | None:
-    """The detection of the frame before that a newly numbered track must have started from."""
+    """The detection on the previous frame from which a newly numbered track started."""
     if not unassigned:
         return None
     boxes = previous.boxes_px[list(unassigned)]
@@ -136,7 +136,7 @@ def find_start_detection(
 
 
 def transform_boxes(boxes: Boxes, motion: NDArray[np.float64]) -> Boxes:
-    """Upright boxes under a similarity transform (2, 3): centres are mapped, sides are scaled."""
+    """Axis-aligned boxes under a similarity transform (2, 3): centres are mapped, sides are scaled."""
     centres = (boxes[:, :2] + boxes[:, 2:]) / 2 @ motion[:, :2].T + motion[:, 2]
     half = (boxes[:, 2:] - boxes[:, :2]) / 2 * np.hypot(motion[0, 0], motion[1, 0])
     return np.hstack([centres - half, centres + half])
@@ -152,7 +152,7 @@ def box_iou(a: Boxes, b: Boxes) -> NDArray[np.float64]:
 
 
 def class_agnostic_nms(boxes: Boxes, scores: NDArray[np.float64], overlap: float = 0.65) -> list[int]:
-    """Which detections stay, best first, when of those that overlap more, of whatever class, the best is kept."""
+    """Indices of the detections that remain, best first, after suppression across classes."""
     indices: list[int] = []
     for i in np.argsort(-scores, kind="stable").tolist():
         if not indices or float(box_iou(boxes[indices], boxes[[i]]).max()) <= overlap:
@@ -161,9 +161,9 @@ def class_agnostic_nms(boxes: Boxes, scores: NDArray[np.float64], overlap: float
 
 
 def fill_gaps(tracklet: Tracklet, steps: Sequence[int], gap: int) -> Tracklet:
-    """Short gaps filled by straight interpolation, with half the lower score of the two ends.
+    """Fill short gaps by linear interpolation, with half the lower score of the two ends.
 
-    `steps` are the frames that were looked at; a gap is counted in them.
+    `steps` are the examined frames; gaps are counted in them.
     """
     position_by_frame = {frame: positions for positions, frame in enumerate(steps)}
     positions = np.array([position_by_frame[int(frame)] for frame in tracklet.frames])

@@ -1,9 +1,9 @@
-"""One thing from its first box on: by motion from frame to frame, held to the thing by the detector where it sees it.
+"""Track one object from its first box: by motion from frame to frame, corrected by the detector where it sees it.
 
-Optical flow and a correlation filter are quick and need no class, but drift; the detector costs ten times as much and
-does not. So the detector looks at the first frame, every `ANCHOR_EVERY` frames, and whenever motion is unsure. A
-detection takes the box over only once one has covered it, so that a box drawn on a part is not pulled to the whole;
-from then on the detector is believed: what it does not confirm for a while is lost, and comes back only through it.
+Optical flow and a correlation filter are fast and need no class, but drift; the detector costs ten times as much and
+does not. So the detector runs on the first frame, every `DETECTION_INTERVAL` frames, and whenever motion is uncertain.
+A detection replaces the box only after one has covered it, so that a box drawn on a part is not pulled to the whole;
+from then on the detector decides: an object that it does not confirm for a while is lost, and returns only through it.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from pixelis.tools.backends.flow import Appearance, BoxEstimate, downscale, flow
 from pixelis.tools.backends.nanodet import Detection
 
 WORK_SIDE = 80
-"""Frames are made smaller until the longer side of the first box has so many pixels."""
+"""Frames are scaled down until the longer side of the first box has this many pixels."""
 DETECTION_INTERVAL = 5
-"""Frames between two looks of the detector while motion is sure."""
+"""Frames between two runs of the detector while motion is confident."""
 MIN_QUALITY = 0.2
-"""A motion of less quality is not believed."""
+"""Minimum quality of a motion estimate."""
 CONFIDENT_QUALITY = 0.65
-"""Quality of a motion from which on the detector need not be asked."""
+"""Quality from which a motion estimate needs no detector."""
 MIN_SIMILARITY = 0.6
-"""Two boxes with colours this much alike may be the same thing."""
+"""Minimum similarity of colours for two boxes to be the same object."""
 CERTAIN_SHARPNESS, NOISE_SHARPNESS = 20.0, 7.0
-"""Sharpness of the correlation peak that is certain, and that says nothing (a lost thing gives about 7)."""
+"""Sharpness of a certain correlation peak, and of noise (a lost object gives about 7)."""
 MIN_TEMPLATE_MATCH = 0.8
-"""A place is the lost thing again if its template fits this well and its colours do."""
+"""Minimum match of template and colours for a lost object to be found again."""
 MIN_CLAIM_SCORE = 0.35
-"""A detection of this score may say what the thing is; fainter ones only hold what is known."""
+"""Minimum score of a detection that adds a class to the object; lower ones only confirm known classes."""
 MAX_FAILED_CHECKS = 4
-"""Looks in vain after which what the detector knew is taken for lost, or never tried again if it never knew it."""
+"""Failed detector runs after which an object with a class is lost, and one without is tracked without the detector."""
 
 Method = Literal["detector", "flow"]
 
 
 class TrackPoint(NamedTuple):
-    """The thing on one frame."""
+    """The object on one frame."""
 
     frame: int
     box_px: PixelBox
@@ -63,16 +63,16 @@ class TrackerState:
     filter: CorrelationFilter
     box: PixelBox
     mean_area: float
-    """Mean area of the boxes that were sure, in pixels: at the edge of the frame a thing is small for a while."""
+    """Mean area of the confident boxes, in pixels: at the edge of the frame an object is small for a while."""
     velocity: tuple[float, float] = (0.0, 0.0)
     frames_missing: int = 0
-    """Frames since the thing was last seen."""
+    """Frames since the object was last found."""
     frames_since_detection: int = 0
-    """Frames since the detector last looked."""
+    """Frames since the detector last ran."""
     failed_checks: int = 0
-    """Looks of the detector in a row that did not confirm the box."""
+    """Consecutive detector runs that did not confirm the box."""
     label_scores: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Scores by class, of the detections that held the thing; empty until one has covered the box."""
+    """Scores by class of the detections on the object; empty until one has covered the box."""
 
 
 def track_box(
@@ -81,9 +81,9 @@ def track_box(
     box_px: PixelBox,
     detect: Callable[[int], list[Detection]] | None,
 ) -> tuple[list[TrackPoint], str]:
-    """The thing in `box_px` of the first frame on all the frames where it is seen, and what the detector calls it."""
+    """The object in `box_px` of the first frame on all frames where it is found, and its class."""
     scale = WORK_SIDE / max(box_px.right - box_px.left, box_px.bottom - box_px.top)
-    scale = scale if scale < 0.75 else 1.0  # making a frame a little smaller costs more than it saves
+    scale = scale if scale < 0.75 else 1.0  # slight downscaling costs more than it saves
     detect_scaled = (
         None if detect is None else lambda frame: [d._replace(box_px=scale_box(d.box_px, scale)) for d in detect(frame)]
     )
@@ -94,7 +94,7 @@ def track_box(
     if detect_scaled is not None:
         add_label_scores(state, detect_scaled(frames[0]), start)
     points = [TrackPoint(frames[0], start, 1.0, "detector" if state.label_scores else "flow")]
-    unconfirmed: list[TrackPoint] = []  # kept only if the detector then finds the thing where they led
+    unconfirmed: list[TrackPoint] = []  # kept only if the detector then finds the object where they lead
     for frame in frames[1:]:
         image = downscale(load_frame(frame), scale)
         last_box = state.box
@@ -114,7 +114,7 @@ def track_box(
 
 
 def majority_label(label_scores: dict[str, float]) -> str:
-    """What the detector called the thing, if it said one word with more than half of its weight; else nothing."""
+    """The class with more than half of the detector's total score; else nothing."""
     best = max(label_scores, key=lambda name: label_scores[name], default="")
     return best if best and label_scores[best] > 0.5 * sum(label_scores.values()) else ""
 
@@ -122,7 +122,7 @@ def majority_label(label_scores: dict[str, float]) -> str:
 def step(
     state: TrackerState, previous: Frame, image: Frame, detect: Callable[[], list[Detection]] | None
 ) -> TrackPoint | None:
-    """One frame on: by motion; and by the detector, where motion is not sure or its turn has come."""
+    """Advance one frame: by motion, and by the detector if motion is uncertain or a run is due."""
     motion = estimate_motion(state, previous, image) if state.frames_missing == 0 else None
     is_confident = motion is not None and motion.quality >= CONFIDENT_QUALITY
     state.frames_since_detection += 1
@@ -142,7 +142,7 @@ def step(
 
 
 def is_detection_due(state: TrackerState, is_confident: bool) -> bool:
-    """Whether the detector should look."""
+    """Whether the detector should run."""
     if state.frames_missing:
         return bool(state.label_scores) and state.frames_since_detection >= 2
     if not state.label_scores:
@@ -153,10 +153,10 @@ def is_detection_due(state: TrackerState, is_confident: bool) -> bool:
 def update_from_detections(
     state: TrackerState, image: Frame, detections: list[Detection], motion: BoxEstimate | None
 ) -> TrackPoint | None:
-    """The thing as the detector sees it, its box halfway to where motion put it if the two agree."""
+    """The object by detection; its box is averaged with that of motion if the two agree."""
     if not state.label_scores and motion is not None:
         add_label_scores(state, detections, motion.box_px)
-    # a motion that the detector has not confirmed for a while no longer says where to look
+    # a motion without confirmation for a while is no guide to the search
     trusted = (
         motion
         if motion is not None and motion.quality >= CONFIDENT_QUALITY and state.failed_checks < MAX_FAILED_CHECKS - 1
@@ -183,7 +183,7 @@ def update_from_detections(
 
 
 def estimate_motion(state: TrackerState, previous: Frame, image: Frame) -> BoxEstimate | None:
-    """The box where flow puts it, or the filter if flow is unsure; None where it is off the frame or looks unlike."""
+    """The box by optical flow, or by the filter if flow is uncertain; None off the frame or if it looks different."""
     flow = score_motion(state, image, flow_box(previous, image, state.box, state.velocity))
     if flow is not None and flow.quality >= CONFIDENT_QUALITY:
         return flow
@@ -192,7 +192,7 @@ def estimate_motion(state: TrackerState, previous: Frame, image: Frame) -> BoxEs
 
 
 def score_motion(state: TrackerState, image: Frame, motion: BoxEstimate | None) -> BoxEstimate | None:
-    """A motion whose quality also counts how much the box looks like the thing; None if it cannot be the thing."""
+    """The motion with its quality averaged with the similarity of the box; None if it cannot be the object."""
     if motion is None or motion.quality < MIN_QUALITY or not is_in_frame(motion.box_px, state.size):
         return None
     similarity = state.appearance.similarity(image, motion.box_px)
@@ -200,7 +200,7 @@ def score_motion(state: TrackerState, image: Frame, motion: BoxEstimate | None) 
 
 
 def estimate_by_filter(state: TrackerState, image: Frame) -> BoxEstimate:
-    """The sharpest answer: around the last place or where the thing was heading, then a little smaller or larger."""
+    """The sharpest response: around the last or the predicted place, then at a slightly smaller and larger scale."""
     search_from, peak = state.box, state.filter.find(image, state.box)
     if abs(state.velocity[0]) + abs(state.velocity[1]) > 0.1 * max(state.appearance.size):
         ahead = shift_box(state.box, state.velocity)
@@ -217,7 +217,7 @@ def estimate_by_filter(state: TrackerState, image: Frame) -> BoxEstimate:
 
 
 def find_by_template(state: TrackerState, image: Frame) -> BoxEstimate | None:
-    """A thing without a class that was lost, where its last template fits: near at first, then anywhere."""
+    """Search a lost object without a class by its last template: nearby at first, then anywhere."""
     reach = max(state.appearance.size) * (1.0 + state.frames_missing)
     search_box = PixelBox(
         state.box.left - reach, state.box.top - reach, state.box.right + reach, state.box.bottom + reach
@@ -234,14 +234,14 @@ def find_by_template(state: TrackerState, image: Frame) -> BoxEstimate | None:
 
 
 def accept_box(state: TrackerState, image: Frame, box: PixelBox, score: float, method: Method) -> TrackPoint:
-    """The thing is here: the state moves on."""
+    """Update the state with the object's box."""
     step_x = (box.left + box.right - state.box.left - state.box.right) / 2
     step_y = (box.top + box.bottom - state.box.top - state.box.bottom) / 2
     state.velocity = (step_x, step_y) if state.frames_missing == 0 else (0.0, 0.0)
     state.box, state.frames_missing = box, 0
     if (
         method == "detector" or score >= CONFIDENT_QUALITY
-    ):  # what is not sure is not learnt, or the box would talk itself into it
+    ):  # the model learns from confident boxes only, or it would drift
         state.filter.update(image, box)
         state.appearance.update(image, box, confirmed=method == "detector")
         state.mean_area += 0.05 * (box_area(box) - state.mean_area)
@@ -249,7 +249,7 @@ def accept_box(state: TrackerState, image: Frame, box: PixelBox, score: float, m
 
 
 def add_label_scores(state: TrackerState, detections: list[Detection], box: PixelBox) -> None:
-    """The classes of the surer detections that cover the box."""
+    """Add the classes of confident detections that cover the box."""
     for detection in detections:
         if detection.score >= MIN_CLAIM_SCORE and pair_iou(detection.box_px, box) >= 0.5:
             state.label_scores[detection.label] += detection.score
@@ -258,7 +258,7 @@ def add_label_scores(state: TrackerState, detections: list[Detection], box: Pixe
 def match_detection(
     state: TrackerState, image: Frame, detections: list[Detection], expected: PixelBox, is_confident: bool
 ) -> Detection | None:
-    """The detection that is the thing: near where it is expected, of a class that it has been, and alike."""
+    """The detection of the object: near the expected place, of a known class, and similar in colour."""
     reach = max(state.appearance.size) * (1.5 + 0.75 * state.frames_missing)
     best_label_score = max(state.label_scores.values())
     best, best_value = None, 0.0

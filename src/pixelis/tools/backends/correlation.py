@@ -1,7 +1,7 @@
-"""A discriminative correlation filter, as in DSST's translation filter: where a thing is in a window around its box.
+"""A discriminative correlation filter, as in DSST's translation filter: locates an object in a window around its box.
 
-It learns on every frame what tells the thing from what lies around it, so it bends with a thing that bends, where the
-points of optical flow are lost. Written here because OpenCV 5 has no such tracker among its main modules.
+It learns on every frame what separates the object from its surroundings, so it follows a deforming object, where the
+points of optical flow are lost. OpenCV 5 has no such tracker among its main modules.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from pixelis.core.geometry import PixelBox
 from pixelis.media.medium import Frame
 
 SIDE = 64
-"""The window is looked at on a grid of so many cells."""
+"""Cells along a side of the window."""
 CONTEXT = 2.5
-"""Side of the window in sides of the thing."""
+"""Side of the window in sides of the object."""
 LEARNING_RATE = 0.06
-"""Share of a new frame in the filter."""
+"""Learning rate of the filter."""
 RIDGE = 1e-2
-"""Regularisation of the filter against frequencies that the thing hardly has."""
+"""Regularisation of the filter against frequencies that the object hardly has."""
 
 _ramp = np.minimum(np.arange(SIDE), SIDE - np.arange(SIDE)).astype(np.float32)
 TARGET = np.fft.rfft2(np.exp(-0.5 * (_ramp[:, None] ** 2 + _ramp[None] ** 2) / 2.0**2)).astype(np.complex64)
-"""What the filter should answer: a peak of two cells at no shift."""
+"""The target response: a peak of two cells at no shift."""
 HANN = np.outer(np.hanning(SIDE), np.hanning(SIDE)).astype(np.float32)
 
 
 class Peak(NamedTuple):
-    """Where the filter answers most."""
+    """The maximum of the filter's response."""
 
     box_px: PixelBox
     sharpness: float
-    """Peak over the rest of the answer, in standard deviations of the rest."""
+    """Peak over the rest of the response, in standard deviations of the rest."""
 
 
 class CorrelationFilter:
-    """The filter of one thing; `learn` on frames where it surely is."""
+    """The filter of one object; `update` it only with confident boxes."""
 
     def __init__(self, image: Frame, box_px: PixelBox) -> None:
         spectra = np.fft.rfft2(features(image, *search_window(box_px)))
@@ -54,7 +54,7 @@ class CorrelationFilter:
         ).real.sum(axis=0)
 
     def find(self, image: Frame, box_px: PixelBox, scale: float = 1.0) -> Peak:
-        """The thing near this box, in a box `scale` times as large."""
+        """Locate the object near this box, in a box `scale` times as large."""
         (x, y), side = search_window(box_px)
         spectra = np.fft.rfft2(features(image, (x, y), side * scale))
         ridge = RIDGE * float(self._denominator.mean())
@@ -67,7 +67,7 @@ class CorrelationFilter:
 
 
 def locate_peak(response: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Sharpness of the highest cell, and its shift down and to the right (the answer wraps around)."""
+    """Sharpness of the highest cell, and its shift down and to the right (the response wraps around)."""
     row, column = divmod(int(np.argmax(response)), SIDE)
     is_sidelobe = np.ones(response.shape, dtype=bool)
     is_sidelobe[np.ix_(np.arange(row - 5, row + 6) % SIDE, np.arange(column - 5, column + 6) % SIDE)] = False

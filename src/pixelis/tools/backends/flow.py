@@ -1,4 +1,4 @@
-"""Motion from pixels alone: what the camera did, where one box went, and where a lost thing may be again."""
+"""Motion from pixels: of the camera, of one box, and the search for a lost object by its appearance."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Floats = NDArray[np.float64]
 Grey = NDArray[np.uint8]
 
 SEED = 20
-"""RANSAC draws from OpenCV's generator: it is set before each use, so that the same frames give the same motion."""
+"""Seed of OpenCV's generator, set before each RANSAC, so that the same frames give the same motion."""
 CAMERA_SIDE = 480
-"""The longer side of the picture that the camera's motion is estimated on."""
+"""Longer side of the picture on which the camera's motion is estimated."""
 TEMPLATE_SIDE = 28
-"""The longer side of a template when it is sought over a whole frame."""
+"""Longer side of a template in a search over a whole frame."""
 
 
 class CameraMotion:
@@ -39,7 +39,7 @@ class CameraMotion:
         mask = np.full(grey.shape, 255, dtype=np.uint8)
         for x0, y0, x1, y1 in np.maximum(np.asarray(boxes_px) * scale, 0.0).astype(np.int64):
             mask[y0:y1, x0:x1] = 0
-        # corners are sought on the new picture, where the detections are known, and followed back to the old one
+        # corners are detected on the new picture, whose detections are known, and tracked back to the old one
         points = cv2.goodFeaturesToTrack(grey, 200, 0.01, 7, mask=mask)
         if points is None:
             return np.eye(2, 3)
@@ -60,7 +60,7 @@ class SimilarityFit(NamedTuple):
 
 
 def fit_similarity(source: Floats, target: Floats) -> SimilarityFit | None:
-    """Shift, turn and scale that most point pairs agree on, by RANSAC; None for fewer than four pairs."""
+    """Shift, rotation and scale that most point pairs agree on, by RANSAC; None for fewer than four pairs."""
     if len(source) < 4:
         return None
     cv2.setRNGSeed(SEED)
@@ -69,17 +69,17 @@ def fit_similarity(source: Floats, target: Floats) -> SimilarityFit | None:
 
 
 class BoxEstimate(NamedTuple):
-    """Where flow puts a box."""
+    """A box estimated on the next frame."""
 
     box_px: PixelBox
     quality: float
-    """Share of the box's points that came back to where they started and agree on the motion, 0 to 1."""
+    """Share of the box's points that return to their start and agree on the motion, 0 to 1."""
 
 
 def flow_box(
     before: Frame, after: Frame, box_px: PixelBox, drift_px: tuple[float, float] = (0.0, 0.0)
 ) -> BoxEstimate | None:
-    """One box from one frame to the next; `drift_px` is the motion expected. None where too few points can be followed.
+    """Track a box to the next frame; `drift_px` is the expected motion. None if too few points can be tracked.
 
     Points in the box that move with its surroundings are background, unless nearly all of them do.
     """
@@ -125,7 +125,7 @@ def search_bounds(
 
 
 def find_corners(grey: Grey, box: PixelBox, *, outside: bool = False) -> Floats:
-    """Points worth following within a box, or around it: (N, 2)."""
+    """Corners within a box, or around it: (N, 2)."""
     mask = np.full(grey.shape, 255 if outside else 0, dtype=np.uint8)
     centre = (int((box.left + box.right) / 2), int((box.top + box.bottom) / 2))
     half = (int((box.right - box.left) / 2), int((box.bottom - box.top) / 2))
@@ -140,7 +140,7 @@ def find_corners(grey: Grey, box: PixelBox, *, outside: bool = False) -> Floats:
 
 
 def forward_backward_flow(old: Grey, new: Grey, starts: Floats, drift: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Where points go, and whether each comes back to within a pixel of its start."""
+    """The tracked points, and whether each returns to within a pixel of its start."""
     points = starts.astype(np.float32).reshape(-1, 1, 2)
     guess = points + drift.astype(np.float32)
     flow = partial(cv2.calcOpticalFlowPyrLK, winSize=(17, 17), maxLevel=3, flags=cv2.OPTFLOW_USE_INITIAL_FLOW)
@@ -152,7 +152,7 @@ def forward_backward_flow(old: Grey, new: Grey, starts: Floats, drift: Floats) -
 
 
 class Appearance:
-    """What a thing looks like: the colours of the first box and, slowly following, of later ones; and a template."""
+    """Appearance of an object: colours of its first box, a running mean of later ones, and a template."""
 
     def __init__(self, image: Frame, box_px: PixelBox) -> None:
         self.first_histogram = self.recent_histogram = colour_histogram(image, box_px)
@@ -167,14 +167,14 @@ class Appearance:
         )
 
     def update(self, image: Frame, box_px: PixelBox, *, confirmed: bool) -> None:
-        """The thing is here. Its colours may change only where a detector confirms it: motion alone would drift."""
+        """Update with the object's box. Its colours change only if a detector confirms it: motion alone would drift."""
         if confirmed:
             self.recent_histogram = 0.8 * self.recent_histogram + 0.2 * colour_histogram(image, box_px)
         self.template = crop_patch(image, box_px)
         self.size = (box_px.right - box_px.left, box_px.bottom - box_px.top)
 
     def match_template(self, image: Frame, search_box: PixelBox | None = None) -> BoxEstimate | None:
-        """The place that looks most like the recent template, in part of the frame or all of it; None if none does."""
+        """The best match of the recent template, in part of the frame or all of it; None if none fits."""
         left, top, right, bottom = (0, 0, image.shape[1], image.shape[0])
         if search_box is not None:
             left, top, right, bottom = search_bounds(search_box, (0.0, 0.0), 0.0, image.shape)

@@ -19,10 +19,10 @@ BINS = 11
 BGR_MEAN = np.array([103.53, 116.28, 123.675], np.float32)
 BGR_STD = np.array([57.375, 57.12, 58.395], np.float32)
 CANDIDATES = 1000
-"""The best so many boxes are compared with one another; a low threshold on a busy picture gives thousands."""
+"""Suppression compares this many boxes at most; a low threshold on a busy picture gives thousands."""
 TILE_OVERLAP = 0.2
 SEAM_PX = 3
-"""A box that comes this near to a seam between tiles is taken to be cut by it."""
+"""A box this close to a seam between tiles counts as cut by it."""
 SCORES = ("Identity", "Identity_1", "Identity_2")
 DISTANCES = ("Identity_3", "Identity_4", "Identity_5")
 
@@ -42,7 +42,7 @@ Floats = NDArray[np.float32]
 
 
 class Detection(NamedTuple):
-    """One thing that the detector saw."""
+    """One detected object."""
 
     label: str
     score: float
@@ -96,7 +96,7 @@ class NanoDet:
 
 
 class RawDetections(NamedTuple):
-    """What one look gave, before the better of two boxes is chosen."""
+    """The boxes of one run, before suppression."""
 
     boxes: Floats
     """(N, 4) in pixels."""
@@ -111,7 +111,7 @@ class RawDetections(NamedTuple):
 
 
 def tile_grid(width: int, height: int, tiles: int) -> list[tuple[int, int, int, int]]:
-    """Left, top, right, bottom of `tiles` x `tiles` equal parts that overlap by a fifth; one tile needs no grid."""
+    """Left, top, right, bottom of `tiles` x `tiles` equal parts that overlap by a fifth; none for one tile."""
     if tiles < 2:
         return []
     tile_width, tile_height = (round(side / (tiles - (tiles - 1) * TILE_OVERLAP)) for side in (width, height))
@@ -121,7 +121,7 @@ def tile_grid(width: int, height: int, tiles: int) -> list[tuple[int, int, int, 
 
 
 def preprocess(image_rgb: Rgb) -> tuple[Floats, float]:
-    """(1, 3, 416, 416) in BGR with the picture at the top left, and the factor by which it shrank."""
+    """(1, 3, 416, 416) in BGR with the picture at the top left, and its scale."""
     height, width = image_rgb.shape[:2]
     scale = SIDE / max(height, width)
     size = max(round(width * scale), 1), max(round(height * scale), 1)
@@ -133,7 +133,7 @@ def preprocess(image_rgb: Rgb) -> tuple[Floats, float]:
 
 
 def decode(distances: Floats, stride: int) -> Floats:
-    """Boxes (n * n, 4) on the canvas out of the distributions (n * n, 44) at the cells of one stride."""
+    """Boxes (n * n, 4) on the canvas from the distributions (n * n, 44) at the cells of one stride."""
     logits = distances.reshape(-1, 4, BINS)
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     sides = weights @ np.arange(BINS, dtype=np.float32) / weights.sum(axis=-1) * stride  # left, top, right, bottom
@@ -143,7 +143,7 @@ def decode(distances: Floats, stride: int) -> Floats:
 
 
 def non_maximum_suppression(boxes: Floats, classes: NDArray[np.intp], overlap: float) -> list[int]:
-    """Which boxes stay, of boxes sorted by score: those that no better one of their class covers."""
+    """Indices of the boxes (sorted by score) that no better one of their class covers."""
     areas = np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0), axis=1)
     remaining = np.flatnonzero(areas > 0)
     indices: list[int] = []

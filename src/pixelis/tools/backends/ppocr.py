@@ -15,7 +15,7 @@ from pixelis.weights import fingerprint
 
 WEIGHTS = ("ocr-detection", "ocr-recognition")
 UPRIGHT_CONFIDENCE = 0.93
-"""Lines of a page that is the right way up are read with more confidence than this, on the mean."""
+"""Mean confidence above which a page counts as upright."""
 SAMPLE_LINES = 4
 
 
@@ -29,7 +29,7 @@ class OcrLine(NamedTuple):
 
 
 class OcrPage(NamedTuple):
-    """The lines of a picture, and by how many degrees it was turned counter-clockwise before it was read."""
+    """The lines of a picture, and its counter-clockwise rotation in degrees before it was read."""
 
     lines: list[OcrLine]
     rotation: int
@@ -52,7 +52,7 @@ class PpOcr:
         return self.read_page(image).lines
 
     def read_page(self, image: Frame) -> OcrPage:
-        """The lines in reading order. A page on its side or head is turned first and read as a person would."""
+        """The lines in reading order. A page that is not upright is rotated first."""
         bgr = np.ascontiguousarray(image[:, :, ::-1])
         quads = self._reader.detect(bgr)
         if not len(quads):
@@ -65,7 +65,7 @@ class PpOcr:
         return OcrPage(sort_reading_order(confident_lines(texts, quads)), 0)
 
     def _detect_rotation(self, crops: list[NDArray[np.uint8]], texts: list[tuple[str, float]]) -> int:
-        """By how many degrees to turn, counter-clockwise: the way up in which a few long lines are read best."""
+        """Degrees to rotate, counter-clockwise: the orientation in which a few long lines are read best."""
         longest = sorted(range(len(crops)), key=lambda i: -max(crops[i].shape[:2]))[:SAMPLE_LINES]
         upright = mean_confidence([texts[i] for i in longest])
         if upright > UPRIGHT_CONFIDENCE:
@@ -97,7 +97,7 @@ class PpOcr:
 
 
 def confident_lines(texts: list[tuple[str, float]], quads: NDArray[np.float32]) -> list[OcrLine]:
-    """What was read with more than even confidence."""
+    """Lines with a confidence over 0.5."""
     return [
         OcrLine(text, quad, score)
         for (text, score), quad in zip(texts, quads, strict=True)
@@ -106,13 +106,13 @@ def confident_lines(texts: list[tuple[str, float]], quads: NDArray[np.float32]) 
 
 
 def mean_confidence(texts: list[tuple[str, float]]) -> float:
-    """Mean confidence by character; a crop in which nothing is read counts as one character of none."""
+    """Mean confidence by character; a crop without text counts as one character of confidence 0."""
     letters = [max(len(text.strip()), 1) for text, _ in texts]
     return float(np.average([score if text.strip() else 0.0 for text, score in texts], weights=letters))
 
 
 def quad_sides(quads: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Width and height of each quad, along its own edges: two arrays (N,)."""
+    """Width and height of each quad, along its edges: two arrays (N,)."""
     width = np.maximum(
         np.linalg.norm(quads[:, 0] - quads[:, 1], axis=1), np.linalg.norm(quads[:, 2] - quads[:, 3], axis=1)
     )
@@ -123,7 +123,7 @@ def quad_sides(quads: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray
 
 
 def rectify(bgr: NDArray[np.uint8], quad: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """The pixels under a quad as an upright rectangle, at least one pixel each way."""
+    """The pixels under a quad as an upright rectangle of at least one pixel."""
     (width,), (height,) = quad_sides(quad[None])
     w, h = max(int(width), 1), max(int(height), 1)
     target = np.array([[0, 0], [w, 0], [w, h], [0, h]], dtype=np.float32)
@@ -168,7 +168,7 @@ def _is_same_row(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
 
 
 def _find_column_gap(boxes: NDArray[np.float64]) -> float | None:
-    """The x of a gap between two columns of running text; None for a table, whose cells are read along the row."""
+    """The x of a gap between two columns of running text; None for a table, whose cells are read by row."""
     if len(boxes) < 6:
         return None
     order = np.argsort(boxes[:, 0], kind="stable")

@@ -1,6 +1,6 @@
-"""What TEMP and PROP see on frames: detections, small pictures, motion, colour, light, text and ImageNet's words.
+"""Signals of TEMP and PROP on frames: detections, thumbnails, motion, colour, light, text and ImageNet labels.
 
-Whatever costs more than a millisecond a frame goes through the scene's perception cache, by a key that names the
+Anything that costs over a millisecond per frame goes through the scene's perception cache, by a key that names the
 weights, the medium and the frame, so that tools, rollouts and replays share it.
 """
 
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from pixelis.weights.encoders.visual_encoder import VisualEncoder
 
 PERCEPTION_VERSION = "1"
-"""Part of the key of what is kept for a frame: raise it, and the tools' versions, when the code here sees otherwise."""
+"""Part of the cache keys: increase it, and the tools' versions, when this code changes its results."""
 DETECTION_FLOOR = 0.15
-"""Detections are kept from this score on; whoever reads them sets a threshold of their own above it."""
+"""Minimum score of a cached detection; callers set their own threshold above it."""
 DEFAULT_THRESHOLD = 0.35
-"""The threshold for whoever names none."""
+"""The threshold of callers that name none."""
 THUMB_SIDE = 160
 MIN_SPEED = 0.04
-"""Frame widths a second: slower than this is still."""
+"""In frame widths per second: anything slower is still."""
 
 Curve = NDArray[np.float64]
 """One value from 0 to 1 for each sampled frame, (T,)."""
 
 
 class PerceptionModels:
-    """The models that TEMP and PROP look with. Each loads when first used; one whose weights are absent is None."""
+    """The models of TEMP and PROP. Each loads on first use; one whose weights are absent is None."""
 
     WEIGHTS = ("nanodet", "minilm", "efficientnet-lite0", "ocr-detection", "ocr-recognition")
 
     @staticmethod
     def available_weights(names: tuple[str, ...] = WEIGHTS) -> tuple[str, ...]:
-        """Those of these weights that are on this machine; a look at file sizes, nothing is loaded."""
+        """The weights that are on this machine; checks file sizes and loads nothing."""
         return tuple(name for name in names if is_available(name) and (name != "minilm" or find_spec("tokenizers")))
 
     @staticmethod
@@ -91,7 +91,7 @@ class PerceptionModels:
         return {}
 
     def text_similarity(self, first: str, second: str) -> float:
-        """Cosine of two short texts in MiniLM's space; 0 where the encoder is absent."""
+        """Cosine of two short texts in MiniLM's space; 0 without the encoder."""
         if self.text is None:
             return 0.0
         for text in (first, second):
@@ -102,14 +102,14 @@ class PerceptionModels:
 
 @cache
 def load_detector() -> NanoDet:
-    """The detector, loaded once a process; WeightsError where its file has not been pulled."""
+    """The detector, loaded once per process; WeightsError if its file has not been pulled."""
     return NanoDet()
 
 
 def detections(
     scene: Scene, index: int, detector: NanoDet | None = None, *, threshold: float = DEFAULT_THRESHOLD
 ) -> list[Detection]:
-    """What the detector sees on a frame with at least this score (DETECTION_FLOOR is the least), best first."""
+    """Detections on a frame with at least this score (not below DETECTION_FLOOR), best first."""
     active_detector = detector or load_detector()
 
     def compute() -> bytes:
@@ -146,19 +146,19 @@ def thumbnail(scene: Scene, index: int) -> Frame:
 
 
 def is_same_object(box: UnitBox, other: UnitBox) -> bool:
-    """Whether over two thirds of the smaller of two boxes lie in the other: the detector says some things twice."""
+    """Whether over two thirds of the smaller of two boxes lie in the other: some objects are detected twice."""
     width, height = min(box[2], other[2]) - max(box[0], other[0]), min(box[3], other[3]) - max(box[1], other[1])
     smaller = min((b[2] - b[0]) * (b[3] - b[1]) for b in (box, other))
     return width > 0 and height > 0 and width * height > 0.66 * smaller
 
 
 def certainty(score: float) -> float:
-    """How likely a detection of this score is right: half at 0.32, nearly sure at 0.5, on the tests' clips."""
+    """Probability that a detection of this score is correct: half at 0.32, nearly 1 at 0.5, on the tests' clips."""
     return float(1.0 / (1.0 + np.exp(-(score - 0.32) / 0.05)))
 
 
 def imagenet_labels(scene: Scene, index: int, visual: VisualEncoder) -> list[tuple[str, float]]:
-    """ImageNet's five most probable words for a frame."""
+    """The five most probable ImageNet labels of a frame."""
 
     def compute() -> bytes:
         class_labels = visual.labels([np.asarray(scene.frame(index))])[0]
@@ -171,7 +171,7 @@ def imagenet_labels(scene: Scene, index: int, visual: VisualEncoder) -> list[tup
 
 
 def text_match_score(text: str, quotes: tuple[str, ...]) -> float:
-    """How well a frame's text holds all that was quoted; without a quotation, whether there is text at all."""
+    """Match of a frame's text with all quotations; without a quotation, whether there is text at all."""
     text = " ".join(text.lower().split())
     if not quotes:
         return min(len(text) / 8.0, 1.0)
@@ -208,7 +208,7 @@ def _best_window(short: str, long: str) -> float:
 
 
 def colour_share(thumb: Frame, name: str, boxes_unit: list[UnitBox]) -> float:
-    """Share of the pixels of this colour, in the boxes where there are some, else in the whole picture."""
+    """Share of the pixels of this colour, in the boxes if there are any, else in the whole picture."""
     members = colours.colour_mask(thumb, name, loose=True)
     if not boxes_unit:
         return float(members.mean())
@@ -216,7 +216,7 @@ def colour_share(thumb: Frame, name: str, boxes_unit: list[UnitBox]) -> float:
 
 
 def _box_interior(array: NDArray[np.bool_], box: UnitBox) -> NDArray[np.bool_]:
-    """The middle of a box, a sixth in from each side: its border is mostly ground."""
+    """The middle of a box, a sixth in from each side: its border is mostly background."""
     height, width = array.shape[:2]
     x0, y0, x1, y1 = box
     dx, dy = (x1 - x0) / 6.0, (y1 - y0) / 6.0
@@ -230,14 +230,14 @@ def brightness(thumb: Frame) -> float:
 
 
 def histogram_change(before: Frame, after: Frame) -> float:
-    """How much of the colour histogram changed between two pictures, 0 to 1: near 1 at a cut."""
+    """Change of the colour histogram between two pictures, 0 to 1: near 1 at a cut."""
     first, second = (np.bincount(colours.index_map(t).ravel(), minlength=13) / t[:, :, 0].size for t in (before, after))
     lights = [np.bincount(_grey(t).ravel() >> 4, minlength=16) / t[:, :, 0].size for t in (before, after)]
     return float(max(np.abs(first - second).sum(), np.abs(lights[0] - lights[1]).sum()) / 2.0)
 
 
 def relative_flow(before: Frame, after: Frame) -> NDArray[np.float64]:
-    """Motion of each pixel from one small picture to the next, minus the camera's, in frame widths: (H, W, 2)."""
+    """Motion of each pixel between two thumbnails, minus the camera's, in frame widths: (H, W, 2)."""
     displacement = _dis().calc(_grey(before), _grey(after), None).astype(np.float64)
     return (displacement - np.median(displacement, axis=(0, 1))) / before.shape[1]
 
@@ -254,7 +254,7 @@ def _dis() -> Any:
 
 
 def subject_motion(field: NDArray[np.float64], boxes_unit: list[UnitBox]) -> NDArray[np.float64]:
-    """The motion of a subject: mean over the fastest quarter of the pixels in its boxes (or anywhere), (2,)."""
+    """Motion of a subject: mean over the fastest quarter of the pixels in its boxes (or anywhere), (2,)."""
     height, width = field.shape[:2]
     parts = []
     for x0, y0, x1, y1 in boxes_unit:
@@ -262,23 +262,23 @@ def subject_motion(field: NDArray[np.float64], boxes_unit: list[UnitBox]) -> NDA
         parts.append(field[top : max(int(y1 * height), top + 1), left : max(int(x1 * width), left + 1)].reshape(-1, 2))
     vectors = np.concatenate(parts) if parts else field.reshape(-1, 2)
     speeds = np.linalg.norm(vectors, axis=1)
-    share = 0.25 if parts else 0.05  # without a subject, a small thing that moves must not drown in the ground
+    share = 0.25 if parts else 0.05  # without a subject, a small moving object must stand out from the background
     fastest = np.argsort(-speeds, kind="stable")[: max(int(share * len(speeds)), 1)]
     return np.asarray(vectors[fastest].mean(axis=0))
 
 
 class Motion(NamedTuple):
-    """How a box moves on its frame, the camera's own motion taken off."""
+    """Motion of a box on its frame, without the camera's."""
 
     velocity: NDArray[np.float64]
-    """(2,) frame widths a second, x to the right and y down."""
+    """(2,) frame widths per second, x to the right and y down."""
     speed: float
-    """Frame widths a second along the path, so that to and fro is not still."""
+    """Frame widths per second along the path, so that an oscillation is not still."""
     confidence: float
 
 
 def box_motion(scene: Scene, index: int, box_unit: UnitBox) -> Motion:
-    """Motion of what fills a box, from this frame on for a fifth of a second (or up to it, at the end of the clip)."""
+    """Motion of the pixels in a box, over a fifth of a second from this frame (or up to it, at the end of the clip)."""
     fps = scene.medium.frame_count / max(scene.medium.duration_s, 1e-6)
     step = max(round(fps / 15.0), 1)
     steps = max(round(fps / 5.0 / step), 1)
@@ -304,7 +304,7 @@ def box_motion(scene: Scene, index: int, box_unit: UnitBox) -> Motion:
 
 
 def track_motion(scene: Scene, track: Track, near_frame: int | None) -> Motion:
-    """Motion along a track: over all of it, or within half a second of frame `near`."""
+    """Motion along a track: over all of it, or within half a second of `near_frame`."""
     times = np.array([scene.medium.time_of(frame) for frame in track.frames])
     boxes = np.array(track.boxes)
     size = scene.medium.size
@@ -315,7 +315,7 @@ def track_motion(scene: Scene, track: Track, near_frame: int | None) -> Motion:
         times, centres = times[chosen], centres[chosen]
     centred_times = times - times.mean()
     velocity = (centred_times[:, None] * centres).sum(axis=0) / float((centred_times**2).sum())
-    stride = max(len(times) // 8, 1)  # the jitter of single boxes is no path
+    stride = max(len(times) // 8, 1)  # the jitter of single boxes is not motion
     path = float(np.linalg.norm(np.diff(centres[::stride], axis=0), axis=1).sum())
     speed = max(path / float(times[::stride][-1] - times[0]), float(np.linalg.norm(velocity)))
     return Motion(velocity, speed, 0.9 if len(times) > 3 else 0.6)

@@ -1,7 +1,7 @@
-"""From curves over time to windows: what a query asks to happen, all windows scored against their surroundings, NMS.
+"""From curves over time to windows: the event of a query, all windows scored against their surroundings, NMS.
 
 UniVTG scores every clip of a video, proposes windows and suppresses those that overlap a better one. Here the curves
-are short (a frame each eighth of a second at most), so that every window is a proposal.
+are short (at most eight frames per second), so that every window is a proposal.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Curve = NDArray[np.float64]
 
 Event = Literal["presence", "absence", "onset", "offset", "motion", "stillness", "cut"]
 CONTEXT = 0.5
-"""Weight of what lies around a window against what lies in it."""
+"""Weight of the surroundings of a window against its inside."""
 MIN_WINDOW_S, MAX_FLANK_S = 0.4, 1.0
-"""No window is shorter, and no flank longer: beyond it the next moment may begin."""
+"""Minimum length of a window, and maximum length of a flank: beyond it the next event may begin."""
 MAX_OVERLAP = 0.3
-"""Two windows are one moment when they share more than this part of the shorter (UniVTG: 0.7 of the union; but here
+"""Two windows are one event if they share more than this part of the shorter (UniVTG: 0.7 of the union; but here
 windows nest, since every one is a proposal)."""
 EDGE_S = (0.15, 0.65)
-"""An entrance is shown from this long before the onset to this long after it; an exit the other way round."""
+"""An entrance lasts from this long before the onset to this long after it; an exit the other way round."""
 DIP_S = 0.75
-"""What is seen before and after so short a time was there all the while."""
+"""A gap of at most this length counts as presence."""
 FLOOR = 0.02
 
 Sightings = dict[int, list[tuple[float, UnitBox]]]
-"""What was seen of a thing on some of the sampled frames: certainty and box, best first."""
+"""Detections of an object on some of the sampled frames: certainty and box, best first."""
 
 EVENT_PATTERNS: dict[str, str] = {
     "cut": r"scene changes?|shot changes?|cuts?|new scene|transitions?|scene cut",
@@ -70,7 +70,7 @@ STOP_WORDS = frozenset(
 
 @dataclass(frozen=True)
 class ParsedQuery:
-    """A query, as far as its words are understood."""
+    """A parsed query."""
 
     phrase: Phrase
     event: Event
@@ -82,13 +82,13 @@ class ParsedQuery:
     needs_text: bool
     light: Literal["dark", "bright"] | None
     min_count: int
-    """How many of the thing there must be at once."""
+    """Number of objects that must be visible at once."""
     unexplained_words: tuple[str, ...]
-    """Words that nothing above accounts for."""
+    """Words that no field above explains."""
 
 
 def parse_query(query: str) -> ParsedQuery:
-    """What a query asks for: things, colours, text, light, and what happens to them."""
+    """Parse a query into objects, colours, text, light, and an event."""
     pairs = re.findall(QUOTE_PATTERN, query)
     quotes = tuple(part.strip() for pair in pairs for part in pair if part.strip())
     text = re.sub(QUOTE_PATTERN, " ", query).lower()
@@ -118,9 +118,9 @@ def parse_query(query: str) -> ParsedQuery:
 
 
 def combine_curves(curves: list[tuple[float, Curve]]) -> Curve:
-    """Several signals as one: a product, since a moment must show all that was asked for.
+    """The product of several signals, since a moment must match all of the query.
 
-    The weights are exponents, the largest 1: a signal of half the weight says half as much, in logarithms.
+    The weights are exponents, the largest 1: a signal of half the weight counts half, in logarithms.
     """
     largest = max(weight for weight, _ in curves)
     logs = sum(weight / largest * np.log(np.maximum(curve, FLOOR)) for weight, curve in curves)
@@ -128,7 +128,7 @@ def combine_curves(curves: list[tuple[float, Curve]]) -> Curve:
 
 
 def median_filter(curve: Curve) -> Curve:
-    """The curve without single outliers: the median of three."""
+    """Median of three, which removes single outliers."""
     if len(curve) < 3:
         return curve
     padded = np.pad(curve, 1, mode="edge")
@@ -136,18 +136,18 @@ def median_filter(curve: Curve) -> Curve:
 
 
 def normalise_curve(curve: Curve, min_scale: float) -> Curve:
-    """A curve of no fixed scale from 0 to 1: against its ninth decile, or `least` where nothing much happens."""
+    """Scale a curve to 0..1 by its ninth decile, or by `min_scale` if little happens."""
     return np.asarray(np.clip(curve / max(float(np.quantile(curve, 0.9)), min_scale), 0.0, 1.0))
 
 
 def interpolate_curve(values: dict[int, float], count: int) -> Curve:
-    """A curve over `count` frames through those that were looked at."""
+    """Interpolate the sampled values over `count` frames."""
     positions = sorted(values)
     return np.interp(np.arange(count), positions, [values[k] for k in positions])
 
 
 def fill_dips(curve: Curve, width: int) -> Curve:
-    """The curve with dips of up to `width` frames filled, its slopes where they were."""
+    """Fill dips of up to `width` frames; slopes stay in place."""
     if width < 1 or len(curve) <= 2 * width:
         return curve
     half = width // 2 + 1
@@ -156,7 +156,7 @@ def fill_dips(curve: Curve, width: int) -> Curve:
 
 
 def boxes_near(sightings: Sightings, k: int, max_count: int) -> list[UnitBox]:
-    """Where a thing was seen just before and just after sampled frame `k`."""
+    """Boxes of an object just before and just after sampled frame `k`."""
     neighbours = {
         max((j for j in sightings if j <= k), default=None),
         min((j for j in sightings if j >= k), default=None),
@@ -167,7 +167,7 @@ def boxes_near(sightings: Sightings, k: int, max_count: int) -> list[UnitBox]:
 
 
 def elevation_curve(sightings: Sightings, count: int) -> Curve:
-    """How far the top of a thing is above its usual place: 0 up to a seventh of its height, 1 from two fifths on."""
+    """Elevation of an object's top over its usual place: 0 up to a seventh of its height, 1 from two fifths on."""
     best = {k: candidates[0][1] for k, candidates in sightings.items() if candidates and candidates[0][0] > 0.3}
     if not best:
         return np.zeros(count)
@@ -179,7 +179,7 @@ def elevation_curve(sightings: Sightings, count: int) -> Curve:
 
 
 def edge_curve(curve: Curve, times_s: Curve, *, rising: bool) -> Curve:
-    """Where a curve goes up (or down) and stays so: near 1 around each such moment, else 0."""
+    """Near 1 around each moment at which a curve rises (or falls) and stays so, else 0."""
     low, high = np.quantile(curve, [0.05, 0.95])
     strengths = np.zeros_like(curve)
     if high - low < 0.25:
@@ -206,10 +206,10 @@ class FrameWindow(NamedTuple):
 
 
 def best_windows(saliency: Curve, fps: float, *, max_count: int) -> list[FrameWindow]:
-    """The best windows, best first: mean inside minus CONTEXT of the mean in the flanks, all windows tried.
+    """The best windows, best first, of all windows: the mean inside minus CONTEXT times the mean in the flanks.
 
-    A flank is half as long as the window, within SHORTEST_S and FLANK_S; beyond an end of the clip there is none, and
-    the other one counts for both.
+    A flank is half as long as the window, within MIN_WINDOW_S and MAX_FLANK_S; at an end of the clip the other flank
+    counts for both.
     """
     count = len(saliency)
     min_length = max(round(MIN_WINDOW_S * fps), 1)
@@ -225,7 +225,7 @@ def best_windows(saliency: Curve, fps: float, *, max_count: int) -> list[FrameWi
     around = np.where(has_left & has_right, (before + after) / 2.0, before * has_left + after * has_right)
     scores = np.clip(inside - CONTEXT * around, 0.0, 1.0)
     scores = np.where((length >= min_length) | (length == count), scores, 0.0)
-    order = np.lexsort((first, -length, -np.round(scores, 6)))  # of equals, the longer
+    order = np.lexsort((first, -length, -np.round(scores, 6)))  # of equal scores, the longer window
     windows: list[FrameWindow] = []
     for i in order:
         if len(windows) == max_count or scores[i] < max(0.15, 0.4 * (windows[0].score if windows else 0.0)):
@@ -237,6 +237,6 @@ def best_windows(saliency: Curve, fps: float, *, max_count: int) -> list[FrameWi
 
 
 def overlap_share(first: FrameWindow, second: FrameWindow) -> float:
-    """The part of the shorter window that lies in the other."""
+    """Share of the shorter window that lies in the other."""
     intersection = min(first.last, second.last) - max(first.first, second.first) + 1
     return max(intersection, 0) / (min(first.last - first.first, second.last - second.first) + 1)

@@ -1,10 +1,13 @@
-"""What a phrase asks for: colour and shape words, a COCO class, which one of several, and how many."""
+"""Parse a phrase into colour and shape words, COCO classes and a choice among several; match detections to it."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
+from importlib.resources import files
 from typing import Literal, NamedTuple
+
+import yaml
 
 from pixelis.core.geometry import PixelBox
 from pixelis.tools.backends.nanodet import COCO_NAMES, Detection
@@ -13,69 +16,19 @@ from pixelis.tools.vision.shapes import parse_shape
 
 Choice = Literal["leftmost", "rightmost", "topmost", "bottommost", "largest", "smallest", "central"]
 
-COCO_SYNONYMS = {
-    "person": "people man men woman women child children boy girl kid kids pedestrian human player rider driver juggler"
-    " astronaut walker someone somebody",
-    "bicycle": "bike cycle",
-    "motorcycle": "motorbike scooter moped",
-    "airplane": "aeroplane plane aircraft jet",
-    "car": "automobile vehicle sedan taxi cab",
-    "truck": "lorry pickup van",
-    "bus": "coach minibus",
-    "boat": "ship ferry canoe kayak",
-    "bird": "pigeon duck gull parrot cockatoo chicken",
-    "dog": "puppy doggy hound",
-    "cat": "kitten kitty",
-    "cow": "bull cattle calf",
-    "sheep": "lamb",
-    "sports ball": "ball football basketball volleyball soccerball",
-    "couch": "sofa settee",
-    "potted plant": "plant houseplant flowerpot",
-    "dining table": "table desk",
-    "tv": "television monitor screen",
-    "cell phone": "phone cellphone smartphone telephone mobile",
-    "laptop": "computer notebook",
-    "refrigerator": "fridge",
-    "wine glass": "wineglass goblet",
-    "cup": "mug",
-    "donut": "doughnut",
-    "hair drier": "hairdryer",
-    "handbag": "bag purse",
-    "backpack": "rucksack",
-    "suitcase": "luggage",
-    "stop sign": "sign",
-    "knife": "knives",
-    "teddy bear": "teddy",
-}
-"""Everyday words for COCO classes. `sign` is the detector's only kind of sign."""
-
-FILLERS = frozenset(
-    (
-        "a", "an", "the", "of", "on", "in", "at", "to", "and", "or", "with", "by", "that", "this", "these",
-        "those", "is", "are", "which", "one", "ones", "thing", "things", "object", "objects", "shape",
-        "shapes", "region", "regions", "area", "part", "patch", "all", "every", "each", "any", "big", "large",
-        "small", "little", "tiny", "side", "hand", "just", "only", "two", "three", "four", "five", "six",
-        "seven", "eight", "nine", "ten", "some", "several", "both",
-    )
-)  # fmt: skip
-"""Words that SEG may pass over in silence."""
+_WORDS = yaml.safe_load((files("pixelis.tools.vision") / "grounding.yaml").read_bytes())
+COCO_SYNONYMS: dict[str, str] = _WORDS["synonyms"]
+FILLERS = frozenset(_WORDS["fillers"].split())
+CHOICES: dict[str, Choice] = {word: choice for choice, words in _WORDS["choices"].items() for word in words.split()}
 RELATED_CLASSES = {"car": ("truck", "bus"), "truck": ("car", "bus"), "bus": ("truck", "car"), "couch": ("chair", "bed")}
 SCORE_THRESHOLD, SCORE_THRESHOLD_WITH_COLOUR = 0.35, 0.25
-"""Score from which something is there; and where a colour must agree too."""
+"""Minimum score of a detection; and the lower one if a colour must match too."""
 MIN_TARGET_SCORE = 0.2
-"""Score of the asked class itself, where a near relation has the higher one."""
-
-CHOICES: dict[str, Choice] = {
-    "left": "leftmost", "leftmost": "leftmost", "right": "rightmost", "rightmost": "rightmost",
-    "top": "topmost", "upper": "topmost", "topmost": "topmost", "highest": "topmost",
-    "bottom": "bottommost", "lower": "bottommost", "bottommost": "bottommost", "lowest": "bottommost",
-    "largest": "largest", "biggest": "largest", "smallest": "smallest", "tiniest": "smallest",
-    "central": "central", "middle": "central", "center": "central", "centre": "central",
-}  # fmt: skip
+"""Minimum score of the requested class if a related class has the higher one."""
 
 
 class Phrase(NamedTuple):
-    """A phrase, understood as far as it can be."""
+    """A parsed phrase."""
 
     text: str
     colours: tuple[str, ...]
@@ -83,7 +36,7 @@ class Phrase(NamedTuple):
     classes: tuple[str, ...]
     choice: Choice | None
     ignored: tuple[str, ...] = ()
-    """Words that name nothing that SEG can find by."""
+    """Words without a meaning for SEG."""
 
     @property
     def is_empty(self) -> bool:
@@ -105,7 +58,7 @@ def coco_class(words: str) -> str | None:
 
 
 def parse_phrase(text: str) -> Phrase:
-    """Words of a phrase by what they name. A word that is both, like `orange`, is a colour where a noun follows."""
+    """Parse a phrase. A word with two meanings, like `orange`, is a colour if a noun follows."""
     words = re.findall(r"[a-z]+", text.lower())
     classes = tuple(dict.fromkeys(_find_classes(words)))
     shape = next((parsed_word for word in words if (parsed_word := parse_shape(word))), None)
@@ -126,10 +79,10 @@ def _is_unrecognised(word: str) -> bool:
 
 
 def match_detections(detections: list[Detection], phrase: Phrase) -> list[Detection]:
-    """Detections that the phrase may mean, one for each thing, under the name that the phrase gives it.
+    """Detections that the phrase may mean, one for each object, under the phrase's own class.
 
-    The detector takes cars, trucks and buses for one another. Where it sees one of these and gives the asked name at
-    least some of its belief, that counts; a named colour, which is looked at afterwards, lets fainter ones stand.
+    The detector confuses cars, trucks and buses. A detection of a related class counts if the requested class has some
+    score there too; if a colour is named (checked later), lower scores are accepted.
     """
     target_classes, min_score = set(phrase.classes), SCORE_THRESHOLD_WITH_COLOUR if phrase.colours else SCORE_THRESHOLD
     accepted_classes = target_classes | {

@@ -1,4 +1,4 @@
-"""What PROP looks at: the pixels that a box, a mask, a track or a phrase names, and what of them is the thing."""
+"""The region that PROP measures: the pixels that a box, a mask, a track or a phrase names, and the object in them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Attribute = Literal[
     "colour", "size", "position", "shape", "orientation", "texture", "count", "speed", "direction", "brightness"
 ]  # fmt: skip
 WORKING_SIDE = 512
-"""Pixels are measured on a region of at most this side; sizes and places come from the arguments themselves."""
+"""Pixels are measured on a region of at most this side; sizes and positions come from the arguments."""
 
 
 class TrackArg(Value):
@@ -71,23 +71,23 @@ class PropArgs(FrameArgs):
 
 @dataclass(frozen=True)
 class PropRegion:
-    """The pixels that are described."""
+    """The measured pixels."""
 
     kind: Literal["frame", "box", "mask", "track"]
     index: int
     box_unit: UnitBox
     crop: Frame
     figure: NDArray[np.bool_]
-    """Over the crop: what of it belongs to the thing."""
+    """Over the crop: the pixels of the object."""
     is_segmented: bool
-    """Whether figure and ground were told apart."""
+    """Whether figure and ground were separated."""
     area_unit: float
     centre: tuple[float, float]
     size: Size
 
 
 def resolve_region(args: PropArgs, scene: Scene) -> PropRegion:
-    """The pixels that the arguments name; MediaError for a frame that does not exist."""
+    """The region that the arguments name; MediaError for a frame that does not exist."""
     index = scene.index(args)
     kind: Literal["frame", "box", "mask", "track"] = "frame"
     box: UnitBox = (0.0, 0.0, 1.0, 1.0)
@@ -124,7 +124,7 @@ def resolve_region(args: PropArgs, scene: Scene) -> PropRegion:
 
 
 def track_box_at(track: Track, args: PropArgs, index: int) -> tuple[int, UnitBox]:
-    """The frame and box of a track that is looked at: the frame that was asked for, or the middle one."""
+    """Frame and box of a track: the requested frame, or the middle one."""
     if args.frame is None and args.time_s is None:
         middle = len(track.frames) // 2
         return track.frames[middle], track.boxes[middle]
@@ -138,7 +138,7 @@ def _centroid(grid: NDArray[np.bool_]) -> tuple[float, float]:
 
 
 def locate_target(args: PropArgs, search_region: PropRegion, scene: Scene) -> PropRegion:
-    """The thing that `of` names, outlined, within the region that the call looks at: the largest of several."""
+    """The object that `of` names, segmented, within the region of the call: the largest of several."""
     phrase = parse_phrase(args.of or "")
     if phrase.is_empty:
         raise ToolError(f"PROP cannot find {args.of!r}: name a colour, a shape or a COCO class, or give a box")

@@ -15,9 +15,9 @@ from pixelis.tools.vision.colours import colour_mask
 from pixelis.tools.vision.shapes import classify_shape, segment_figure
 
 MIN_REGION_SHARE = 0.0002
-"""A region under this share of the frame is noise."""
+"""A smaller region, as a share of the frame, is noise."""
 MAX_REGION_SHARE = 0.5
-"""A click that fills more than half of the frame has run over into the ground."""
+"""A region around a click that fills more than half of the frame has leaked into the background."""
 TOLERANCES = (6, 10, 16, 24, 34, 46)
 """Steps of colour distance (of 255) tried around a click."""
 
@@ -25,14 +25,14 @@ Grid = NDArray[np.bool_]
 
 
 class RegionMask(NamedTuple):
-    """A mask with how much it deserves trust, 0 to 1."""
+    """A mask with its confidence, 0 to 1."""
 
     mask: Grid
     score: float
 
 
 def find_by_colour(image: Frame, colours: tuple[str, ...], shape: str | None, max_regions: int) -> list[RegionMask]:
-    """Connected regions of a colour (any of several), the wanted shape first and only, largest first."""
+    """Connected regions of a colour (any of several) and, if named, of a shape; largest first."""
     smooth = cv2.medianBlur(image, 3)
     member = np.zeros(image.shape[:2], dtype=np.uint8)
     for colour in colours:
@@ -41,7 +41,7 @@ def find_by_colour(image: Frame, colours: tuple[str, ...], shape: str | None, ma
 
 
 def find_by_contrast(image: Frame, shape: str | None, max_regions: int) -> list[RegionMask]:
-    """Regions that stand out from the ground, for a phrase that names a shape and no colour."""
+    """Regions that stand out from the background, for a phrase that names a shape and no colour."""
     lab = cv2.cvtColor(cv2.medianBlur(image, 3), cv2.COLOR_RGB2LAB).astype(np.int16)
     edge = np.concatenate([lab[0], lab[-1], lab[:, 0], lab[:, -1]])
     distance = np.abs(lab - np.median(edge, axis=0)).sum(axis=2)
@@ -77,14 +77,14 @@ def _connected_regions(member: NDArray[np.uint8], shape: str | None, max_regions
 
 
 def _fill_specks(component: Grid) -> Grid:
-    """Specks inside a region closed; true holes, over a fiftieth of it, kept."""
+    """Fill specks inside a region; holes of over a fiftieth of it remain."""
     count, labels, stats, _ = cv2.connectedComponentsWithStats((~np.pad(component, 1)).astype(np.uint8), connectivity=4)
     small = stats[:, cv2.CC_STAT_AREA] < 0.02 * np.count_nonzero(component)
     return component | small[labels][1:-1, 1:-1] if count > 2 and small.any() else component
 
 
 def _solidity(component: Grid) -> float:
-    """Share of its hull that a region fills: ragged texture scores low."""
+    """Share of its convex hull that a region fills: ragged texture scores low."""
     contours, _ = cv2.findContours(component.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
     hull = cv2.contourArea(cv2.convexHull(np.concatenate(contours)))
     return float(np.clip(component.sum() / max(hull, 1.0), 0.0, 1.0))
@@ -93,7 +93,7 @@ def _solidity(component: Grid) -> float:
 def segment_at_point(image: Frame, x: int, y: int) -> RegionMask | None:
     """The region around a click: among growing tolerances, the one that changes least to the next.
 
-    Flat things are filled exactly. Where that runs over into the ground, edges are made walls.
+    Flat objects are filled exactly. If that leaks into the background, edges become walls.
     """
     smooth = cv2.medianBlur(image, 3)
     lab = cv2.cvtColor(smooth, cv2.COLOR_RGB2LAB)
@@ -123,17 +123,17 @@ def _most_stable(masks: list[Grid]) -> RegionMask | None:
 def _flood_fill(lab: NDArray[np.uint8], x: int, y: int, tolerance: int, walls: NDArray[np.uint8]) -> Grid:
     mask = np.pad(np.minimum(walls, 1), 1)
     flags = 4 | (255 << 8) | cv2.FLOODFILL_MASK_ONLY | cv2.FLOODFILL_FIXED_RANGE
-    reach = (tolerance * 2, tolerance, tolerance)  # light varies more over a thing than hue
+    reach = (tolerance * 2, tolerance, tolerance)  # light varies more over an object than hue
     cv2.floodFill(lab, mask, (x, y), 0, reach, reach, flags)
     return mask[1:-1, 1:-1] == 255
 
 
 def segment_in_box(image: Frame, box: PixelBox) -> RegionMask | None:
-    """What fills a box, apart from the ground around it; None where the two cannot be told apart."""
+    """The object in a box, without its background; None if the two cannot be separated."""
     left, top, right, bottom = box.pixel_bounds(Size(image.shape[1], image.shape[0]))
     figure = segment_figure(image, (left, top, right, bottom))
     if figure is None or figure.mean() < 0.15:
-        return None  # the box holds more than one thing, or the dark: what is left is not what was meant
+        return None  # the box holds several objects, or darkness: the rest is not what was meant
     mask = np.zeros(image.shape[:2], dtype=bool)
     mask[top:bottom, left:right] = figure
     return RegionMask(mask, float(np.clip(0.35 + min(figure.mean(), 0.6), 0.0, 0.95)))

@@ -1,4 +1,4 @@
-"""Shapes and textures: a thing apart from its ground, the ideal figure that fills its mask best, and its pattern.
+"""Shapes and textures: segmentation of an object, the ideal figure that fits its mask best, and its pattern.
 
 Each figure is fitted to the mask (equal moments, smallest enclosing triangle or rectangle, simplified outline) and
 scored by how much of the union the two share, so that the scores of different figures can be compared.
@@ -13,22 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.media.medium import Frame
-
-SHAPES = (
-    "circle",
-    "ellipse",
-    "square",
-    "rectangle",
-    "triangle",
-    "diamond",
-    "pentagon",
-    "hexagon",
-    "star",
-    "cross",
-    "ring",
-    "bar",
-    "irregular",
-)
 
 SYNONYMS = {
     "circle": "circular disc disk ball sphere round dot",
@@ -45,20 +29,21 @@ SYNONYMS = {
     "bar": "line stick strip rod stripe",
     "irregular": "blob",
 }
+SHAPES = tuple(SYNONYMS)
 CANONICAL = {word: name for name, words in SYNONYMS.items() for word in words.split()} | {n: n for n in SHAPES}
 
 SIDE = 128
-"""Masks are brought to this size first: cost and thresholds stay the same for large and small things."""
+"""Masks are resized to this first: cost and thresholds are the same for large and small objects."""
 FIGURE_SIDE = 112
-"""Figure and ground are told apart on a picture of this size: 15 ms, and edges good to a hundredth of the box."""
+"""Figure and ground are separated at this size: 15 ms, and edges good to a hundredth of the box."""
 MIN_OVERLAP = 0.8
-"""A figure that shares less than this with the mask does not name it."""
+"""Minimum overlap of mask and figure for the figure to name the shape."""
 
 
 class Shape(NamedTuple):
     name: str
     score: float
-    """Shared part of mask and ideal figure, 0 to 1; for `irregular`, how far the best figure is from fitting."""
+    """IoU of mask and ideal figure, 0 to 1; for `irregular`, how badly the best figure fits."""
 
 
 def parse_shape(word: str) -> str | None:
@@ -69,7 +54,7 @@ def parse_shape(word: str) -> str | None:
 
 
 def classify_shape(mask: NDArray[np.bool_]) -> Shape:
-    """The figure that a (height, width) mask looks like. An empty mask is irregular, with score 0."""
+    """The shape of a (height, width) mask. An empty mask is irregular, with score 0."""
     filled, holes = _normalise(mask)
     if filled is None:
         return Shape("irregular", 0.0)
@@ -89,7 +74,7 @@ def classify_shape(mask: NDArray[np.bool_]) -> Shape:
 def orientation_deg(mask: NDArray[np.bool_]) -> float | None:
     """Angle of the long axis, in degrees from the horizontal, counter-clockwise as seen, in (-90, 90].
 
-    None where no direction stands out: an empty mask, or one less than a tenth longer than wide.
+    None if no direction dominates: an empty mask, or one less than a tenth longer than wide.
     """
     moments = cv2.moments(mask.astype(np.uint8), binaryImage=True)
     if not moments["m00"]:
@@ -111,7 +96,7 @@ def _axes(moments: dict[str, float]) -> tuple[float, float, float]:
 
 
 def _normalise(mask: NDArray[np.bool_]) -> tuple[NDArray[np.uint8] | None, NDArray[np.uint8]]:
-    """The largest piece of the mask, filled, about SIDE pixels long with a margin; and its holes apart."""
+    """The largest piece of the mask, filled, about SIDE pixels long with a margin; and its holes."""
     empty = np.zeros((1, 1), dtype=np.uint8)
     ys, xs = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     if len(ys) == 0:
@@ -141,7 +126,7 @@ def _is_centred(holes: NDArray[np.uint8], filled: NDArray[np.uint8]) -> bool:
 
 
 def _score_figures(filled: NDArray[np.uint8]) -> dict[str, float]:
-    """For each figure, the share of the union of figure and mask that both hold."""
+    """IoU of the mask with each figure."""
     contours, _ = cv2.findContours(filled, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
     outline = max(contours, key=cv2.contourArea)
     moments = cv2.moments(filled, binaryImage=True)
@@ -155,14 +140,16 @@ def _score_figures(filled: NDArray[np.uint8]) -> dict[str, float]:
         scores["ellipse"] = scores["circle"] - 0.02  # a near-circle is one
     scores |= _rectangles(filled, outline)
     if long > 5.0 * short:
-        scores["bar"] = max(scores["rectangle"], scores["ellipse"]) + 0.02  # long and thin says more than its ends
+        scores["bar"] = (
+            max(scores["rectangle"], scores["ellipse"]) + 0.02
+        )  # a long thin region is a bar, whatever its ends
     scores["triangle"] = _triangle(filled, outline)
     scores |= _polygons(filled, outline, centre)
     return scores
 
 
 def _rectangles(filled: NDArray[np.uint8], outline: NDArray[Any]) -> dict[str, float]:
-    """Rectangle, square and diamond: the smallest turned rectangle, told apart by its sides and its tilt."""
+    """Rectangle, square and diamond: the minimum-area rectangle, classified by its sides and its tilt."""
     box = cv2.minAreaRect(outline)
     short, long = sorted(side + 1.0 for side in box[1])
     share = _overlap(filled, cv2.boxPoints(box))
@@ -207,7 +194,7 @@ def _polygons(filled: NDArray[np.uint8], outline: NDArray[Any], centre: NDArray[
 
 
 def _has_alternating_corners(corners: NDArray[np.float64], centre: NDArray[np.float64]) -> bool:
-    """Tips and notches by turns, as in a star with four to eight points."""
+    """Alternating tips and notches, as in a star with four to eight points."""
     if len(corners) not in (8, 10, 12, 14, 16):
         return False
     radii = np.linalg.norm(corners - centre, axis=1)
@@ -232,7 +219,7 @@ def _ellipse(centre: NDArray[np.float64], long: float, short: float, angle: floa
 
 
 def _overlap(filled: NDArray[np.uint8], polygon: NDArray[Any]) -> float:
-    """Shared part of the union of a mask and a polygon, both kept inside the mask's frame."""
+    """IoU of a mask and a polygon, both inside the mask's frame."""
     canvas = np.zeros_like(filled)
     points = np.round(np.asarray(polygon, dtype=np.float64) * 16.0).astype(np.int32)
     cv2.fillPoly(canvas, [points[:, None]], 1, shift=4)
@@ -242,9 +229,9 @@ def _overlap(filled: NDArray[np.uint8], polygon: NDArray[Any]) -> float:
 
 
 def segment_figure(frame: Frame, box: tuple[int, int, int, int]) -> NDArray[np.bool_] | None:
-    """The thing in a box of whole pixels (left, top, right, bottom), apart from its ground: booleans over the box.
+    """Segment the object in a box of whole pixels (left, top, right, bottom): booleans over the box.
 
-    What lies around the box is ground, and GrabCut divides what lies inside by colour. None where that cannot be done:
+    The surroundings of the box are background, and GrabCut divides its inside by colour. None if that is impossible:
     the box fills the frame, or inside and outside look the same.
     """
     left, top, right, bottom = box
@@ -276,7 +263,7 @@ class Texture(NamedTuple):
     contrast: float
     """Standard deviation of the grey values, of 255, without slow shading."""
     regularity: float
-    """Height of the second peak of the autocorrelation, 0 to 1: how far the pattern repeats."""
+    """Height of the second peak of the autocorrelation, 0 to 1: how strongly the pattern repeats."""
 
 
 def classify_texture(grey: NDArray[np.uint8], figure: NDArray[np.bool_]) -> Texture:
@@ -296,7 +283,7 @@ def classify_texture(grey: NDArray[np.uint8], figure: NDArray[np.bool_]) -> Text
     (first, across), flatness = _direction_energies(power)
     regularity = _regularity(power, inside) if contrast > 3.0 else 0.0
     name, confidence = "textured" if contrast > 14.0 else "plain", 0.5
-    repeats = regularity > (0.3 if contrast > 8.0 else 0.45)  # faint stripes must be the more regular
+    repeats = regularity > (0.3 if contrast > 8.0 else 0.45)  # faint stripes must be more regular
     if repeats and first > 0.5:
         name, confidence = "striped", first + regularity / 2
     elif repeats and first + across > 0.6 and min(first, across) > 0.15:

@@ -1,6 +1,6 @@
-"""EfficientNet-Lite0 out of its torch pickle: first safetensors, then one ONNX file with two outputs.
+"""Convert EfficientNet-Lite0 from its torch pickle to safetensors, then to one ONNX file with two outputs.
 
-The graph is written down here rather than traced, so that the ONNX file has the same bytes with any torch.
+The graph is written here rather than traced, so that the ONNX file has the same bytes with any torch.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class _Graph:
         return self.emit("Clip", [value, "zero", "six"], f"{norm}/activated")
 
     def block(self, value: str, number: int, stride: int, side: int, *, skip: bool) -> str:
-        """An inverted residual block: widen, convolve each channel, narrow, and add what came in."""
+        """An inverted residual block: expand, depthwise convolution, project, and add the input."""
         name, residual = f"_blocks.{number}", value
         if f"{name}._expand_conv.weight" in self.state:
             value = self.convolve(value, f"{name}._expand_conv", f"{name}._bn0", stride=1, side=side, relu=True)

@@ -1,7 +1,7 @@
-"""A TensorFlow.js graph model into ONNX, with NumPy and onnx only: the operators that NanoDet is made of.
+"""Convert a TensorFlow.js graph model to ONNX with NumPy and onnx: the operators that NanoDet uses.
 
-TensorFlow's convolutions want channels last, ONNX's want them first. Each is emitted between two transpositions;
-onnxruntime removes the pairs that meet. What depends on constants alone is worked out here.
+TensorFlow's convolutions expect channels last, ONNX's first. Each is emitted between two transpositions; onnxruntime
+removes adjacent pairs. Expressions of constants are folded here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def to_onnx(graph: Path, values: Path) -> bytes:
 
 
 def read_constants(manifest: list[dict[str, Any]], shard: bytes) -> dict[str, Array]:
-    """The constants by name; those quantised to float16 come back as float32, exactly."""
+    """The constants by name; float16 ones are converted to float32, exactly."""
     constants: dict[str, Array] = {}
     offset = 0
     for entry in (entry for group in manifest for entry in group["weights"]):
@@ -103,13 +103,13 @@ class _Builder:
         return self.constants[name]
 
     def value(self, name: str) -> str:
-        """A node's input: as it is, or as an initializer where it is a constant."""
+        """A node's input; a constant becomes an initializer."""
         if name in self.constants:
             self.initializers[name] = self.constants[name]
         return name
 
     def add_initializer(self, name: str, array: Array) -> str:
-        """An initializer of our own."""
+        """Add an initializer."""
         self.initializers[name] = array
         return name
 
@@ -119,7 +119,7 @@ class _Builder:
         self.nodes.append(helper.make_node(op, list(inputs), list(outputs), **attributes))
 
     def channels_first(self, node: _Node, op: str, *extra_inputs: str, **attributes: Any) -> None:
-        """Emits an operator on images between the two transpositions."""
+        """Emit an operator on images between two transpositions."""
         transposed, result = f"{node.name}/first", f"{node.name}/result"
         self.emit("Transpose", [self.value(node.inputs[0])], [transposed], perm=CHANNELS_FIRST)
         self.emit(op, [transposed, *extra_inputs], [result], **attributes)
@@ -222,7 +222,7 @@ def _leaky_relu(builder: _Builder, node: _Node) -> None:
 
 
 def _emit_same_op(op: str) -> Callable[[_Builder, _Node], None]:
-    """An operator that both sides understand in the same way."""
+    """An operator with the same meaning in both formats."""
     return lambda builder, node: builder.emit(op, [builder.value(name) for name in node.inputs], [node.name])
 
 

@@ -1,4 +1,4 @@
-"""Sentences into unit vectors: all-MiniLM-L6-v2, the mean over its tokens."""
+"""Sentences to unit vectors: all-MiniLM-L6-v2, the mean over its tokens."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pixelis.weights.session import open_session
 
 DIMENSIONS = 384
 MAX_TOKENS = 256
-"""What the model was trained to read; the rest of a longer text is dropped."""
+"""The model's maximum; the rest of a longer text is dropped."""
 
 
 class TextEncoder:
-    """MiniLM with int8 weights. Raises WeightsError where its files have not been pulled."""
+    """MiniLM with int8 weights. Raises WeightsError if its files have not been pulled."""
 
     dimensions = DIMENSIONS
 
@@ -41,7 +41,7 @@ class TextEncoder:
         return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
 
     def cut(self, text: str, *, first: int | None = None, last: int | None = None) -> str:
-        """The first or the last so many tokens of a text, as text: a word is never spelled otherwise."""
+        """The first or the last tokens of a text, as a substring of it."""
         spans = self._untruncated_tokenizer.encode(text, add_special_tokens=False).offsets
         selected = spans[:first] if last is None else spans[max(0, len(spans) - last) :]
         return text[selected[0][0] : selected[-1][1]] if selected else ""

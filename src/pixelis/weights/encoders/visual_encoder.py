@@ -1,4 +1,4 @@
-"""Pictures into unit vectors, and into ImageNet's words: EfficientNet-Lite0."""
+"""Pictures to unit vectors and to ImageNet labels: EfficientNet-Lite0."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rgb = NDArray[np.uint8]
 
 
 class Label(NamedTuple):
-    """One of ImageNet's thousand classes, and how probable it is."""
+    """One of ImageNet's thousand classes with its probability."""
 
     names: tuple[str, ...]
     """The word and its synonyms, the usual one first."""
@@ -31,7 +31,7 @@ class Label(NamedTuple):
 
 
 class VisualEncoder:
-    """EfficientNet-Lite0. Raises WeightsError where its files have not been pulled."""
+    """EfficientNet-Lite0. Raises WeightsError if its files have not been pulled."""
 
     dimensions = DIMENSIONS
 
@@ -66,7 +66,7 @@ class VisualEncoder:
 
 
 def preprocess(image: Rgb) -> NDArray[np.float32]:
-    """(1, 3, 224, 224). The whole picture is squeezed in: a crop's border is part of what was pointed at."""
+    """(1, 3, 224, 224). The whole picture is resized, without a centre crop: its border matters."""
     small = Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
     scaled = (np.asarray(small, np.float32) - 127.0) / 128.0
     return np.ascontiguousarray(scaled.transpose(2, 0, 1)[None])
