@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 
 from pixelis.core.geometry import Span, Track, UnitBox
 from pixelis.data.teachers.oracle import detours
-from pixelis.data.teachers.oracle.oracle_session import OracleCallOutcome, OracleRegion, colour_from_phrase, snap_box
+from pixelis.data.teachers.oracle.oracle_session import (
+    OracleCallOutcome,
+    OracleRegion,
+    colour_from_phrase,
+    largest_region,
+    snap_box,
+)
 from pixelis.data.teachers.oracle.picture_actions import PictureActions
 from pixelis.world.vocabulary import fix_articles
 
@@ -95,11 +101,11 @@ class ClipActions(PictureActions):
             for box in self.guess_boxes(phrase, media, frame, margin=0.01):
                 return TrackStart(phrase, box, None)
         region = self.find_on_frame(phrase, frame=frame, media=media)
-        return TrackStart(phrase, snap_box(region.mask.box_unit or region.box), region.step) if region else None
+        return TrackStart(phrase, snap_box(region.source_box), region.step) if region else None
 
     def find_on_frame(self, phrase: str, *, frame: int, media: str | None = None) -> OracleRegion | None:
         """The largest region for a phrase on a frame."""
-        return max(self.find(phrase, media=media, frame=frame), key=lambda f: f.mask.area, default=None)
+        return largest_region(self.find(phrase, media=media, frame=frame))
 
     def follow(
         self,
@@ -153,8 +159,7 @@ class ClipActions(PictureActions):
 
     def _relocate(self, phrase: str, frame: int, box: UnitBox, media: str | None) -> tuple[UnitBox, UnitBox]:
         """Find a thing that a track may have lost: the box to record, and the box to continue from."""
-        regions = self.session.seg(phrase, "check", media=media, frame=frame)
-        best = max(regions, key=lambda f: f.mask.area, default=None)
+        best = largest_region(self.session.seg(phrase, "check", media=media, frame=frame))
         outline_box = best.mask.box_unit if best else None
         if best is None or outline_box is None:
             return box, snap_box(box)

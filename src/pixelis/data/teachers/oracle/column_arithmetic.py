@@ -6,7 +6,7 @@ from __future__ import annotations
 def write_column_arithmetic(a: int, sign: str, b: int) -> str:
     """`36 + 58: 6 + 8 = 14, 3 + 5 + 1 = 9, so 94`. Raises ValueError if a number is negative."""
     if min(a, b) < 0 or (sign == "-" and a < b):
-        raise ValueError(f"{a} {sign} {b} is negative and cannot be written out by digits")
+        raise ValueError(f"{a} {sign} {b}: negative numbers are not written out by digits")
     steps = list[str]()
     carry = 0
     left, right = aligned_digits(a, b)

@@ -98,7 +98,7 @@ def note_all_of_kind(actions: PictureActions, phrase: str, media: str | None = N
     regions = actions.find(phrase, media=media, required=False, plan="count", limit=32)
     session.cited_steps.add(session.last_seg_step)
     if regions and actions.detours.should_take("recount", 2):
-        boxes = [f.mask.box_unit or f.box for f in regions]
+        boxes = [f.source_box for f in regions]
         hull = (min(b[0] for b in boxes), min(b[1] for b in boxes), max(b[2] for b in boxes), max(b[3] for b in boxes))
         view = actions.zoom_in(session.with_margin(hull, 0.04), f"{phrase} group", media=media)
         second_count = session.seg(phrase, "count", media=view.view, limit=32) if view.ok else []

@@ -10,6 +10,7 @@ from pixelis.data.teachers.oracle.oracle_session import (
     OracleCallOutcome,
     OracleLine,
     OracleRegion,
+    colour_from_phrase,
     expand_box,
     sample_box_around,
     snap_box,
@@ -22,6 +23,10 @@ from pixelis.world.programs import parse_number
 NAME_PARAMETERS = ("row", "column", "label", "a", "b")
 """Parameters that name something on the page."""
 PAGE_HALVES = (((0.0, 0.0, 1.0, 0.56), (0.0, 0.44, 1.0, 1.0)), ((0.0, 0.0, 1.0, 0.5), (0.0, 0.4, 1.0, 1.0)))
+STRIP_TEMPLATES = ("document.share", "document.column_value", "document.month_value", "document.difference")
+"""Templates whose named lines are read again with their row or column."""
+ROW_TEMPLATES = ("document.cell", "document.share")
+"""Templates whose values are in the row of a name, not above it."""
 LinesByRole = dict[str, list[OracleLine]]
 
 
@@ -58,9 +63,9 @@ def page_solver(
 
     def solve(actions: PictureActions) -> None:
         session = actions.session
-        regions = find_target_regions(actions)
+        regions = [region for phrase in actions.given_parameters("target") for region in actions.find(phrase)]
         lines = read_page(actions)
-        names = [actions.parameter(key) for key in NAME_PARAMETERS if key in session.item.parameters]
+        names = actions.given_parameters(*NAME_PARAMETERS)
         lines = pages.snap_to_names(lines, names)
         if missing_names := [name for name in names if all(line.text != name for line in lines)]:
             lines = pages.snap_to_names(
@@ -69,8 +74,8 @@ def page_solver(
         roles = arrange(lines)
         if "label" in roles and arrange is pages.arrange_chart and fill_gaps(actions, lines, roles):
             roles = arrange(pages.snap_to_names(lines, names))
-        if regions is not None:
-            note_target_region(actions, regions, roles)
+        if regions:
+            session.note_region(choose_region(actions, regions, roles))
         for role, line in lines_to_check(actions, roles):
             if line.span.score < MIN_READING_CONFIDENCE or actions.detours.should_take("reread", 2):
                 closer_line = reread_enlarged(actions, line, f'"{line.text}"', None)
@@ -85,39 +90,27 @@ def page_solver(
     return solve
 
 
-def read_row_or_column(actions: PictureActions, roles: LinesByRole, regions: list[OracleRegion] | None) -> None:
+def read_row_or_column(actions: PictureActions, roles: LinesByRole, regions: list[OracleRegion]) -> None:
     """Read only the row or the column of what was asked for, so that the answer is all that remains.
 
     A small policy finds it hard to compare boxes of lines, and easy to see a row in the picture.
     """
-    session = actions.session
-    names_by_key = {key: actions.parameter(key) for key in NAME_PARAMETERS if key in session.item.parameters}
-    lines_by_key = {
-        key: line for key, name in names_by_key.items() if (line := find_named_line(roles, name)) is not None
-    }
-    if session.item.template == "document.cell" and len(lines_by_key) == 2:
-        row, column = (snap_box(lines_by_key[key].span.box_unit) for key in ("row", "column"))
-        crossing = f"{quote_line(lines_by_key['row'])} and {quote_line(lines_by_key['column'])}"
-        cite(actions, session.call("OCR", "cross", crossing, box=[column[0], row[1], column[2], row[3]]))
-    elif session.item.template in (
-        "document.share",
-        "document.column_value",
-        "document.month_value",
-        "document.difference",
-    ):
-        for line in lines_by_key.values():
-            read_strip(
-                actions, quote_line(line), line.span.box_unit, horizontal=session.item.template == "document.share"
-            )
-    elif session.item.template in ("document.peak", "document.most_label"):
+    template = actions.session.item.template
+    names = actions.given_parameters(*NAME_PARAMETERS)
+    lines = [line for name in names if (line := find_named_line(roles, name)) is not None]
+    if template == "document.cell" and len(lines) == 2:
+        row, column = (snap_box(line.span.box_unit) for line in lines)
+        crossing = f"{quote_line(lines[0])} and {quote_line(lines[1])}"
+        cite(actions, actions.session.call("OCR", "cross", crossing, box=[column[0], row[1], column[2], row[3]]))
+    elif template in STRIP_TEMPLATES:
+        for line in lines:
+            read_strip(actions, quote_line(line), line.span.box_unit)
+    elif template in ("document.peak", "document.most_label"):
         for _, line in extreme_lines(actions, roles):
-            read_strip(actions, quote_line(line), line.span.box_unit, horizontal=False)
+            read_strip(actions, quote_line(line), line.span.box_unit)
     elif regions:
-        target = choose_region(actions, regions, roles)
-        subject = f"{target.phrase.partition(' ')[0]} {coordinates(snap_box(target.mask.box_unit or target.box))}"
-        read_strip(
-            actions, subject, target.mask.box_unit or target.box, horizontal=session.item.template == "document.legend"
-        )
+        box = choose_region(actions, regions, roles).source_box
+        read_strip(actions, f"{colour_from_phrase(regions[0].phrase)} {coordinates(snap_box(box))}", box)
 
 
 def find_named_line(roles: LinesByRole, name: str) -> OracleLine | None:
@@ -128,11 +121,14 @@ def quote_line(line: OracleLine) -> str:
     return f'"{line.text}" at {coordinates(snap_box(line.span.box_unit))}'
 
 
-def read_strip(actions: PictureActions, subject: str, box: UnitBox, *, horizontal: bool) -> None:
+def read_strip(actions: PictureActions, subject: str, box: UnitBox) -> None:
     """Read the strip of the page through a box, from side to side or from top to bottom."""
     x0, y0, x1, y1 = snap_box(box)
-    strip = [0.0, y0, 1.0, y1] if horizontal else [x0, 0.0, x1, 1.0]
-    cite(actions, actions.session.call("OCR", "along" if horizontal else "down", subject, box=strip))
+    if actions.session.item.template in ("document.share", "document.legend"):
+        outcome = actions.session.call("OCR", "along", subject, box=[0.0, y0, 1.0, y1])
+    else:
+        outcome = actions.session.call("OCR", "down", subject, box=[x0, 0.0, x1, 1.0])
+    cite(actions, outcome)
 
 
 def cite(actions: PictureActions, outcome: OracleCallOutcome) -> None:
@@ -178,20 +174,6 @@ def reread_missing_names(actions: PictureActions, missing_names: Sequence[str]) 
     return []
 
 
-def find_target_regions(actions: PictureActions) -> list[OracleRegion] | None:
-    """The regions of the colour in question, if there is one."""
-    session = actions.session
-    if "target" not in session.item.parameters:
-        return None
-    return actions.find(actions.parameter("target"))
-
-
-def note_target_region(actions: PictureActions, regions: list[OracleRegion], roles: LinesByRole) -> None:
-    """Note the column; in a pie, the square beside a name rather than the slice."""
-    if regions:
-        actions.session.note_region(choose_region(actions, regions, roles))
-
-
 def choose_region(actions: PictureActions, regions: list[OracleRegion], roles: LinesByRole) -> OracleRegion:
     if actions.session.item.template == "document.legend":
         return min(regions, key=lambda f: min((row_gap(f, line) for line in roles["label"]), default=1.0))
@@ -200,7 +182,7 @@ def choose_region(actions: PictureActions, regions: list[OracleRegion], roles: L
 
 def row_gap(region: OracleRegion, line: OracleLine) -> float:
     """The distance from the right side of a region to the left side of a line; large if they are in different rows."""
-    _, y0, x1, y1 = region.mask.box_unit or region.box
+    _, y0, x1, y1 = region.source_box
     left, top, _, bottom = line.span.box_unit
     offset_y = abs((y0 + y1) / 2 - (top + bottom) / 2)
     return abs(left - x1) + 4 * offset_y + (y1 - y0)
@@ -213,20 +195,15 @@ def named_lines(*keys: str) -> Callable[[PictureActions, LinesByRole], list[tupl
     """The lines that the question names, then those that the program would answer with."""
 
     def choose(actions: PictureActions, roles: LinesByRole) -> list[tuple[str, OracleLine]]:
-        session = actions.session
-        names = {actions.parameter(key) for key in keys if key in session.item.parameters}
+        names, axis = actions.given_parameters(*keys), int(actions.session.item.template in ROW_TEMPLATES)
         matches = [(role, line) for role, members in roles.items() for line in members if line.text in names]
         values = [(role, line) for role in ("cell", "value") for line in roles.get(role, [])]
-        for _, line in list(matches):
-            x, y = pages.line_centre(line)
-            axis = "row" if session.item.template in ("document.cell", "document.share") else "column"
-            key = (
-                (lambda v, y=y: abs(pages.line_centre(v[1])[1] - y))
-                if axis == "row"
-                else (lambda v, x=x: abs(pages.line_centre(v[1])[0] - x))
-            )  # type: ignore[misc]
-            matches += sorted(values, key=key)[:1]
-        return matches or values[:1]
+
+        def nearest_value(line: OracleLine) -> list[tuple[str, OracleLine]]:
+            place = pages.line_centre(line)[axis]
+            return sorted(values, key=lambda v: abs(pages.line_centre(v[1])[axis] - place))[:1]
+
+        return matches + [value for _, line in matches for value in nearest_value(line)] or values[:1]
 
     return choose
 
@@ -241,9 +218,7 @@ def extreme_lines(actions: PictureActions, roles: LinesByRole) -> list[tuple[str
 
 def solve_entry(actions: PictureActions) -> None:
     """Read the entry of a key on a notice."""
-    session = actions.session
-    media = actions.parameter("media") if "media" in session.item.parameters else None
-    note_notice(actions, media)
+    note_notice(actions, next(iter(actions.given_parameters("media")), None))
 
 
 def solve_two_notices(actions: PictureActions) -> None:

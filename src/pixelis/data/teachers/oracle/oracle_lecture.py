@@ -97,20 +97,23 @@ def probe_titles(clip: ClipActions, title: str) -> float | None:
     return None
 
 
+def find_entry(slide: SlideReading, key: str) -> tuple[float, OracleLine] | None:
+    """The number of the entry nearest to a key in spelling, if any is near enough, and its line."""
+    entries = {m[1]: (float(m[2]), line) for line in slide.lines if (m := ENTRY_PATTERN.match(line.text))}
+    best = min(entries, key=lambda k: pages.spelling_distance(k, key), default="")
+    is_near = pages.spelling_distance(best, key) <= pages.MAX_NAME_DISTANCE
+    return entries.get(best) if is_near else None
+
+
 def read_value(clip: ClipActions, slide: SlideReading, key: str) -> float | None:
     """The number after a key on a slide, which is read again, enlarged, if the key is missing."""
-    entries = {m[1]: (float(m[2]), line) for line in slide.lines if (m := ENTRY_PATTERN.match(line.text))}
-    best = min(entries, key=lambda k: pages.spelling_distance(k, key), default=None)
-    if best is None or pages.spelling_distance(best, key) > pages.MAX_NAME_DISTANCE:
-        if not clip.session.has_steps_left:
-            return None
+    entry = find_entry(slide, key)
+    if entry is None and clip.session.has_steps_left:
         view = clip.session.zoom(SLIDE_BODY, key, "closer", time_s=slide.seconds)
-        enlarged = to_slide(clip.read_view(view, key), slide.seconds)
-        entries = {m[1]: (float(m[2]), line) for line in enlarged.lines if (m := ENTRY_PATTERN.match(line.text))}
-        best = min(entries, key=lambda k: pages.spelling_distance(k, key), default=None)
-        if best is None or pages.spelling_distance(best, key) > pages.MAX_NAME_DISTANCE:
-            return None
-    number_read, line = entries[best]
+        entry = find_entry(to_slide(clip.read_view(view, key), slide.seconds), key)
+    if entry is None:
+        return None
+    number_read, line = entry
     clip.session.note_line(line, role="taken", value=number_read)
     if clip.detours.should_take("reread", 2):
         box = snap_box(line.span.box_unit)

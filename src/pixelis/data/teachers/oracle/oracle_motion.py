@@ -142,7 +142,7 @@ def solve_where_when(clip: ClipActions) -> str | None:
     region = clip.find_on_frame(target, frame=frame)
     if region is None:
         return None
-    box = snap_box(region.mask.box_unit or region.box)
+    box = snap_box(region.source_box)
     outcome = session.call("PROP", "measure", "position", box=list(box), frame=frame, attributes=["position"])
     session.cited_steps |= {region.step, outcome.step}
     return str(outcome.result.output["properties"]["position"]["value"]) if outcome.ok else locate_field(box)
@@ -155,7 +155,7 @@ def solve_last_colour(clip: ClipActions) -> None:
     region = clip.find_on_frame(target, frame=0)
     if region is None:
         return
-    box = snap_box(region.mask.box_unit or region.box)
+    box = snap_box(region.source_box)
     if clip.detours.should_take("refollow"):
         track = clip.follow(
             TrackStart(target, box, region.step),
@@ -214,7 +214,7 @@ def read_panel_text(clip: ClipActions, panel: OracleRegion, frame: int) -> str |
     )
     lines = [line for line in clip.read_view(view, subject) if len(line.text.strip()) > 2]
     if not lines or min(line.span.score for line in lines) < MIN_READING_CONFIDENCE:
-        box = panel.box if is_on_clip else snap_box(panel.mask.box_unit or panel.box)
+        box = panel.box if is_on_clip else snap_box(panel.source_box)
         lines = lines or session.read(subject, "reread", box=list(box), frame=frame)
     if not lines:
         return None

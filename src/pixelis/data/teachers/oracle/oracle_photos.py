@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pixelis.core.geometry import Mask
 from pixelis.data.teachers.oracle import detours
-from pixelis.data.teachers.oracle.oracle_session import OracleRegion
+from pixelis.data.teachers.oracle.oracle_session import OracleRegion, largest_region
 from pixelis.data.teachers.oracle.picture_actions import PictureActions
 from pixelis.items import Scalar
 
@@ -40,8 +40,7 @@ def note_labelled_region(actions: PictureActions, region: OracleRegion, **proper
 
 def find_largest(actions: PictureActions, phrase: str, label: str, *, media: str | None = None) -> OracleRegion | None:
     """The largest of the regions found."""
-    regions = find_labelled(actions, phrase, label, media=media)
-    return max(regions, key=lambda f: f.mask.area, default=None)
+    return largest_region(find_labelled(actions, phrase, label, media=media))
 
 
 # --- how many

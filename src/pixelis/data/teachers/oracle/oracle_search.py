@@ -10,6 +10,7 @@ from pixelis.data.teachers.oracle.oracle_session import (
     OracleRegion,
     contains_centre,
     expand_box,
+    largest_region,
     noun_from_phrase,
     sample_box_around,
 )
@@ -20,13 +21,13 @@ from pixelis.tools.vision.colours import ACHROMATIC
 def solve_panel_text(actions: PictureActions) -> None:
     """The text on a panel of a colour."""
     session = actions.session
-    media = actions.parameter("media") if "media" in session.item.parameters else None
+    media = next(iter(actions.given_parameters("media")), None)
     panel = actions.note_largest(actions.parameter("target"), media=media)
     if panel is None:
         return
     subject = noun_from_phrase(panel.phrase)
     lines = actions.read_place(panel.box, subject, media=panel.media, scale=session.choose((None, 0.8, 0.9)))
-    inside = [line for line in lines if contains_centre(panel.mask.box_unit or panel.box, line.span.box_unit)]
+    inside = [line for line in lines if contains_centre(panel.source_box, line.span.box_unit)]
     if inside or lines:
         session.note_line(join_lines(inside or lines[:1]))
 
@@ -65,7 +66,7 @@ def solve_tag_text(actions: PictureActions) -> None:
 
 def lines_below(lines: list[OracleLine], region: OracleRegion) -> list[OracleLine]:
     """Lines of more than two characters below a region: round figures are read as letters too."""
-    box = region.mask.box_unit or region.box
+    box = region.source_box
     matches = [line for line in lines if len(line.text.strip()) > 2 and line.span.box_unit[3] > box[3]]
     return sorted(matches, key=lambda line: line.span.box_unit[1])
 
@@ -117,9 +118,8 @@ def solve_appearance(actions: PictureActions) -> None:
     """Shape, texture or orientation of the only thing of a colour."""
     session = actions.session
     attribute = actions.parameter("attribute")
-    regions = actions.find(actions.parameter("target"))
-    if regions:
-        best = max(regions, key=lambda f: f.mask.area)
+    best = largest_region(actions.find(actions.parameter("target")))
+    if best is not None:
         session.note_region(best, **{attribute: read_appearance(actions, best, attribute)})
 
 

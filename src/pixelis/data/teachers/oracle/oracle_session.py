@@ -55,6 +55,11 @@ class OracleRegion(NamedTuple):
     step: int
 
     @property
+    def source_box(self) -> UnitBox:
+        """In the coordinates of the query's medium, with all decimals."""
+        return self.mask.box_unit or self.box
+
+    @property
     def media_args(self) -> dict[str, Any]:
         """Medium and frame, for another call about the same region."""
         on_clip = self.media.startswith("Video")
@@ -194,19 +199,9 @@ class OracleSession:
 
     def read(self, subject: str, plan: str = "read", **args: Any) -> list[OracleLine]:
         """The lines of one OCR call, in the coordinates of the query's medium."""
-        return self.lines_from_outcome(self.call("OCR", plan, subject, **args))
-
-    def lines_from_outcome(self, outcome: OracleCallOutcome) -> list[OracleLine]:
-        return (
-            [OracleLine(f, outcome.step) for f in outcome.result.footprints if isinstance(f, TextSpan)]
-            if outcome.ok
-            else []
-        )
-
-    def to_view_box(self, box: UnitBox, view: str) -> UnitBox | None:
-        """A box of the source in the coordinates of a view; None if it lies outside."""
-        recipe = self.media.recipe(view)
-        return None if recipe is None else to_view_box(box, recipe)
+        outcome = self.call("OCR", plan, subject, **args)
+        footprints = outcome.result.footprints if outcome.ok else ()
+        return [OracleLine(f, outcome.step) for f in footprints if isinstance(f, TextSpan)]
 
     # --- chance
 
@@ -223,6 +218,10 @@ class OracleSession:
 
     def choose(self, options: Sequence[Any]) -> Any:
         return options[0 if self.canonical_wording else int(self.rng.integers(len(options)))]
+
+
+def largest_region(regions: Sequence[OracleRegion]) -> OracleRegion | None:
+    return max(regions, key=lambda f: f.mask.area, default=None)
 
 
 def colour_from_phrase(phrase: str) -> str:

@@ -32,13 +32,12 @@ def solve_share(actions: PictureActions) -> None:
 def solve_with_scale_bar(actions: PictureActions) -> None:
     """Find the things, and the bar whose length is written below it."""
     session = actions.session
-    for key in ("a", "b", "target"):
-        if key in session.item.parameters:
-            actions.note_largest(actions.parameter(key))
+    for phrase in actions.given_parameters("a", "b", "target"):
+        actions.note_largest(phrase)
     bar = actions.note_largest(actions.parameter("bar"))
     if bar is None:
         return
-    x0, _, x1, y1 = bar.mask.box_unit or bar.box
+    x0, _, x1, y1 = bar.source_box
     box_below = expand_box((x0, y1, x1, min(y1 + 0.07, 1.0)), 0.03, 0.01)
     box, scale = (bar.box, SCALE_BAR_ZOOM) if session.canonical_wording else (box_below, None)
     lines = [

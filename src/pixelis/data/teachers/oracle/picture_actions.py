@@ -18,6 +18,7 @@ from pixelis.data.teachers.oracle.oracle_session import (
     colour_from_phrase,
     contains_centre,
     expand_box,
+    largest_region,
     sample_box_around,
     snap_box,
 )
@@ -50,6 +51,10 @@ class PictureActions:
     def parameter(self, key: str) -> str:
         """A parameter of the question."""
         return str(self.session.item.parameters[key])
+
+    def given_parameters(self, *keys: str) -> list[str]:
+        """Those of these parameters that the question has."""
+        return [self.parameter(key) for key in keys if key in self.session.item.parameters]
 
     # --- finding
 
@@ -143,11 +148,9 @@ class PictureActions:
 
     def note_largest(self, phrase: str, **find_args: Any) -> OracleRegion | None:
         """Note the largest region of a phrase."""
-        regions = self.find(phrase, **find_args)
-        if not regions:
-            return None
-        best = max(regions, key=lambda f: f.mask.area)
-        self.session.note_region(best)
+        best = largest_region(self.find(phrase, **find_args))
+        if best is not None:
+            self.session.note_region(best)
         return best
 
     # --- looking closer, and reading
