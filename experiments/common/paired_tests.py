@@ -1,7 +1,7 @@
-"""Variants of a phase, run alike and compared in pairs: what `reproduce rft` and `reproduce ttrl` share.
+"""Variants of a phase, run alike and compared in pairs: shared by `reproduce rft` and `reproduce ttrl`.
 
-Every part (a variant with a seed) has a folder of its own and is skipped where it has ended, so that the whole can be
-stopped and gone on with.
+Every part (a variant with a seed) has its own folder, and finished parts are skipped, so that a comparison can be
+resumed.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Floats = NDArray[np.float64]
 LogFn = Callable[[str], None]
 PERMUTATIONS = 9999
 COUNT_MEASURES = ("calls", "decisive")
-"""Numbers of steps: of these it is told by what share they are fewer."""
+"""Numbers of steps; for these the relative reduction is also reported."""
 PERCENT_MEASURES = tuple(
     f"{key}{when}" for key in ("accuracy", "greedy", "voted", "majority") for when in ("", "_later", "_last_third")
 )
-"""Percentages of right answers: where all are right, or all wrong, their interval is exact."""
+"""Percentages of correct answers; if all are correct or all wrong, the interval is exact."""
 
 
 class RunScores(NamedTuple):
-    """What one seed of a variant scored, item by item."""
+    """Scores of one seed of a variant, item by item."""
 
     seed: int | None
-    """None where nothing was drawn: it stands for every seed."""
+    """None if nothing was sampled: the run then stands for every seed."""
     items: tuple[str, ...]
     measures: Mapping[str, Floats]
     """(n,) of each measure."""
@@ -47,12 +47,12 @@ RunsByVariant = Mapping[str, Sequence[RunScores]]
 
 
 class SeededVariant(Config):
-    """One way to go on from a policy, with some seeds."""
+    """A variant of a phase, with its seeds."""
 
     name: str = Field(pattern="^[a-z0-9-]+$")
     seeds: int = Field(default=1, ge=1)
     change: dict[str, Any] = Field(default_factory=dict)
-    """Keys of the phase's configuration."""
+    """Overrides of the phase's configuration."""
 
 
 V = TypeVar("V", bound=SeededVariant)
@@ -71,14 +71,14 @@ class ExperimentPart(NamedTuple, Generic[V]):
 
 
 def select_parts(variants: Sequence[V], only: Sequence[str]) -> list[ExperimentPart[V]]:
-    """All seeds of each variant, in the order of the file, or those of `only`: variants (`ours`) and parts (`ours-1`).
+    """All parts in the order of the file, or those in `only`, which has variants (`ours`) and parts (`ours-1`).
 
-    ConfigError for a name that none has.
+    ConfigError for an unknown name.
     """
     all_parts = [ExperimentPart(variant, seed) for variant in variants for seed in range(variant.seeds)]
     names = {variant.name for variant in variants}
     if unknown := set(only) - names - {part.name for part in all_parts}:
-        raise ConfigError(f"no variant {sorted(unknown)[0]!r}: want some of {', '.join(sorted(names))}")
+        raise ConfigError(f"no variant {sorted(unknown)[0]!r}: known are {', '.join(sorted(names))}")
     return [part for part in all_parts if not only or part.variant.name in only or part.name in only]
 
 
@@ -102,12 +102,11 @@ def merge_config(tree: dict[str, Any], change: Mapping[str, Any]) -> dict[str, A
 
 
 def read_scored_items(folder: Path) -> list[ScoredItem]:
-    """What an evaluation left."""
     return [from_row(json.loads(line)) for line in (folder / "items.jsonl").read_text().splitlines()]
 
 
 def mean_interval(values: Floats, key: str) -> Interval:
-    """BCa over items of a measure's mean; its only value where it has but one."""
+    """BCa interval of a measure's mean over items; a single value for constant data."""
     if key in PERCENT_MEASURES:
         share_interval = bca_interval(values / 100.0, rng=np.random.default_rng(0))
         return share_interval._replace(
@@ -119,16 +118,16 @@ def mean_interval(values: Floats, key: str) -> Interval:
 
 
 def pair_values(a: Sequence[RunScores], b: Sequence[RunScores], key: str) -> tuple[Floats, Floats]:
-    """(n,) of a measure for two variants, over the seeds that both have; all of each where they share none."""
+    """(n,) of a measure for two variants, averaged over shared seeds, or over all if they share none."""
     items = {run.items for run in (*a, *b)}
     if len(items) > 1:
-        raise ConfigError("two variants were asked different questions: delete the runs of one, and run it again")
+        raise ConfigError("two variants have different questions; delete the runs of one, and run it again")
     left, right = select_shared_seeds(a, b)
     return np.mean([run.measures[key] for run in left], axis=0), np.mean([run.measures[key] for run in right], axis=0)
 
 
 def select_shared_seeds(a: Sequence[RunScores], b: Sequence[RunScores]) -> tuple[list[RunScores], list[RunScores]]:
-    """Of two variants the runs whose seed both have; all of each where they share none. A run without a seed stays."""
+    """Runs of two variants with shared seeds, or all if they share none. A run without a seed is always kept."""
     seeds = [{run.seed for run in runs if run.seed is not None} for runs in (a, b)]
     shared = seeds[0] & seeds[1] or seeds[0] | seeds[1]
     left, right = ([run for run in runs if run.seed is None or run.seed in shared] for runs in (a, b))
@@ -136,10 +135,10 @@ def select_shared_seeds(a: Sequence[RunScores], b: Sequence[RunScores]) -> tuple
 
 
 def difference(a: Sequence[RunScores], b: Sequence[RunScores], key: str) -> dict[str, Any]:
-    """How much more the first has than the second: paired by item, BCa interval, paired permutation test.
+    """The first minus the second, paired by item: BCa interval and paired permutation test.
 
-    Intervals and p are over items: that other seeds might have learnt otherwise is not in them. `by_seed` tells how far
-    the seeds that both have agree, and `t_over_seeds` what these few say of others (Student's t).
+    Intervals and p-values are over items and do not include the variation over seeds; `by_seed` has the difference of
+    each shared seed, and `t_over_seeds` Student's t over these.
     """
     left, right = pair_values(a, b, key)
     test = paired_permutation_test(left, right, rng=np.random.default_rng(0), permutations=PERMUTATIONS)
@@ -159,16 +158,16 @@ def difference(a: Sequence[RunScores], b: Sequence[RunScores], key: str) -> dict
 
 
 def percent_less(pairs: Floats) -> float:
-    """By what share, in percent, the mean of the first column lies under that of the second."""
+    """By how many percent the mean of the first column is below that of the second."""
     left, right = pairs.mean(axis=0)
     return float(100.0 * (1.0 - left / right)) if right else 0.0
 
 
 def compare_to_bases(runs_by_variant: RunsByVariant, bases: Mapping[str, str], over: str) -> list[dict[str, Any]]:
-    """One row a variant: seeds averaged item by item, BCa intervals over items, tests against its base.
+    """One row per variant: means over seeds by item, BCa intervals over items, tests against its base.
 
-    `bases` has the base of each variant that is tested; `over` names the difference in the rows. p-values of one
-    measure are one family, adjusted by Benjamini and Hochberg.
+    `bases` has the base of each tested variant; `over` is the key of the difference. The p-values of one measure are
+    one family, adjusted by Benjamini and Hochberg.
     """
     table = []
     for name, runs in runs_by_variant.items():
@@ -177,13 +176,8 @@ def compare_to_bases(runs_by_variant: RunsByVariant, bases: Mapping[str, str], o
             values = np.mean([run.measures[key] for run in runs], axis=0)
             estimate = mean_interval(values, key)
             spread = float(np.std([run.measures[key].mean() for run in runs], ddof=1)) if len(runs) > 1 else None
-            row[key] = {
-                "n": len(values),
-                "mean": estimate.point,
-                "low": estimate.low,
-                "high": estimate.high,
-                "over_seeds": spread,
-            }
+            interval = {"mean": estimate.point, "low": estimate.low, "high": estimate.high}
+            row[key] = {"n": len(values), **interval, "over_seeds": spread}
             if bases.get(name) in runs_by_variant and bases[name] != name:
                 row[key][over] = difference(runs, runs_by_variant[bases[name]], key) | {"base": bases[name]}
         table.append(row)
@@ -191,7 +185,7 @@ def compare_to_bases(runs_by_variant: RunsByVariant, bases: Mapping[str, str], o
 
 
 def compare_pairwise(runs_by_variant: RunsByVariant, ours: str) -> list[dict[str, Any]]:
-    """Ours against every other variant, measure by measure."""
+    """Ours against every other variant, for each measure."""
     rows: list[dict[str, Any]] = []
     for name, runs in runs_by_variant.items() if ours in runs_by_variant else ():
         if name != ours:
@@ -207,7 +201,7 @@ def compare_pairwise(runs_by_variant: RunsByVariant, ours: str) -> list[dict[str
 
 
 def adjust_p_values(table: list[dict[str, Any]], over: str) -> list[dict[str, Any]]:
-    """The same rows with adjusted p-values, each measure a family of its own."""
+    """The same rows with adjusted p-values; each measure is one family."""
     for key in {key for row in table for key, value in row.items() if isinstance(value, dict) and over in value}:
         tests = [row[key][over] for row in table if over in row.get(key, {})]
         for test, p in zip(tests, benjamini_hochberg([test["p"] for test in tests]).adjusted, strict=True):

@@ -1,4 +1,4 @@
-"""The claims of phase 2 on nano: variants trained alike, asked the same held-out questions, compared in pairs."""
+"""Phase 2 on nano: variants trained alike, evaluated on the same held-out questions, compared in pairs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ from experiments.common.result_archive import (
     ConfigFact,
     Fingerprint,
     archive_part,
+    canonical_json,
     choose_table_folder,
     is_finished,
+    matches_fingerprint,
     restore_part,
     write_fingerprint,
 )
@@ -57,7 +59,7 @@ from pixelis.world import FAMILIES
 
 TRACES_FILE, SEARCH_FILE = "traces.jsonl", "search.json"
 ARCHIVED_FILES = ("eval/items.jsonl", "eval/report.json", "train/metrics.jsonl", SEARCH_FILE)
-"""Of a part, beside the table: its scores and its curve, not its chains and weights."""
+"""Archived files of a part: scores and training curve, without trajectories and weights."""
 RUNTIME_KEYS = frozenset({
     "device", "threads", "workers", "cache_path", "log_every", "save_minutes", "device_facts", "policy", "init",
     "corpus", "examples", "loggers",
@@ -68,48 +70,48 @@ VARIANT_RUNTIME_KEYS = frozenset({"seeds", "change"})
 
 
 class RftVariant(SeededVariant):
-    """One way to go on from π_SFT."""
+    """A way to continue training from π_SFT."""
 
     learn: Literal["nothing", "sft", "rft"] = "rft"
-    """`sft`: as many seconds as `ours` with the same seed took, spent on more of phase 1."""
+    """`sft`: more of phase 1, for as many seconds as `ours` took with the same seed."""
     search: tuple[float, ...] = ()
-    """Values of w₃ that are tried for a few updates: that whose token KL comes nearest to that of `ours` is taken."""
+    """Values of w₃ to try for a few updates; the one whose token KL is nearest to that of `ours` is used."""
 
     @property
     def depends_on_ours(self) -> bool:
-        """Whether `ours` must have run before."""
+        """Whether `ours` must run first."""
         return self.learn == "sft" or bool(self.search)
 
 
 class ReproduceRftConfig(Config):
-    """What is compared, and on what."""
+    """The variants, and the questions they answer."""
 
     rft: Path
-    """The configuration that variants change."""
+    """The configuration of phase 2 that variants override."""
     sft: Path
-    """The one of phase 1, for more of it."""
+    """The configuration of phase 1, for variants that continue it."""
     updates: int = Field(default=100, ge=1)
     items: int = Field(default=100, ge=1)
     """Held-out questions of each family."""
     skip: int = Field(default=0, ge=0)
-    """Held-out questions of each family before those: settings were chosen with them in view."""
+    """Held-out questions of each family that are skipped, because settings were chosen on them."""
     statistics_items: int = Field(default=40, ge=1)
-    """Dev questions of each family whose π_SFT chains give E_ext's statistics."""
+    """Dev questions of each family for the statistics of E_ext, from trajectories of π_SFT."""
     temperature: float = 0.0
     threads: int | None = Field(default=1, ge=1)
-    """Of every part: two parts side by side are quicker than one on two threads."""
+    """Threads per part: two parts in parallel are faster than one on two threads."""
     search_updates: int = Field(default=15, ge=1)
-    """Of every value that is tried."""
+    """Updates for every value that is tried."""
     variants: tuple[RftVariant, ...]
     ours: str = Field(default="cc-rft", validate_default=True)
-    """The variant that is held against every other, and whose chains are re-scored with other layers and gates."""
+    """The variant that is compared with every other, and re-scored with other layers and gates."""
 
     @field_validator("ours")
     @classmethod
     def _check_ours(cls, name: str, info: ValidationInfo) -> str:
         variant_names = [variant.name for variant in info.data.get("variants", ())]
         if variant_names and name not in variant_names:
-            raise ValueError(f"no variant {name!r}: want one of {', '.join(sorted(variant_names))}")
+            raise ValueError(f"no variant {name!r}: expected one of {', '.join(sorted(variant_names))}")
         return name
 
 
@@ -123,7 +125,7 @@ def reproduce_rft(
     log: LogFn = lambda words: None,
     show: Any = None,
 ) -> dict[str, Any]:
-    """Run what is not yet done, then write the table and the figures from everything that is."""
+    """Run the unfinished parts, then write the table and the figures of all finished ones."""
     selected_parts = select_parts(config.variants, only)
     base = load_config(RftConfig, config.rft, []).model_copy(
         update={"steps": config.updates, "threads": config.threads, **(overrides or {})}
@@ -163,7 +165,7 @@ def reproduce_rft(
         write_json(
             table_folder / TABLE, provenance(settings=base.model_dump(mode="json"), questions=questions, **facts)
         )
-    if any(part.variant == ours for part in selected_parts):  # takes minutes: not for who asked for another
+    if any(part.variant == ours for part in selected_parts):  # takes minutes, so only if `ours` is selected
         rescore(config, base, work, results, log)
     remaining = [part.name for part in select_parts(config.variants, ()) if part not in finished_parts]
     return {"rows": table, "pairs": pairs, "left": remaining, "written": str(table_folder) if table_folder else None}
@@ -184,26 +186,27 @@ def part_fingerprint(part: ExperimentPart[RftVariant], config: ReproduceRftConfi
         dependencies["questions"] = questions_hash(base.corpus)
     return {
         "weights": hash_weights(base.policy), "variant": ConfigFact(part.variant, VARIANT_RUNTIME_KEYS),
-        "seed": part.seed, "items": config.items, "skip": config.skip, "temperature": config.temperature, **dependencies,
+        "seed": part.seed, "items": config.items, "skip": config.skip, "temperature": config.temperature,
+        **dependencies,
     }  # fmt: skip
 
 
 def questions_hash(folder: Path) -> str:
-    """By the training questions in their order; not by the teacher's chains, which phase 2 does not see."""
+    """Hash of the training questions in order, without the teacher's trajectories, which phase 2 does not use."""
     if not (folder / MANIFEST).exists():
         return UNKNOWN
     return sha256("\n".join(row.id for row in Corpus(folder).rows(split="train")).encode()).hexdigest()
 
 
 def plan_hash(folder: Path) -> str:
-    """By what the teacher was told and the code that it had: what its chains come from."""
+    """Hash of the corpus plan, which determines the teacher's trajectories."""
     if not (folder / MANIFEST).exists():
         return UNKNOWN
     return sha256(json.dumps(Corpus(folder).manifest.plan, sort_keys=True).encode()).hexdigest()
 
 
 def resolve_questions_hash(finished_parts: Sequence[ExperimentPart[RftVariant]], work: Path, folder: Path) -> str:
-    """The questions by their hash; where the corpus is not here, as finished parts have signed it."""
+    """Hash of the questions; without the corpus, the one in the fingerprints of finished parts."""
     if (folder / MANIFEST).exists():
         return questions_hash(folder)
     stored_hashes = [
@@ -213,37 +216,38 @@ def resolve_questions_hash(finished_parts: Sequence[ExperimentPart[RftVariant]],
 
 
 def rescore(config: ReproduceRftConfig, base: RftConfig, work: Path, results: Path, log: LogFn) -> None:
-    """Layer and gate, from π_SFT's dev chains and those of every seed of `ours` that is done; kept where it is newer.
+    """Re-score layers and gates from saved trajectories of π_SFT and of every finished seed of `ours`.
 
-    What it was made of is written beside the rows: another policy, reward or number of items makes them anew.
+    The result is kept if it is newer than these and has the same policy, reward and numbers of items.
     """
     parts = select_parts(config.variants, [config.ours])
     finished_parts = [part for part in parts if (work / part.name / "eval" / TRACES_FILE).exists()]
     if not finished_parts or not (work / "statistics" / TRACES_FILE).exists():
-        log(f"layer and gate: no saved chains of {config.ours} and π_SFT here")
+        log(f"layers and gates: no saved trajectories of {config.ours} and π_SFT here")
         return
     path, reward = results / "rescored.json", part_settings(finished_parts[0], base).reward
     fingerprint = {
         "policy": base.policy, "chains": [part.name for part in finished_parts], "items": config.items,
-        "skip": config.skip, "statistics_items": config.statistics_items, "reward": reward.model_dump(mode="json"),
+        "skip": config.skip, "statistics_items": config.statistics_items, "reward": ConfigFact(reward, frozenset()),
     }  # fmt: skip
     eval_folders = [work / "statistics", *(work / part.name / "eval" for part in finished_parts)]
     newest = max((folder / "report.json").stat().st_mtime for folder in eval_folders)
     old = json.loads(path.read_text()).get("made_of", {}) if path.exists() else {}
-    if old == fingerprint and path.stat().st_mtime > newest:
+    if old and matches_fingerprint(json.dumps(old).encode(), fingerprint) and path.stat().st_mtime > newest:
         return
     if len(old.get("chains", ())) > len(finished_parts):
-        log(f"{path} was made of more seeds than have saved chains here: it stays")
+        log(f"{path} has more seeds than are saved here; it is kept")
         return
-    log(f"layer and gate, by re-scoring saved chains of {config.ours}: {len(finished_parts)} of {len(parts)} seeds")
+    log(f"re-scoring layers and gates of {config.ours}: {len(finished_parts)} of {len(parts)} seeds")
     dev_chains = SavedChains((eval_folders[0],), make_tasks([], split="dev"), config.statistics_items)
     test_chains = SavedChains(tuple(eval_folders[1:]), held_out_tasks(config), config.items)
     rows = rescore_layers_and_gates(base.policy, dev_chains, test_chains, reward)
-    write_json(path, provenance(config=config.model_dump(mode="json"), made_of=fingerprint, rows=rows))
+    made_of = json.loads(canonical_json(fingerprint))
+    write_json(path, provenance(config=config.model_dump(mode="json"), made_of=made_of, rows=rows))
 
 
 def part_settings(part: ExperimentPart[RftVariant], base: RftConfig) -> RftConfig:
-    """Phase 2 as a variant has it; what learns nothing, or more of phase 1, has the base's."""
+    """The variant's settings of phase 2; the base's for a variant that does not train it."""
     change = part.variant.change if part.variant.learn == "rft" else {}
     overrides = {"seed": part.seed, "name": part.name}
     return override_config(base, change, overrides)
@@ -261,7 +265,7 @@ def longer_sft_settings(part: ExperimentPart[RftVariant], config: ReproduceRftCo
 def run_part(
     part: ExperimentPart[RftVariant], config: ReproduceRftConfig, base: RftConfig, work: Path, log: LogFn, show: Any
 ) -> None:
-    """Train and evaluate one part, or go on with it."""
+    """Train and evaluate one part, or resume it."""
     folder = work / part.name
     log(part.name)
     policy = base.policy
@@ -274,17 +278,16 @@ def run_part(
     elif part.variant.learn == "sft":
         minutes = update_seconds(work / f"{config.ours}-{part.seed}" / "train") / 60.0
         longer = longer_sft_settings(part, config, base).model_copy(update={"minutes": minutes})
-        log(f"{part.name}: phase 1 for {minutes:.0f} minutes more")
+        log(f"{part.name}: {minutes:.0f} more minutes of phase 1")
         policy = train_sft(longer, folder / "train").policy
     log(f"{part.name}: the held-out questions")
     evaluate_model(
-        policy, held_out_tasks(config), limit=config.items, temperature=config.temperature, seed=part.seed, composite=True,
-        out=folder / "eval",
+        policy, held_out_tasks(config), limit=config.items, temperature=config.temperature, seed=part.seed,
+        composite=True, out=folder / "eval",
     )  # fmt: skip
 
 
 def held_out_tasks(config: ReproduceRftConfig) -> list[Task]:
-    """What every part is asked."""
     return [WorldTask(family, "test", skip=config.skip) for family in FAMILIES]
 
 
@@ -296,16 +299,14 @@ def search_coherence_weight(
     log: LogFn,
     callbacks: Mapping[str, Any],
 ) -> RftConfig:
-    """The variant with the w₃ whose token KL comes nearest to that of `ours` over as many updates."""
+    """The variant's settings with the w₃ whose token KL is nearest to that of `ours` over as many updates."""
     folder, updates = work / part.name, config.search_updates
     target_kl = latest_kl(read_curve(work / f"{config.ours}-{part.seed}" / "train")[:updates])
     kl_by_weight: dict[float, float] = {}
     for value in part.variant.search:
         log(f"{part.name}: w₃ {value:g} for {updates} updates")
         reward = settings.reward.model_copy(update={"coherence": value})
-        floor = (
-            settings.learning_rate_at(updates - 1) / settings.lr
-        )  # at the rates that these updates have in the whole run
+        floor = settings.learning_rate_at(updates - 1) / settings.lr  # the learning rates of the whole run
         trial_settings = settings.model_copy(update={"steps": updates, "lr_floor": floor, "reward": reward})
         train_rft(trial_settings, folder / "search" / f"{value:g}", **callbacks)
         kl_by_weight[value] = latest_kl(read_curve(folder / "search" / f"{value:g}"))
@@ -318,23 +319,22 @@ def search_coherence_weight(
 
 
 def latest_kl(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Mean token KL over the last third of some updates, and over three at the least: one alone is mostly noise."""
+    """Mean token KL over the last third of the updates, at least three, because one is mostly noise."""
     return float(np.mean([row["kl"] for row in rows[-max(3, len(rows) // 3) :]]))
 
 
 def update_seconds(folder: Path) -> float:
-    """Seconds of a run's updates."""
     return float(sum(row.get("seconds_rollout", 0.0) + row.get("seconds_update", 0.0) for row in read_curve(folder)))
 
 
 def external_statistics(
     config: ReproduceRftConfig, base: RftConfig, work: Path, results: Path, log: LogFn
 ) -> dict[str, CosineStatistics]:
-    """E_ext's statistics, from dev chains of π_SFT."""
+    """The statistics of E_ext, from dev trajectories of π_SFT."""
     folder, archive, files = work / "statistics", results / "parts" / "statistics.zip", ("items.jsonl", "report.json")
     fingerprint = {"weights": hash_weights(base.policy), "items": config.statistics_items}
     if not is_finished(folder, fingerprint) and not restore_part(folder, archive, files, fingerprint):
-        log("statistics of E_ext on dev chains of π_SFT")
+        log("statistics of E_ext on dev trajectories of π_SFT")
         evaluate_model(
             base.policy, make_tasks([], split="dev"), limit=config.statistics_items, composite=True, out=folder
         )
@@ -362,7 +362,7 @@ def compute_measures(rows: Sequence[ScoredItem], statistics: Mapping[str, Cosine
 def collect_runs(
     finished_parts: Sequence[ExperimentPart[RftVariant]], work: Path, statistics: Mapping[str, CosineStatistics]
 ) -> RunsByVariant:
-    """What every finished part scored, by variant."""
+    """Scores of every finished part, by variant."""
     runs_by_variant: dict[str, list[RunScores]] = {}
     for part in finished_parts:
         rows = read_scored_items(work / part.name / "eval")
@@ -377,7 +377,7 @@ def collect_runs(
 def build_table(
     finished_parts: Sequence[ExperimentPart[RftVariant]], runs_by_variant: RunsByVariant, work: Path
 ) -> list[dict[str, Any]]:
-    """One row a variant, tested against π_SFT, with the drift of its runs."""
+    """One row per variant, tested against π_SFT, with the drift of its runs."""
     base = next((part.variant.name for part in finished_parts if part.variant.learn == "nothing"), None)
     return [
         row | summarise_drift([part for part in finished_parts if part.variant.name == row["variant"]], work)
@@ -386,10 +386,10 @@ def build_table(
 
 
 def summarise_drift(parts: Sequence[ExperimentPart[RftVariant]], work: Path) -> dict[str, Any]:
-    """Token KL over the updates after the first quarter, how many were taken and skipped, and what they cost; over the
-    same updates the share of the reward's variance that each term had, and the entropy of the tools called (AE).
+    """Token KL after the first quarter of the updates, numbers of updates taken and skipped, and their cost; over the
+    same updates each term's share of the reward's variance, and the entropy of the tools called (AE).
 
-    A run that collapsed has fewer updates than the others.
+    A collapsed run has fewer updates than the others.
     """
     kls: list[float] = []
     later_rows: list[dict[str, Any]] = []
@@ -422,7 +422,7 @@ def summarise_drift(parts: Sequence[ExperimentPart[RftVariant]], work: Path) -> 
 
 
 def sft_seconds(folder: Path) -> float:
-    """Seconds of a run of phase 1, by its last row; 0 where nothing was trained."""
+    """Seconds of a run of phase 1; 0 if nothing was trained."""
     return float(max((row.get("seconds") or 0.0 for row in read_metrics(folder)), default=0.0))
 
 

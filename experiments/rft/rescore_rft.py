@@ -1,10 +1,10 @@
-"""Tapped layer and uncertainty gate by re-scoring saved chains (supp:layer-uncertainty).
+"""Tapped layer and uncertainty gate by re-scoring saved trajectories (supp:layer-uncertainty).
 
-No policy is trained again: chains that evaluations saved are read once more by π_SFT. For a layer, the same g_φ embeds
-features of that layer, whose scales and cosine statistics are taken on π_SFT's dev chains by the same protocol. For a
-gate, the same h_ψ says what each step would have been paid. What a policy trained with another layer or gate would have
-done is not told by this: of tab:supp_layer_uncertainty, re-scoring has RaCPR and ΔLen of the layers. Accuracy and RaPR
-belong to the chains, which stay what they are, and so do RaCPR and ΔLen where only the gate is another.
+No policy is trained again: π_SFT reads the trajectories of saved evaluations. For a layer, the same g_φ embeds features
+of that layer, with scales and cosine statistics from π_SFT's dev trajectories by the same protocol. For a gate, the
+same h_ψ gives the reward of each step. This does not show what a policy trained with another layer or gate would do: of
+tab:supp_layer_uncertainty, re-scoring yields RaCPR and ΔLen of the layers. Accuracy and RaPR belong to the
+trajectories, which do not change, and neither do RaCPR and ΔLen if only the gate changes.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from pixelis.training.sft.sft_model import collate
 
 Floats = NDArray[np.float64]
 LAYERS = (-2, -1, 0, 1, 2)
-"""Blocks below and above the third from the top."""
+"""Offsets from the third block from the top."""
 GATES = {"off": (1, 0.0), "MC-2": (2, 2.5), "MC-4": (4, 5.0), "MC-8": (8, 10.0)}
-"""S and β, as the paper pairs them."""
+"""S and β, paired as in the paper."""
 MC_SEEDS = 5
 CHAINS_PER_BATCH = 16
 
 
 class SavedChains(NamedTuple):
-    """Evaluations that asked the same questions, one folder a seed."""
+    """Evaluations on the same questions, one folder per seed."""
 
     folders: tuple[Path, ...]
     tasks: Sequence[Task]
@@ -60,16 +60,16 @@ class SavedChains(NamedTuple):
 
 
 class RereadChains(NamedTuple):
-    """Saved chains, seed after seed, as π_SFT reads them at several layers."""
+    """Saved trajectories of all seeds, as read by π_SFT at several layers."""
 
     trajectories: tuple[Trajectory, ...]
     states: Mapping[int, list[StateFeatures]]
-    """By offset; layers that the policy does not have are left out."""
+    """By offset, for the layers that the policy has."""
     seeds: int
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(n,) calls of each chain."""
+        """(n,) calls per trajectory."""
         return np.array([len(trajectory.tool) for trajectory in self.trajectories], dtype=np.int64)
 
     def steps(self, offset: int) -> CorpusSteps:
@@ -79,9 +79,9 @@ class RereadChains(NamedTuple):
 def rescore_layers_and_gates(
     policy: str, dev_chains: SavedChains, test_chains: SavedChains, reward: RewardSettings
 ) -> list[dict[str, Any]]:
-    """One row a layer and one a gate, for the chains of `others`; `own` are dev chains of π_SFT, the policy.
+    """One row per layer and per gate for `test_chains`; `dev_chains` are those of π_SFT, the policy.
 
-    `reward` are the settings that `others` were trained with: a gate changes S and β in them.
+    `reward` are the settings of the run that made `test_chains`; a gate changes their S and β.
     """
     loaded = load_checkpoint(policy)
     rewarder = load_rewarder(loaded, policy)
@@ -93,18 +93,18 @@ def rescore_layers_and_gates(
 
 
 def read_examples(folder: Path, tasks: Sequence[Task], limit: int, policy: Policy) -> Iterator[Example]:
-    """Saved traces as π_SFT reads them, each held against the item that it answers."""
+    """Saved traces as examples for π_SFT, each judged against its item."""
     rendered_items = (item for task in tasks for item in task.items(limit))
     schemas = tool_schemas()
     for trace, rendered in zip_longest(codec.read(folder / "traces.jsonl", check_artifacts=False), rendered_items):
-        # many questions share their words: what was looked at tells them apart
+        # questions can have equal wording, so media are compared too
         if (
             trace is None
             or rendered is None
             or trace.query != rendered.item.question
             or [medium.sha256 for medium in trace.media] != [medium.sha256 for medium in rendered.media]
         ):
-            raise ConfigError(f"{folder}: these are not the chains of {limit} items of each task; evaluate them again")
+            raise ConfigError(f"{folder}: these are not the trajectories of {limit} items of each task; evaluate again")
         checks = {"steps": [check.model_dump() for check in judge_trace(rendered.item, trace).steps]}
         record = Record(split="test", ordinal=0, item=rendered.item, trace=trace, accepted=True, acceptance=checks)
         yield example_from_record(
@@ -114,7 +114,7 @@ def read_examples(folder: Path, tasks: Sequence[Task], limit: int, policy: Polic
 
 @torch.no_grad()
 def read_chains(policy: Policy, saved: SavedChains) -> RereadChains:
-    """Read the chains at every layer, a few at a time: their pictures are not kept. ConfigError without any call."""
+    """Read the trajectories at every layer, in small batches to bound memory. ConfigError if there are no calls."""
     original_tap, depth = policy.tap, len(policy.language.layers)
     trajectories = list[Trajectory]()
     states = {offset: list[StateFeatures]() for offset in LAYERS if 0 <= policy.feature_layer + offset < depth}
@@ -130,12 +130,12 @@ def read_chains(policy: Policy, saved: SavedChains) -> RereadChains:
         policy.tap = original_tap
     reread = RereadChains(tuple(trajectories), states, len(saved.folders))
     if not reread.lengths.any():
-        raise ConfigError(f"no calls in {saved}: layers and gates are told apart by calls alone")
+        raise ConfigError(f"no calls in {saved}: layers and gates differ only in calls")
     return reread
 
 
 def layer_row(rewarder: Rewarder, dev_reread: RereadChains, test_reread: RereadChains, offset: int) -> dict[str, Any]:
-    """RaCPR by E_t of one layer, its interval over items, and |C| of qualified chains; nulls where there is none."""
+    """RaCPR by E_t of one layer, its interval over items, and |C| of qualified trajectories; null if undefined."""
     lengths, seeds = test_reread.lengths, test_reread.seeds
     row: dict[str, Any] = {
         "setting": f"layer {offset:+d}", "chains": len(lengths), "seeds": seeds, "racpr": None, "rapr": None,
@@ -150,7 +150,7 @@ def layer_row(rewarder: Rewarder, dev_reread: RereadChains, test_reread: RereadC
     heads.fit(dev_steps)
     layer_rewarder = rewarder._replace(coherence=coherence_statistics(heads, dev_steps, floor=0.0))
     if not layer_rewarder.coherence:
-        return row | {"reason": "no family of π_SFT's dev chains has two pairs of neighbouring calls"}
+        return row | {"reason": "no family of π_SFT's dev trajectories has two pairs of neighbouring calls"}
     with torch.no_grad():
         E = heads.embed(test_steps).double().cpu().numpy()
     cosines = chain_cosines(E, lengths)
@@ -172,7 +172,7 @@ def layer_row(rewarder: Rewarder, dev_reread: RereadChains, test_reread: RereadC
 
 
 def add_delta_length(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """ΔLen: the mean |C| of qualified chains less that of the usual layer; null where either has none."""
+    """ΔLen: the mean |C| of qualified trajectories minus that of the default layer; null if either is undefined."""
     usual_length = next(row["length"] for row in rows if row["setting"] == "layer +0")
     is_defined = [None not in (row["length"], usual_length) for row in rows]
     return [
@@ -182,15 +182,15 @@ def add_delta_length(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def gate_payments(rewarder: Rewarder, steps: CorpusSteps, reward: RewardSettings, samples: int, beta: float) -> Floats:
-    """(MC_SEEDS, S) R_cur(t) under one gate, for several draws of its dropout."""
+    """(MC_SEEDS, S) R_cur(t) under one gate, for several dropout seeds."""
     settings = reward.model_copy(update={"mc_samples": samples, "uncertainty_gate": beta})
     return np.stack([step_curiosity(rewarder, steps, settings, seed) for seed in range(MC_SEEDS)])
 
 
 def gate_row(name: str, payments_by_gate: Mapping[str, Floats], valid: NDArray[np.bool_]) -> dict[str, Any]:
-    """What is paid for steps that hold and for those that do not, and how much of it is the luck of the dropout.
+    """Mean reward of valid and invalid steps, and how much of its variation is due to dropout.
 
-    Ranks are held against those of the paper's gate; there are none where all steps are paid alike.
+    Ranks are compared with those of the paper's gate; they are undefined if all rewards are equal.
     """
     payments, usual_mean = payments_by_gate[name], payments_by_gate["MC-4"].mean(0)
     mean = payments.mean(0)

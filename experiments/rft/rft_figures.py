@@ -1,4 +1,4 @@
-"""Figures of phase 2's comparison: curves over the updates, and RaPR and RaCPR of every variant (fig:rft_dual)."""
+"""Figures of phase 2's comparison: training curves, and RaPR and RaCPR of every variant (fig:rft_dual)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Curve = Sequence[Mapping[str, Any]]
 
 
 def draw_dynamics(curves: Mapping[str, Sequence[Curve]], path: Path, *, target: float) -> None:
-    """RaPR and RaCPR, KL and chain length over the updates, one line a variant; shaded from seed to seed."""
+    """RaPR, RaCPR, KL and trajectory length over the updates, one line per variant, shaded over seeds."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 7), layout="constrained")
@@ -29,7 +29,7 @@ def draw_dynamics(curves: Mapping[str, Sequence[Curve]], path: Path, *, target: 
             length = min(len(run) for run in runs)
             values = np.array([[np.nan if row[key] is None else row[key] for row in run[:length]] for run in runs])
             lines = np.array([running_mean(series) for series in values])  # (seeds, updates)
-            style = ("-", "--", ":")[number // 10 % 3]  # ten colours come again
+            style = ("-", "--", ":")[number // 10 % 3]  # ten colours repeat
             (line,) = axes[k].plot(range(1, length + 1), np.nanmean(lines, axis=0), style, label=name, linewidth=1.2)
             if len(lines) > 1:
                 axes[k].fill_between(
@@ -47,7 +47,7 @@ def draw_dynamics(curves: Mapping[str, Sequence[Curve]], path: Path, *, target: 
 
 
 def draw_process(table: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Held-out RaPR and RaCPR of every variant with their intervals, as the paper has them side by side."""
+    """Held-out RaPR and RaCPR of every variant with their intervals."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 1.2 + 0.3 * len(table)), layout="constrained")

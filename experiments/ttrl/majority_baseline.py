@@ -1,8 +1,8 @@
-"""Plain voting at any cost: what a majority of n rollouts is right in, expected over all rollouts that are kept of the
-policy that does not learn, beside the later queries of one that does (supp:budget_fairness).
+"""Majority voting at any cost: expected accuracy of a majority of n rollouts of the frozen policy, compared with the
+later queries of an adapted one (supp:budget_fairness).
 
-One draw of n rollouts a query is a noisy rival. Seeds of a policy that stays as it is are draws of the same thing, so
-that majorities of n of all of them, over many choices, have its expectation.
+One draw of n rollouts per query is noisy. The seeds of a frozen policy are samples of the same distribution, so
+majorities over many subsets of all their rollouts estimate the expectation.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pixelis.training.ttrl.train import majority_answer
 from pixelis.world import RenderedItem
 
 DRAWS = 400
-"""Choices of n rollouts for each query."""
+"""Subsets of n rollouts per query."""
 Answers = list[str | None]
 
 
 def pool_answers(streams: Mapping[int, Sequence[StreamRows]]) -> list[Answers]:
-    """Of each query all rollouts of a policy that stays as it is. Variants of one seed draw the same numbers, so that
-    of each seed the one with most rollouts has (but for a bit that rounding turns) those of the others too."""
+    """All rollouts of the frozen policy for each query. Variants with the same seed draw the same numbers, so the one
+    with the most rollouts contains those of the others, apart from rounding."""
     longest = [
         max(seed_streams, key=lambda rows: len(rows[0]["vote"]["ballots"]))
         for seed_streams in streams.values()
@@ -39,7 +39,7 @@ def pool_answers(streams: Mapping[int, Sequence[StreamRows]]) -> list[Answers]:
 
 
 def score_answers(pool: Sequence[Answers], items: Iterable[RenderedItem]) -> list[dict[str, float]]:
-    """How right each answer to each query is, by its item's own rule."""
+    """The score of each answer to each query, by the rule of its item."""
     return [
         {answer: score_answer(rendered.item, answer) for answer in sorted({a for a in answers if a})}
         for answers, rendered in zip(pool, items, strict=True)
@@ -47,7 +47,7 @@ def score_answers(pool: Sequence[Answers], items: Iterable[RenderedItem]) -> lis
 
 
 def majority_scores(pool: Sequence[Answers], scores: Sequence[Mapping[str, float]], n: int) -> np.ndarray:
-    """(queries,) how right a plain majority of n rollouts is, on the mean over draws of them."""
+    """(queries,) mean score of a majority of n rollouts over random subsets."""
     rng, totals = np.random.default_rng(0), np.zeros(len(pool))
     for k, (answers, answer_scores) in enumerate(zip(pool, scores, strict=True)):
         for _ in range(DRAWS):
@@ -60,9 +60,9 @@ def majority_scores(pool: Sequence[Answers], scores: Sequence[Mapping[str, float
 def compare_to_majority(
     our_runs: Sequence[RunScores], pool: Sequence[Answers], scores: Sequence[Mapping[str, float]], counts: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Of the later half of a stream: plain majorities of so many who do not learn, and how much more ours is right in,
-    by its vote, by a plain majority of its own rollouts, and greedily. `of` are the rollouts of a query that they are
-    drawn from: of no more than n it is one draw. p-values are not adjusted."""
+    """On the later half of a stream: majority votes of n rollouts of the frozen policy, and the gain of ours by its
+    vote, by a majority of its own rollouts, and greedily. `of` is the number of rollouts they are drawn from; if it
+    equals n there is one draw. p-values are not adjusted."""
     rows = []
     for n in counts:
         majority_values = 100.0 * majority_scores(pool, scores, n)[len(pool) // 2 :]

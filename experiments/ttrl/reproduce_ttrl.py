@@ -1,9 +1,9 @@
-"""The claims of phase 3 on nano: variants adapt to the same shifted stream, and are then asked the same held-out items.
+"""Phase 3 on nano: variants adapt to the same shifted stream and are evaluated on the same held-out items.
 
-Before they are asked, the budget is matched: the policy of each variant is taken as it was when it had learnt from as
-many queries as the variant that learnt from fewest (supp:budget_fairness); the ledger of an adaptation knows every one
-of these policies. Where the configuration names a budget, nobody waits for the others' streams. Greedy, sampled and
-voted accuracy are told apart: a gain in sampled accuracy alone is sharpening.
+The budget is matched: each variant is evaluated with the policy it had after training on as many queries as the variant
+that trained on the fewest (supp:budget_fairness); the journal of an adaptation can restore each of these policies. With
+a budget in the configuration, parts need not wait for each other. Greedy, sampled and voted accuracy are separate: a
+gain in sampled accuracy alone is sharpening.
 """
 
 from __future__ import annotations
@@ -53,14 +53,12 @@ def reproduce_ttrl(
     log: LogFn = lambda words: None,
     show: Any = lambda row, total: None,
 ) -> dict[str, Any]:
-    """Run what is not yet done, then write the table and the figures from everything that is."""
+    """Run the unfinished parts, then write the table and the figures of all finished ones."""
     base = load_config(TtrlConfig, config.ttrl, [])
     base = override_config(base, overrides or {})
     experiment, all_parts = TtrlExperiment(config, base, work, results, keys, log), select_parts(config.variants, ())
     selected_parts = select_parts(config.variants, only)
-    log(
-        f"{len(selected_parts)} of {len(all_parts)} parts are wanted; what is kept of them in {results} is not run again"
-    )
+    log(f"{len(selected_parts)} of {len(all_parts)} parts are selected; those archived in {results} are not run again")
     for part in all_parts:
         if part not in selected_parts:
             restore_stream(experiment, part)
@@ -73,7 +71,7 @@ def reproduce_ttrl(
     budget = matched_budget(experiment, finished_parts)
     waiting = [part.name for part in all_parts if is_budgeted(experiment, part) and part not in finished_parts]
     if waiting and config.budget is None:
-        log(f"the budget is known when these streams have ended: {', '.join(waiting)}")
+        log(f"the budget depends on unfinished streams: {', '.join(waiting)}")
     for part in finished_parts:
         if part in selected_parts and not (waiting and config.budget is None and experiment.settings(part).learn):
             run_exam(experiment, part, budget, show)
@@ -84,7 +82,7 @@ def reproduce_ttrl(
         for part in finished_parts
         if part.variant.asked and exam_finished(held_out_folder(experiment, part, budget), part)
     ]
-    log(f"the table of {len(finished_parts)} parts: intervals and tests over all items, some minutes for many parts")
+    log(f"computing the table of {len(finished_parts)} parts; this takes minutes for many parts")
     stream_results = collect_results(experiment, finished_parts, examined_parts, budget)
     table, pairs = build_table(stream_results, config.none), build_pairs(stream_results, config.ours)
     pairs["plain_voting_of"] = majority_comparison(experiment, finished_parts, stream_results)
@@ -103,7 +101,9 @@ def reproduce_ttrl(
         draw_prequential({name: list(streams[name].values()) for name in steady}, table, table_folder / "accuracy.svg")
         draw_families(table, table_folder / "families.svg")
         entries = {"settings": base.model_dump(mode="json"), "budget": budget, "not_run": remaining}
-        write_json(table_folder / TABLE, provenance(**entries, **facts))  # last: where it is, the figures are
+        write_json(
+            table_folder / TABLE, provenance(**entries, **facts)
+        )  # last: with the table, the figures are complete
     return {"rows": table, "pairs": pairs, "left": remaining, "written": str(table_folder) if table_folder else None}
 
 
@@ -112,8 +112,8 @@ def majority_comparison(
     finished_parts: Sequence[ExperimentPart[TtrlVariant]],
     stream_results: Mapping[str, Sequence[StreamResult]],
 ) -> list[dict[str, Any]]:
-    """Ours beside plain majorities of as many rollouts as it has, and of more, up to three times as many: vote, memory
-    and learning together cost about that (`pixelis bench adapt`)."""
+    """Ours and majority votes of as many rollouts, up to three times as many, which is about the cost of vote, memory
+    and updates together (`pixelis bench adapt`)."""
     frozen_rows: dict[int, list[StreamRows]] = {}
     for part in finished_parts:
         settings = experiment.settings(part)
@@ -121,15 +121,15 @@ def majority_comparison(
         if not settings.learn and settings.tools and is_unmodified and part.variant.course is None:
             frozen_rows.setdefault(part.seed, []).append(experiment.rows(part))
     our_runs, pool = prequential_runs(stream_results).get(experiment.config.ours), pool_answers(frozen_rows)
-    max_rollouts = min(3 * experiment.base.samples, min(map(len, pool), default=0))
-    if our_runs is None or max_rollouts < experiment.base.samples:
+    max_rollouts = min(3 * experiment.base.group_size, min(map(len, pool), default=0))
+    if our_runs is None or max_rollouts < experiment.base.group_size:
         return []
     scores = score_answers(pool, experiment.query_stream("dev", experiment.config.stream_items).items())
-    return compare_to_majority(our_runs, pool, scores, range(experiment.base.samples, max_rollouts + 1))
+    return compare_to_majority(our_runs, pool, scores, range(experiment.base.group_size, max_rollouts + 1))
 
 
 def require_thresholds(experiment: TtrlExperiment, selected_parts: Sequence[ExperimentPart[TtrlVariant]]) -> None:
-    """ConfigError where a variant would be examined before the thresholds exist that all share: those of `none`."""
+    """ConfigError if a variant would be evaluated before the thresholds exist that all share, those of `none`."""
     baseline = experiment.config.none
     if not experiment.base.calibration.items_per_family:
         return
@@ -139,18 +139,18 @@ def require_thresholds(experiment: TtrlExperiment, selected_parts: Sequence[Expe
             other.name != baseline_part for other in selected_parts
         ):
             raise ConfigError(
-                f"{part.name} is asked under the thresholds of {baseline_part}, which has not run: add --only {baseline_part}, "
-                "or run it first"
+                f"{part.name} needs the thresholds of {baseline_part}, which has not run: run it first, or add "
+                f"--only {baseline_part}"
             )
 
 
 def is_budgeted(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant]) -> bool:
-    """Whether it has a say in the budget."""
+    """Whether the part counts for the budget."""
     return part.variant.matched and experiment.settings(part).learn
 
 
 def matched_budget(experiment: TtrlExperiment, finished_parts: Sequence[ExperimentPart[TtrlVariant]]) -> int:
-    """The budget that is named, or what the variant that learnt from fewest came to, of those that are matched."""
+    """The budget of the configuration, or the fewest trained queries among the matched variants."""
     if experiment.config.budget is not None:
         return experiment.config.budget
     trained_queries = [
@@ -165,7 +165,7 @@ def collect_results(
     examined_parts: Sequence[ExperimentPart[TtrlVariant]],
     budget: int,
 ) -> dict[str, list[StreamResult]]:
-    """What came of every stream that has ended, by variant, with the held-out answers of those that were asked."""
+    """Results of every finished stream by variant, with held-out answers if evaluated."""
     statistics = external_statistics(experiment) if examined_parts else {}
     stream_results: dict[str, list[StreamResult]] = {}
     for part in finished_parts:
@@ -174,8 +174,8 @@ def collect_results(
         stream_results.setdefault(variant.name, []).append(
             StreamResult(
                 part.seed, experiment.rows(part), snapshot_row(experiment, part, budget),
-                held_out_folder(experiment, part, budget) if part in examined_parts else None, is_examined=variant.asked,
-                base=variant.base or experiment.config.none,
+                held_out_folder(experiment, part, budget) if part in examined_parts else None,
+                is_examined=variant.asked, base=variant.base or experiment.config.none,
                 budget=budget if is_budgeted(experiment, part) else None, calibration=calibration,
                 stress=not variant.matched and variant.course is None, statistics=statistics,
             )

@@ -1,4 +1,4 @@
-"""What is kept of the parts of phase 3's comparison: which files, how short, and what their signatures hold."""
+"""Archives of the parts of phase 3's comparison: their files, shortened ledgers and fingerprints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pixelis.training.ttrl.ttrl_config import TtrlConfig
 from pixelis.voting.fit_calibration import CALIBRATION_FILE as CALIBRATION
 
 STREAM_FILES = (LEDGER, CALIBRATION)
-"""Of a stream, beside the table: its rows and thresholds, not its weights and memory."""
+"""Archived files of a stream: rows and thresholds, without weights and memory."""
 MEMORY_FILES = (LEDGER, CALIBRATION, *(f"{MEMORY}/{name}" for name in (MEMORY_HEAD_FILE, ROWS, ITEMS, KEYS, DELETED)))
 GREEDY_HELD_OUT_FILES = ("greedy/items.jsonl", "greedy/report.json", "old/items.jsonl", "old/report.json")
 HELD_OUT_FILES = (*GREEDY_HELD_OUT_FILES, f"{VOTED}/{LEDGER}", f"{VOTED}/done.json")
@@ -31,9 +31,9 @@ def settings_fingerprint(settings: TtrlConfig) -> ConfigFact:
 
 
 def shorten_ledger(ledger: bytes) -> bytes:
-    """Of the rows of a stream what the table and the figures are made from: a ninth of their bytes, packed.
+    """The parts of a stream's rows that the table and the figures need: a ninth of the bytes.
 
-    Left out: each ballot's terms, and what was retrieved. Running the part again brings them back.
+    The terms of each ballot and the retrieved neighbours are left out; running the part again restores them.
     """
     rows = [json.loads(line) for line in ledger.splitlines()]
     for row in rows:
@@ -42,5 +42,5 @@ def shorten_ledger(ledger: bytes) -> bytes:
         row["vote"] = {key: vote[key] for key in ("margin", "majority", "agreement", "entropy")} | {"mass": mass}
         row["vote"]["ballots"] = [{"answer": ballot["answer"]} for ballot in vote["ballots"]]
         for key in ("neighbours", "labels", "question", "seal"):
-            row.pop(key, None)  # rows of another machine's archive are short already
+            row.pop(key, None)  # rows from an archive are already short
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)

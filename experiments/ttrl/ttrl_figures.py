@@ -1,5 +1,5 @@
-"""The figures of phase 3: risk against coverage, KL against its corridor, accuracy over the stream and after it,
-acceptance and drift by family."""
+"""Figures of phase 3: risk over coverage, KL and its corridor, accuracy during and after the stream, acceptance and
+drift by family."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from pixelis.equations.pid import corridor
 from pixelis.metrics.selective import risk_coverage
 
 WINDOW = 100
-"""Queries over which accuracy is drawn."""
+"""Window of the moving average of accuracy, in queries."""
 MIN_WINDOW = 25
-"""A mean over fewer of them is not drawn, unless the stream has no more."""
+"""Means over fewer queries are not drawn, unless the stream is shorter."""
 BAND_RESAMPLES = 200
 MIN_KL = 1e-3
-"""Less of it is not drawn."""
+"""Lower end of the KL axis."""
 MAX_LINES = 5
-"""Variants that one panel shows over the stream or by family: the first ones of the configuration."""
+"""Variants per panel: the first ones of the configuration."""
 SMALL_CHANGE = 10.0
-"""Points up to which a change of accuracy is drawn as it is; beyond it by its logarithm."""
+"""Changes of accuracy beyond this many points are drawn on a logarithmic scale."""
 ANSWER_KINDS = (("score", "voted"), ("greedy", "greedy"), ("sampled", "sampled"))
 
 
 def draw_risk(streams: Mapping[str, Mapping[int, StreamRows]], path: Path, *, ours: str) -> None:
-    """Error among the answers that are given, over the share that is (fig:risk_coverage_supp): clean, under flips and
-    under retrieval shift, by the margin of our vote and by its mass, and by the share of a hard majority, over the
-    seeds that both have, with 95 % bands over items."""
+    """Error of the given answers over coverage (fig:risk_coverage_supp): clean, with flipped votes and with retrieval
+    shift, by margin and mass of our vote and by the share of a majority, over shared seeds, with 95 % bands over
+    items."""
     figure, axes = make_panels(4)
     panel_specs = (("clean", ours, "hard-majority"), ("20 % of votes flipped", f"{ours}-flips-20", "majority-flips-20"),
              ("30 % of votes flipped", f"{ours}-flips-30", "majority-flips-30"),
@@ -59,14 +59,14 @@ def draw_risk(streams: Mapping[str, Mapping[int, StreamRows]], path: Path, *, ou
 
 
 def shared_seeds(streams: Mapping[str, Mapping[int, StreamRows]], name: str, other: str) -> list[int]:
-    """The seeds of a variant that another has too; all of them where that one has none."""
+    """The seeds that two variants share; all of the first if they share none."""
     return sorted(streams[name].keys() & streams.get(other, {}).keys()) or sorted(streams[name])
 
 
 def draw_band(
     axis: Any, seeds: Sequence[StreamRows], confidence: Callable[[Mapping[str, Any]], float], score_key: str, label: str
 ) -> None:
-    """A risk-coverage curve and where it lies when items are drawn anew, each with all its seeds."""
+    """A risk-coverage curve with its bootstrap band over items, each item with all its seeds."""
     p = np.array([[confidence(row) for row in rows] for rows in seeds])  # (seeds, n)
     loss = np.array([[1.0 - row[score_key] for row in rows] for rows in seeds])
     curve = risk_coverage(p.ravel(), loss.ravel())
@@ -79,8 +79,7 @@ def draw_band(
 
 
 def draw_kl(streams: Mapping[str, StreamRows], path: Path, *, target: float) -> None:
-    """Token KL to π_EMA and to the start, over the queries, in powers of ten: with control and without lie far
-    apart (fig:ttrl_dual)."""
+    """Token KL to π_EMA and to the start over the queries, on a logarithmic scale (fig:ttrl_dual)."""
     figure, axes = make_panels(2)
     for axis, key, title in zip(axes, ("kl", "drift"), ("token KL to π_EMA", "token KL to the start"), strict=True):
         for name, rows in streams.items():
@@ -98,8 +97,8 @@ def draw_kl(streams: Mapping[str, StreamRows], path: Path, *, target: float) -> 
 def draw_prequential(
     streams: Mapping[str, Sequence[StreamRows]], table: Sequence[Mapping[str, Any]], path: Path
 ) -> None:
-    """Voted, greedy and sampled accuracy over the stream, each query before it was learnt from, seeds together; and
-    after it."""
+    """Voted, greedy and sampled accuracy over the stream, each query before training on it, averaged over seeds; and on
+    the held-out questions."""
     figure, axes = make_panels(4)
     for axis, (key, title) in zip(axes, ANSWER_KINDS, strict=False):
         for name, seeds in islice(streams.items(), MAX_LINES):
@@ -118,13 +117,8 @@ def draw_prequential(
         spread = [[row["held_out"][title][side] for row in held_out_rows] for side in ("low", "high")]
         errors = np.abs(np.array(spread) - np.array(means)) if held_out_rows else None
         axes[3].bar(np.arange(len(held_out_rows)) + k * width, means, width, label=title, yerr=errors)
-    axes[3].set_xticks(
-        np.arange(len(held_out_rows)) + width,
-        [row["variant"] for row in held_out_rows],
-        rotation=40,
-        ha="right",
-        fontsize=7,
-    )
+    names = [row["variant"] for row in held_out_rows]
+    axes[3].set_xticks(np.arange(len(names)) + width, names, rotation=40, ha="right", fontsize=7)
     axes[3].set_title("held-out, afterwards, % (95 %)", fontsize=10, loc="left")
     if held_out_rows:
         axes[3].legend(fontsize=7, frameon=False)
@@ -132,15 +126,14 @@ def draw_prequential(
 
 
 def draw_families(table: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Queries learnt from per thousand, P95 of the KL on a query's own rollouts, and what held-out greedy accuracy
-    became, by family (tab:supp_fairness_per_bench)."""
+    """By family: trained queries per thousand, P95 of the KL on a query's own rollouts, and the change of held-out
+    greedy accuracy (tab:supp_fairness_per_bench)."""
     figure, axes = make_panels(3)
     shown_rows = [row for row in table if row["kl"] is not None][:MAX_LINES]
     measures: tuple[tuple[str, Callable[[Mapping[str, Any]], float | None]], ...] = (
-        ("queries learnt from, of 1,000", lambda family_row: family_row["accepted_per_1k"]),
+        ("queries trained on, of 1,000", lambda family_row: family_row["accepted_per_1k"]),
         ("KL to π_EMA, P95, nats a token", lambda family_row: family_row["kl_p95"]),
-        ("held-out greedy accuracy, points over its base",
-         lambda family_row: None if family_row["pre"] is None or family_row["post"] is None else family_row["post"] - family_row["pre"]),
+        ("held-out greedy accuracy, points over its base", accuracy_change),
     )  # fmt: skip
     families = list(dict.fromkeys(family for row in shown_rows for family in row["families"]))
     width = 0.8 / max(len(shown_rows), 1)
@@ -154,14 +147,19 @@ def draw_families(table: Sequence[Mapping[str, Any]], path: Path) -> None:
         axis.set_title(title, fontsize=10, loc="left")
     if any((family_row["kl_p95"] or 0.0) > 0.0 for row in shown_rows for family_row in row["families"].values()):
         axes[1].set_yscale("log")
-    axes[2].set_yscale("symlog", linthresh=SMALL_CHANGE)  # a policy that is lost would hide the others
+    axes[2].set_yscale("symlog", linthresh=SMALL_CHANGE)  # a collapsed policy would hide the others
     axes[2].set_yticks([-60, -30, -10, -5, 0, 5, 10], ["−60", "−30", "−10", "−5", "0", "+5", "+10"])
     axes[3].set_visible(False)
     save_figure(figure, axes[0], path)
 
 
+def accuracy_change(family_row: Mapping[str, Any]) -> float | None:
+    before, after = family_row["pre"], family_row["post"]
+    return None if before is None or after is None else after - before
+
+
 def moving_average(values: NDArray[np.float64], width: int = WINDOW) -> NDArray[np.float64]:
-    """(n,) the mean of the last `width` values, of fewer at the beginning."""
+    """(n,) mean of the last `width` values, of fewer at the beginning."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(ends - width, 0)

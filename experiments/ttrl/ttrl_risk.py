@@ -1,4 +1,4 @@
-"""How often answers are wrong that are given, and lessons that are learnt from: risk against coverage of a stream
+"""Selective risk of a stream: error of the given answers and of the pseudo-labels, over coverage
 (tab:risk_coverage, supp:failures_risk_coverage)."""
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from pixelis.metrics.selective import aurc, error_at_coverage, error_at_margin
 
 StreamRows = list[dict[str, Any]]
 COVERAGE = 0.889
-"""At which errors are compared (tab:risk_coverage)."""
+"""Coverage at which errors are compared (tab:risk_coverage)."""
 RESAMPLES = 2000
 
 
 def selective_risk(streams: Sequence[StreamRows]) -> dict[str, Any]:
-    """Risk and coverage by the margin of the vote, and of a hard majority by its share, on the same rollouts.
+    """Risk and coverage by the margin of the vote, and of a majority vote by its share, on the same rollouts.
 
-    Seeds answer the same items: intervals draw whole items, and the difference of the two areas has its own.
+    Seeds answer the same items, so intervals resample whole items; the difference of the two areas has its own
+    interval.
     """
     rows = [row for stream in streams for row in stream]
     items = np.array([k for stream in streams for k in range(len(stream))])
@@ -63,11 +64,11 @@ def selective_risk(streams: Sequence[StreamRows]) -> dict[str, Any]:
 def selective_risk_difference(
     our_streams: Mapping[int, StreamRows], other_streams: Mapping[int, StreamRows]
 ) -> dict[str, Any]:
-    """Risk of ours by the margin of its vote, and by its mass, less that of others by the share of their majority, on
-    the same queries: AURC, and the error at equal coverage, over the seeds that both have. `by_share` is by the share
-    of a plain majority on both sides: what the policies differ in, whoever votes. And the share of lessons that are
-    right, less that of theirs. Streams are by seed. Whole items are drawn."""
-    seeds = sorted(our_streams.keys() & other_streams.keys())  # every variant has the seed 0
+    """Risk of ours by the margin of its vote and by its mass, minus that of the other by the share of its majority, on
+    the same queries: AURC, and the error at equal coverage, over shared seeds. `by_share` uses the share of the
+    majority on both sides, so that only the policies differ. `lessons_right` is the difference in correct
+    pseudo-labels. Streams are by seed; whole items are resampled."""
+    seeds = sorted(our_streams.keys() & other_streams.keys())  # every variant has seed 0
     columns, items = list[list[float]](), list[int]()
     for seed in seeds:
         for k, (our_row, other_row) in enumerate(zip(our_streams[seed], other_streams[seed], strict=True)):
@@ -110,15 +111,14 @@ def selective_risk_difference(
 
 
 def vote_margin(row: Mapping[str, Any]) -> float:
-    """By how much the vote was won."""
     return float(row["vote"]["margin"])
 
 
 def vote_mass(row: Mapping[str, Any]) -> float:
-    """What the weights of the voted answer come to beyond those of the next one, over the number of rollouts.
+    """Weight of the voted answer minus that of the runner-up, divided by the number of rollouts.
 
-    Another reading of the margin, from the same ballots: near-duplicates count, and so do rollouts without an answer
-    and weights that are small throughout, which a margin over the sum of weights does not see.
+    An alternative to the margin, from the same ballots: it also reflects near-duplicates, rollouts without an answer,
+    and weights that are small throughout, which a margin relative to the sum of weights ignores.
     """
     vote = row["vote"]
     if "mass" in vote:
@@ -137,8 +137,8 @@ def majority_share(row: Mapping[str, Any]) -> float:
 
 
 def pseudo_label_accuracy(streams: Sequence[StreamRows]) -> dict[str, Any] | None:
-    """Of the queries that were learnt from, how many were taught the right answer, in percent: what Err@Sel is of an
-    update (supp:failures_risk_coverage). None where no answer was taught."""
+    """Percent of the trained queries whose pseudo-label is correct, the Err@Sel of an update
+    (supp:failures_risk_coverage). None if no query was trained on a label."""
     columns = np.array([pseudo_label_score(row) for rows in streams for row in rows])
     items = np.array([k for rows in streams for k in range(len(rows))])
     trained = int(columns[:, 0].sum())
@@ -150,12 +150,12 @@ def pseudo_label_accuracy(streams: Sequence[StreamRows]) -> dict[str, Any] | Non
 
 
 def pseudo_label_score(row: Mapping[str, Any]) -> tuple[float, float]:
-    """Whether a query taught an answer, and how right that was. What only makes entropy smaller has no advantages."""
+    """Whether a query was trained on a label, and the label's score. Entropy minimisation has no labels."""
     trained = float(row["learnt"] and row["advantage"] is not None)
     return trained, trained * row["score"]
 
 
 def percent_correct(label_scores: NDArray[np.float64]) -> float:
-    """(n, 2) lessons to percent; without any, nothing was taught wrongly."""
+    """(n, 2) label scores to percent; 100 without labels."""
     trained, correct = label_scores.sum(axis=0)
     return 100.0 * float(correct / trained) if trained else 100.0

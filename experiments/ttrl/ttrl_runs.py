@@ -1,8 +1,8 @@
-"""The parts of phase 3's comparison: a variant's stream, and the held-out questions after it.
+"""The parts of phase 3's comparison: a variant's stream, and its held-out evaluation.
 
-Each part lies in a folder of its own and is gone on with where it was stopped; what has ended is kept as a small
-archive too, so that another machine takes it from there. A stream's archive has its rows and not its weights: where a
-budget is named it is written after the questions were asked, so that none is left without them.
+Each part has its own folder and can be resumed; a finished part is also archived, so that another machine can continue
+from it. A stream's archive has its rows but not its weights: with a budget in the configuration, it is written after
+the held-out evaluation, which needs the weights.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from pixelis.evaluation.run_evaluation import evaluate_model
 from pixelis.evaluation.streams import Course, Stream, StreamTask, make_stream
 from pixelis.memory.keys import KeyMaker
 from pixelis.policy.model_names import hash_weights
+from pixelis.training.common.item_rollouts import ItemFactory
 from pixelis.training.common.run_folder import RESOLVED
 from pixelis.training.ttrl.journal import LEDGER, MEMORY, UPDATES, batch_end, read_rows
 from pixelis.training.ttrl.train import adapt
@@ -53,24 +54,25 @@ from pixelis.training.ttrl.ttrl_export import export_policy_after
 from pixelis.voting.fit_calibration import CALIBRATION_FILE as CALIBRATION
 
 NO_CANARIES = {"canary": {"items_per_family": 0}}
-"""Canary questions stop a deployment; in a comparison every variant lives its whole stream, a falling one too."""
+"""Canaries stop a failing run; in a comparison every variant runs its whole stream."""
 
 
 class TtrlVariant(SeededVariant):
     """One way to adapt."""
 
     course: Course | None = None
-    """Of the shifts in its stream, where that is another than the others'."""
+    """Course of the shifts in its stream, if it differs from the others'."""
     matched: bool = True
-    """Off for stress: it has no say in the budget, and is taken at its own end where it learnt from less."""
+    """Off for stress tests: the variant does not count for the budget, and is evaluated at its end if it trained on
+    less."""
     voted: bool = True
-    """Off: the held-out questions are asked greedily alone. Stress is never asked by vote."""
+    """If off, the held-out evaluation is greedy only, as it is for stress tests."""
     whole: bool = False
-    """Taken at the end of its stream, whatever it has learnt from."""
+    """Evaluated at the end of its stream, whatever it has trained on."""
     asked: bool = True
-    """Off where the policy is that of `none`: the held-out questions would get the same answers. Its stream is told."""
+    """Off if the policy is that of `none`, whose held-out answers would be the same. Its stream is reported."""
     base: str | None = None
-    """The variant that it is held against, where that is another than `none`."""
+    """The variant that it is compared with, if not `none`."""
 
     @property
     def examined_by_vote(self) -> bool:
@@ -78,41 +80,41 @@ class TtrlVariant(SeededVariant):
 
 
 class ReproduceTtrlConfig(Config):
-    """What is compared, and on what."""
+    """The variants, and the questions they answer."""
 
     ttrl: Path
     """The configuration that variants change."""
     families: tuple[str, ...] = ()
-    """All six where none is named."""
+    """All six if empty."""
     shifts: tuple[str, ...] = ("lighting:3", "motion_blur:3")
     course: Course = "steady"
     skip: int = Field(default=0, ge=0)
-    """Items of each family, of dev and of test, before the first one here: settings were chosen with them in view."""
+    """Items of each family of dev and test that are skipped, because settings were chosen on them."""
     stream_items: int = Field(default=60, ge=1)
     """Queries of each family in the stream."""
     held_items: int = Field(default=40, ge=1)
-    """Questions of each family that are asked before and after, of other seeds, greedily."""
+    """Held-out questions of each family, answered greedily."""
     voted_items: int = Field(default=40, ge=1)
-    """The same by vote, which costs eight times as much: the first of them."""
+    """How many of them are also answered by vote, which costs eight times as much."""
     statistics_items: int = Field(default=20, ge=1)
-    """The same for E_ext's statistics."""
+    """Questions of each family for the statistics of E_ext."""
     old_items: int = Field(default=20, ge=0)
-    """Questions of each family without a shift, asked greedily: what was forgotten of the old domain."""
+    """Questions of each family without a shift, answered greedily, to measure forgetting."""
     memory_items: int = Field(default=20, ge=0)
-    """Questions of each family without a shift that the policy at the start answers by vote: what it accepts is the
-    memory of all variants, and nothing is added to it. 0: each has its own, empty at first, and adds to it."""
+    """Questions of each family without a shift that the start policy answers by vote; the accepted ones are the fixed
+    memory of all variants. 0: each variant has its own memory, empty at first, which grows."""
     budget: int | None = Field(default=None, ge=0)
-    """Queries that a policy has learnt from when it is asked, at the most. Not given, it is what the variant with the
-    fewest learnt from, which is known when all streams have ended: then all must end on one machine."""
+    """Largest number of trained queries at the evaluation. By default that of the variant with the fewest, which is
+    known only when all streams have finished on one machine."""
     none: str = "no-adaptation"
-    """The variant that the others are held against."""
+    """The variant that the others are compared with."""
     ours: str = "ours"
-    """The variant that is held against every other."""
+    """The variant that is compared with every other."""
     variants: tuple[TtrlVariant, ...]
 
 
 class TtrlExperiment(NamedTuple):
-    """Where everything lies."""
+    """A comparison with its folders."""
 
     config: ReproduceTtrlConfig
     base: TtrlConfig
@@ -132,6 +134,10 @@ class TtrlExperiment(NamedTuple):
             skip=config.skip + skip,
         )
 
+    def calibration_items(self, settings: TtrlConfig) -> ItemFactory:
+        items = settings.calibration.items_per_family
+        return make_stream(self.config.families, split="dev-cal", limit=items).items
+
     def settings(self, part: ExperimentPart[TtrlVariant]) -> TtrlConfig:
         fixed = {"seed": part.seed, "name": part.name, "greedy": True, **NO_CANARIES}
         settings = override_config(self.base, part.variant.change, fixed)
@@ -140,7 +146,7 @@ class TtrlExperiment(NamedTuple):
 
     @property
     def memory(self) -> Path:
-        """The one that all variants share."""
+        """The memory that all variants share."""
         return self.work / "memory" / MEMORY
 
     def stream_folder(self, part: ExperimentPart[TtrlVariant]) -> Path:
@@ -161,7 +167,7 @@ class TtrlExperiment(NamedTuple):
         }  # fmt: skip
 
     def rows(self, part: ExperimentPart[TtrlVariant]) -> StreamRows:
-        """Of a stream that has come to its end; none before."""
+        """The rows of a finished stream; empty before."""
         rows = read_rows(self.stream_folder(part) / LEDGER)
         expected = len(self.query_stream("dev", self.config.stream_items, course=part.variant.course))
         return rows if len(rows) >= expected else []
@@ -171,12 +177,12 @@ class TtrlExperiment(NamedTuple):
 
 
 def thresholds_path(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant]) -> Path:
-    """Of the policy at the start, whoever is asked."""
+    """The thresholds of the start policy, used for all variants."""
     return experiment.work / f"{experiment.config.none}-{part.seed}" / "stream" / CALIBRATION
 
 
 def shares_baseline_calibration(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant]) -> bool:
-    """Whether the same policy would be asked the same dev-cal questions in the same way as by `none`."""
+    """Whether calibration would ask the same policy the same questions as for `none`."""
     baseline = next((v for v in experiment.config.variants if v.name == experiment.config.none), None)
     if baseline is None:
         return False
@@ -187,26 +193,26 @@ def shares_baseline_calibration(experiment: TtrlExperiment, part: ExperimentPart
 
 
 def calibration_inputs(settings: TtrlConfig) -> tuple[object, ...]:
-    """What thresholds depend on besides the policy; δ is not looked at while they are fitted."""
+    """What thresholds depend on besides the policy; δ is not used in fitting."""
     vote = settings.vote.model_copy(update={"delta": 0.0})
     return settings.calibration, vote, settings.group_size, settings.tools, settings.limits, settings.seed
 
 
 def restore_stream(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant]) -> bool:
-    """Whether the rows of a stream that has ended are here, or could be taken from their archive."""
+    """Whether the rows of a finished stream are here or could be restored from the archive."""
     folder, fingerprint = experiment.stream_folder(part), experiment.fingerprint(part)
     if is_finished(folder, fingerprint) and experiment.rows(
         part
-    ):  # signed at its beginning: another stream is not gone on with
+    ):  # written at the start: another stream is not resumed
         return True
-    # what was run here has its settings; without them it was being taken from its archive when that was cut off
+    # a run made here has its settings; without them, restoring the archive was interrupted
     return not (folder / RESOLVED).exists() and restore_part(
         folder, experiment.archive(f"{part.name}-stream"), STREAM_FILES, fingerprint
     )
 
 
 def run_stream(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], show: Any) -> None:
-    """Answer the stream with one variant, or go on with it."""
+    """Run a variant's stream, or resume it."""
     folder, settings = experiment.stream_folder(part), experiment.settings(part)
     if restore_stream(experiment, part):
         if not settings.learn:
@@ -224,7 +230,7 @@ def run_stream(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], sh
     adapt(
         settings, stream.items(), folder, show=show,
         keys=experiment.keys() if experiment.keys and settings.neighbours else None,
-        dev_cal=make_stream(experiment.config.families, split="dev-cal", limit=settings.calibration.items_per_family).items,
+        dev_cal=experiment.calibration_items(settings),
     )  # fmt: skip
     if experiment.config.budget is None or not settings.learn:
         archive_stream(experiment, part)
@@ -236,13 +242,13 @@ def archive_stream(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant]
 
 
 def archive_missing_stream(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant]) -> None:
-    """A process may have been killed when a stream had ended, before its archive was written."""
+    """Write the archive if the process was killed between the end of the stream and its archive."""
     if not experiment.archive(f"{part.name}-stream").exists():
         archive_stream(experiment, part)
 
 
 def build_shared_memory(experiment: TtrlExperiment, show: Any) -> None:
-    """Fill the memory that all variants share, or go on with it: no label is seen, and nothing is learnt."""
+    """Fill the memory that all variants share, or resume; without labels and without training."""
     folder, config = experiment.work / "memory", experiment.config
     change = {"learn": False, "name": "memory", "memory": None, **NO_CANARIES}
     settings = override_config(experiment.base, change)
@@ -262,11 +268,11 @@ def build_shared_memory(experiment: TtrlExperiment, show: Any) -> None:
         folder, experiment.archive("memory"), MEMORY_FILES, fingerprint
     ):
         return
-    experiment.log("the memory of all variants")
+    experiment.log("the shared memory")
     write_fingerprint(folder, fingerprint)
     adapt(
         settings, stream.items(), folder, show=show, keys=experiment.keys() if experiment.keys else None,
-        dev_cal=make_stream(config.families, split="dev-cal", limit=settings.calibration.items_per_family).items,
+        dev_cal=experiment.calibration_items(settings),
     )  # fmt: skip
     archive_part(folder, experiment.archive("memory"), MEMORY_FILES, fingerprint, shorten={LEDGER: shorten_ledger})
 
@@ -275,10 +281,10 @@ def build_shared_memory(experiment: TtrlExperiment, show: Any) -> None:
 
 
 def row_at_budget(rows: StreamRows, budget: int) -> int:
-    """The first end of a batch at which as many queries as the budget allows had been learnt from.
+    """The first end of a batch at which the largest number of trained queries within the budget is reached.
 
-    A batch is learnt from as a whole: one that would overshoot is not taken. The last row where the budget was never
-    reached.
+    A batch is trained on as a whole, so one that would exceed the budget is left out. The last row if the budget is
+    never reached.
     """
     trained_queries = np.cumsum([0, *(row["learnt"] for row in rows)])  # (n + 1,) before the first row, after each
     if trained_queries[-1] < budget:
@@ -289,35 +295,36 @@ def row_at_budget(rows: StreamRows, budget: int) -> int:
 
 
 def snapshot_row(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budget: int) -> int:
-    """The row after which a variant is asked."""
+    """The row after which a variant is evaluated."""
     rows = experiment.rows(part)
     return len(rows) if part.variant.whole or not experiment.settings(part).learn else row_at_budget(rows, budget)
 
 
 def held_out_folder(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budget: int) -> Path:
-    """Another budget is another policy, and has its own folder; who learns nothing, or all, has one."""
+    """One folder per budget; a variant without updates, or one taken at its end, has only one."""
     name = "held" if not experiment.settings(part).learn else "held-whole" if part.variant.whole else f"held-{budget}"
     return experiment.work / part.name / name
 
 
 def exam_finished(folder: Path, part: ExperimentPart[TtrlVariant]) -> bool:
-    """An exam is signed when all its questions have been asked; those by vote may be wanted since."""
+    """Whether all held-out questions have been answered, those by vote too if required."""
     votes_finished = (folder / VOTED / "done.json").exists() or not part.variant.examined_by_vote
     return (folder / FINGERPRINT).exists() and votes_finished
 
 
 def exam_fingerprint(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budget: int) -> Fingerprint:
-    """What the answers to the held-out questions depend on."""
+    """What the held-out answers depend on."""
     shared_thresholds, config = thresholds_path(experiment, part), experiment.config
     is_budgeted = experiment.settings(part).learn and not part.variant.whole
+    thresholds = json.loads(shared_thresholds.read_text()) if shared_thresholds.exists() else None
     return experiment.fingerprint(
         part, budget=budget if is_budgeted else None, held_items=config.held_items, voted_items=config.voted_items,
-        old_items=config.old_items, thresholds=json.loads(shared_thresholds.read_text()) if shared_thresholds.exists() else None,
+        old_items=config.old_items, thresholds=thresholds,
     )  # fmt: skip
 
 
 def restore_exam(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budget: int) -> bool:
-    """Whether the held-out answers are here, or could be taken from their archive."""
+    """Whether the held-out answers are here or could be restored from the archive."""
     folder, fingerprint = held_out_folder(experiment, part, budget), exam_fingerprint(experiment, part, budget)
     archive_files = HELD_OUT_FILES if part.variant.examined_by_vote else GREEDY_HELD_OUT_FILES
     archive = experiment.archive(f"{part.name}-{folder.name}")
@@ -325,7 +332,7 @@ def restore_exam(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], 
 
 
 def run_exam(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budget: int, show: Any) -> None:
-    """Ask the held-out questions greedily, and some also by vote."""
+    """Evaluate the held-out questions greedily, and some also by vote."""
     folder, settings = held_out_folder(experiment, part, budget), experiment.settings(part)
     if not part.variant.asked:
         return
@@ -335,8 +342,9 @@ def run_exam(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budg
     policy = settings.policy
     if settings.learn and not (experiment.stream_folder(part) / UPDATES).exists():
         experiment.log(
-            f"{part.name}: its rows came from {experiment.archive(f'{part.name}-stream')}, without weights, and nobody has "
-            f"asked it after {budget} queries: delete that file and {experiment.work / part.name} to run it again"
+            f"{part.name}: its rows are from {experiment.archive(f'{part.name}-stream')}, which has no weights, and it "
+            f"was not evaluated after {budget} queries; to run it again, delete that file and "
+            f"{experiment.work / part.name}"
         )
         return
     if settings.learn:
@@ -374,7 +382,7 @@ def run_exam(experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], budg
 def run_voted_exam(
     experiment: TtrlExperiment, part: ExperimentPart[TtrlVariant], folder: Path, policy: str, show: Any
 ) -> None:
-    """The held-out questions with N rollouts each, under the vote and the thresholds that all variants share."""
+    """Evaluate held-out questions with N rollouts each, with the vote and the thresholds that all variants share."""
     settings, shared_thresholds = experiment.settings(part), thresholds_path(experiment, part)
     experiment.log(f"{part.name}: held-out, by vote")
     changes = {
@@ -390,7 +398,7 @@ def run_voted_exam(
 
 
 def external_statistics(experiment: TtrlExperiment) -> dict[str, CosineStatistics]:
-    """E_ext's statistics, from chains of the policy at the start on dev items that no stream has."""
+    """The statistics of E_ext, from trajectories of the start policy on dev items that no stream has."""
     folder, archive, config = experiment.work / "statistics", experiment.archive("statistics"), experiment.config
     fingerprint = {
         "weights": hash_weights(experiment.base.policy), "families": config.families, "shifts": config.shifts,

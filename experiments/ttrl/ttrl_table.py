@@ -1,4 +1,4 @@
-"""What a stream and the questions after it are reported with: accuracy, acceptance, drift, risk and coverage."""
+"""The table of phase 3: accuracy, acceptance, drift, risk and coverage of streams and held-out evaluations."""
 
 from __future__ import annotations
 
@@ -23,41 +23,42 @@ from pixelis.evaluation.process_report import process_scores
 from pixelis.training.ttrl.journal import LEDGER, read_rows
 
 VOTED = "voted"
-"""Where the answers by vote lie, of those who were asked so."""
+"""Subfolder of the answers by vote."""
 
 
 class StreamResult(NamedTuple):
-    """One stream that has ended, and where the questions after it lie."""
+    """A finished stream and its held-out evaluation."""
 
     seed: int
     rows: StreamRows
     budget_row: int
-    """The row at which the budget was spent."""
+    """The row at which the budget was used up."""
     held_out_folder: Path | None
-    """None where it was not asked, or not yet."""
+    """None if it was not evaluated."""
     is_examined: bool
-    """Off where the held-out questions would get the answers of `none`."""
+    """Off if the held-out answers would be those of `none`."""
     base: str
     budget: int | None
-    """Queries that it may have learnt from; None where it is not matched."""
+    """Largest number of trained queries; None if the variant is not matched."""
     calibration: Any
     stress: bool
-    """Its votes, neighbours or keys were disturbed on purpose."""
+    """Whether its votes, neighbours or keys were perturbed on purpose."""
     statistics: Mapping[str, CosineStatistics]
 
     @property
     def trained_queries(self) -> int:
-        """Queries that it had learnt from when it was asked."""
+        """Number of trained queries at the evaluation."""
         return sum(row["learnt"] for row in self.rows[: self.budget_row])
 
     @property
     def under_budget(self) -> bool:
-        """Its stream came to an end before as many queries had taught as the budget allows."""
+        """Whether the stream ended before the budget was used up."""
         return self.budget is not None and sum(row["learnt"] for row in self.rows) < self.budget
 
 
 def build_table(stream_results: Mapping[str, Sequence[StreamResult]], baseline: str) -> list[dict[str, Any]]:
-    """One row a variant: held-out accuracy against its base, prequential accuracy, acceptance, drift, risk."""
+    """One row per variant: held-out accuracy and its gain over the base, prequential accuracy, acceptance, drift,
+    risk."""
     bases = {name: streams[0].base for name, streams in stream_results.items()}
     after_runs = held_out_runs(stream_results)
     held_out_rows = {row["variant"]: row for row in compare_to_bases(after_runs, bases, "over_none")}
@@ -71,13 +72,14 @@ def build_table(stream_results: Mapping[str, Sequence[StreamResult]], baseline: 
     for name, streams in stream_results.items():
         rows = [stream.rows for stream in streams]
         trained_queries = [stream.trained_queries for stream in streams]
+        is_gain = bases[name] == baseline != name
         table.append({
             "variant": name, "seeds": len(streams), "queries": len(rows[0]), "spent": trained_queries,
             "under_budget": any(stream.under_budget for stream in streams),
             "cpu_seconds_a_query": cpu_seconds_per_query(rows), "base": bases[name], "asked": streams[0].is_examined,
             "held_out": held_out_rows.get(name), "prequential": prequential_rows[name], **summarise_acceptance(rows),
             "drift_when_asked": final_drift([stream.rows[: stream.budget_row] for stream in streams]),
-            "per_point": queries_per_point(held_out_rows.get(name), trained_queries) if bases[name] == baseline != name else None,
+            "per_point": queries_per_point(held_out_rows.get(name), trained_queries) if is_gain else None,
             "selective": selective_risk(rows), "lessons": pseudo_label_accuracy(rows),
             "families": summarise_families(rows, after_runs.get(name), after_runs.get(bases[name])),
             "calibration": streams[0].calibration,
@@ -88,7 +90,7 @@ def build_table(stream_results: Mapping[str, Sequence[StreamResult]], baseline: 
 def bases_on_same_stream(
     stream_results: Mapping[str, Sequence[StreamResult]], bases: Mapping[str, str]
 ) -> dict[str, str]:
-    """Bases that answered the same queries: of others, only those before learning can be compared that are alike."""
+    """Bases that answered the same queries, which a comparison of streams requires."""
     items = {name: [row["item"] for row in streams[0].rows] for name, streams in stream_results.items()}
     return {name: base for name, base in bases.items() if items.get(base) == items[name]}
 
@@ -96,8 +98,8 @@ def bases_on_same_stream(
 def queries_per_point(
     held_out: Mapping[str, Any] | None, trained_queries: Sequence[int]
 ) -> dict[str, float | None] | None:
-    """Queries learnt from for each point of greedy accuracy that was won, with the ends of the gain's interval (no end
-    where the gain may be nothing); None where nothing was won."""
+    """Trained queries per point of greedy accuracy gained, with an interval from that of the gain (open if the gain may
+    be 0); None without a gain."""
     gain = (held_out or {}).get("greedy", {}).get("over_none")
     if not gain or gain["difference"] <= 0:
         return None
@@ -109,18 +111,17 @@ def queries_per_point(
 
 
 def cpu_seconds_per_query(streams: Sequence[StreamRows]) -> float | None:
-    """CPU seconds of a query without its tools, whose results others may have asked for before: over the rows that say
-    so, which older ones do not."""
+    """CPU seconds per query without its tools, whose results may be cached; over the rows that record them."""
     costs = [row["cpu_s"] for rows in streams for row in rows if "cpu_s" in row]
     return float(np.mean(costs)) if costs else None
 
 
 def build_pairs(stream_results: Mapping[str, Sequence[StreamResult]], ours: str) -> dict[str, list[dict[str, Any]]]:
-    """Ours against its rivals, on the held-out questions and on the queries that both answered: those who answered the
-    same stream without stress. p is adjusted among them.
+    """Ours against every variant that answered the same stream without stress, on the held-out questions and on the
+    stream. p-values are adjusted among them.
 
-    `plain_voting`: its votes in the later half of the stream against plain majorities of those who do not learn.
-    `selective`: risk and coverage, every variant by the margin of its vote against another by the share of a majority.
+    `plain_voting`: its votes in the later half of the stream against majority votes of variants without updates.
+    `selective`: risk and coverage, a variant by the margin of its vote against another by the share of a majority.
     """
     streams = prequential_runs(stream_results)
     comparable = {
@@ -164,13 +165,13 @@ def rows_by_seed(streams: Sequence[StreamResult]) -> dict[int, StreamRows]:
 
 
 def single_measure(runs: Sequence[RunScores], key: str) -> list[RunScores]:
-    """One measure of some runs, without its name, so that it can be held against another."""
+    """One measure of some runs under an empty name, to compare it with another measure."""
     return [RunScores(run.seed, run.items, {"": run.measures[key]}) for run in runs]
 
 
 def rival_pairs(stream_results: Mapping[str, Sequence[StreamResult]], ours: str) -> list[tuple[str, str]]:
-    """Variants that answered the same queries under the same stress: ours against those without any, ours under flips
-    against majorities under as many."""
+    """Pairs that answered the same queries under the same stress: ours and each variant without stress, ours with flips
+    and the majority with as many."""
     items = {name: [row["item"] for row in streams[0].rows] for name, streams in stream_results.items()}
     pairs = [(ours, name) for name, streams in stream_results.items() if name != ours and not streams[0].stress]
     pairs += [(name, name.replace(ours, "majority", 1)) for name in stream_results if name.startswith(f"{ours}-")]
@@ -178,7 +179,7 @@ def rival_pairs(stream_results: Mapping[str, Sequence[StreamResult]], ours: str)
 
 
 def held_out_runs(stream_results: Mapping[str, Sequence[StreamResult]]) -> RunsByVariant:
-    """(n,) of each measure on the held-out items, in percent, of those that were asked."""
+    """(n,) of each measure on the held-out items, in percent, of the evaluated variants."""
     runs_by_variant: dict[str, list[RunScores]] = {}
     for name, streams in stream_results.items():
         for stream in streams:
@@ -190,7 +191,7 @@ def held_out_runs(stream_results: Mapping[str, Sequence[StreamResult]]) -> RunsB
 
 
 def held_out_run(seed: int, folder: Path, statistics: Mapping[str, CosineStatistics]) -> RunScores:
-    """What a policy answered to the held-out questions, and to those without a shift where they were asked."""
+    """Held-out scores of a policy, and those without a shift if evaluated."""
     greedy, voted = read_scored_items(folder / "greedy"), read_rows(folder / VOTED / LEDGER)
     process = process_scores(greedy, statistics)
     measures = {
@@ -211,8 +212,7 @@ def held_out_run(seed: int, folder: Path, statistics: Mapping[str, CosineStatist
 
 
 def prequential_runs(stream_results: Mapping[str, Sequence[StreamResult]]) -> RunsByVariant:
-    """(n,) of each measure on the stream, every query answered before it was learnt from; its later half and its last
-    third alone."""
+    """(n,) of each measure on the stream, each query before training on it; also for its later half and last third."""
     return {
         name: [prequential_run(stream.seed, stream.rows) for stream in streams]
         for name, streams in stream_results.items()
@@ -253,7 +253,7 @@ def summarise_acceptance(streams: Sequence[StreamRows]) -> dict[str, Any]:
 
 
 def final_drift(streams: Sequence[StreamRows]) -> float | None:
-    """KL to the start after the last row of each stream, on the mean."""
+    """Mean over streams of the KL to the start after the last row."""
     drifts = [stream[-1]["drift"] for stream in streams if stream and stream[-1]["drift"] is not None]
     return float(np.mean(drifts)) if drifts else None
 
@@ -263,8 +263,8 @@ def summarise_families(
     after_runs: Sequence[RunScores] | None = None,
     base_runs: Sequence[RunScores] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Acceptance and drift per family (tab:supp_fairness_per_bench); held-out scores of its base and of its own, over
-    the seeds that both have."""
+    """Acceptance and drift per family (tab:supp_fairness_per_bench), and held-out scores of base and variant over
+    shared seeds."""
     if after_runs and base_runs:
         after_runs, base_runs = select_shared_seeds(after_runs, base_runs)
     rows = [row for stream in streams for row in stream]
@@ -273,7 +273,8 @@ def summarise_families(
         family_rows = [row for row in rows if row["family"] == family]
         kls = [row["kl_query"] for row in family_rows if row["kl_query"] is not None]
         summary[family] = {
-            "queries": len(family_rows), "accepted_per_1k": 1000.0 * float(np.mean([row["learnt"] for row in family_rows])),
+            "queries": len(family_rows),
+            "accepted_per_1k": 1000.0 * float(np.mean([row["learnt"] for row in family_rows])),
             "voted": 100.0 * float(np.mean([row["score"] for row in family_rows])),
             "kl_p95": float(np.percentile(kls, 95)) if kls else None,
             "pre": family_accuracy(base_runs, family), "post": family_accuracy(after_runs, family),
@@ -282,7 +283,7 @@ def summarise_families(
 
 
 def family_accuracy(runs: Sequence[RunScores] | None, family: str) -> float | None:
-    """Mean greedy accuracy on the items of a family, whose names begin with it; None where none was asked."""
+    """Mean greedy accuracy on the items of a family; None without any."""
     scores = [
         score for run in runs or () for item, score in zip(run.items, run.measures["greedy"], strict=True)
         if item.startswith(f"{family}.")

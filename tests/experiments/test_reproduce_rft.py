@@ -243,7 +243,7 @@ def test_layer_and_gate_are_scored_from_every_seed_that_is_done_and_again_only_w
     assert rescore() == 3
     shutil.rmtree(work / "cc-rft-1")  # another machine, which has run fewer
     assert rescore() == 3
-    assert "it stays" in said[-1]
+    assert "it is kept" in said[-1]
 
 
 def test_parts_that_were_kept_before_there_was_a_temperature_are_still_those_of_1(tmp_path):
@@ -271,7 +271,7 @@ def test_ours_must_be_one_of_the_variants(tmp_path):
     (tmp_path / "a.yaml").write_text(
         "rft: r.yaml\nsft: s.yaml\nvariants: [{name: full}, {name: start, learn: nothing}]\n"
     )
-    with pytest.raises(ConfigError, match="no variant 'cc-rft': want one of full, start"):
+    with pytest.raises(ConfigError, match="no variant 'cc-rft': expected one of full, start"):
         load_config(ReproduceRftConfig, tmp_path / "a.yaml")
     assert load_config(ReproduceRftConfig, tmp_path / "a.yaml", ["ours=full"]).ours == "full"
 

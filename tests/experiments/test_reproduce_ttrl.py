@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.common.paired_tests import ExperimentPart, RunScores, merge_config, select_parts
+from experiments.common.paired_tests import ExperimentPart, RunScores, override_config, select_parts
 from experiments.ttrl import reproduce_ttrl as top
 from experiments.ttrl import ttrl_runs as module
 from experiments.ttrl.reproduce_ttrl import reproduce_ttrl
@@ -267,8 +267,8 @@ def test_a_small_part_lives_its_stream_and_is_examined_with_the_shipped_configur
     )
     short = {"samples": 2, "neighbours": 0, "workers": 1, "calibration": {"items": 1}, "limits": {"steps": 8}}
     base = load_config(TtrlConfig, ROOT / given.ttrl, [])
-    assert base.canary.items > 0
-    base = TtrlConfig.model_validate(merge_config(base.model_dump(mode="json"), short))
+    assert base.canary.items_per_family > 0
+    base = override_config(base, short)
     runs = module.TtrlExperiment(config, base, tmp_path, tmp_path / "results", None, lambda words: None)
     part = ExperimentPart(next(variant for variant in config.variants if variant.name == "ours"), 0)
     none = ExperimentPart(next(variant for variant in config.variants if variant.name == config.none), 0)
@@ -307,7 +307,7 @@ def test_all_variants_search_the_same_memory_and_leave_it_as_it_is(tmp_path):
     config = given.model_copy(update={"families": ("choice",), "stream_items": 2, "memory_items": 2})
     base = load_config(TtrlConfig, ROOT / given.ttrl, [])
     short = {"samples": 2, "calibration": {"items": 0}, "limits": {"steps": 3}, "vote": {"max_entropy": 9.0}}
-    base = TtrlConfig.model_validate(merge_config(base.model_dump(mode="json"), short))
+    base = override_config(base, short)
     runs = module.TtrlExperiment(
         config, base, tmp_path, tmp_path / "results", cache(make_key_maker), lambda words: None
     )
@@ -452,7 +452,7 @@ def test_nobody_who_learns_is_asked_before_the_budget_is_known(tmp_path, monkeyp
     part = ExperimentPart(config.variants[0], 0)
     module.write_fingerprint(runs.stream_folder(part), runs.fingerprint(part))
     found = reproduce_ttrl(config, tmp_path / "work", tmp_path / "out", only=["ours"], log=print)
-    assert "known when these streams have ended: hard-0" in capsys.readouterr().out
+    assert "depends on unfinished streams: hard-0" in capsys.readouterr().out
     assert found["left"] == ["ours-0", "hard-0"]
 
 
@@ -484,7 +484,7 @@ def test_a_stream_that_is_not_finished_is_left_over(tmp_path):
 def test_a_variant_without_thresholds_of_its_own_waits_for_those_that_are_shared(tmp_path):
     config = load_config(ReproduceTtrlConfig, ROOT / "configs" / "nano" / "reproduce_ttrl.yaml", [])
     config = config.model_copy(update={"ttrl": ROOT / config.ttrl})
-    with pytest.raises(ConfigError, match="hard-majority-0 is asked under the thresholds of no-adaptation-0"):
+    with pytest.raises(ConfigError, match="hard-majority-0 needs the thresholds of no-adaptation-0"):
         reproduce_ttrl(config, tmp_path / "runs", tmp_path / "results", only=["hard-majority"])
     assert not (tmp_path / "runs").exists()
 
@@ -494,7 +494,7 @@ def test_the_configuration_that_ships_is_valid_and_has_the_variants_of_the_paper
     base = load_config(TtrlConfig, ROOT / given.ttrl, [])
     names = {variant.name: variant for variant in given.variants}
     for variant in given.variants:
-        TtrlConfig.model_validate(merge_config(base.model_dump(mode="json"), variant.change))
+        override_config(base, variant.change)
     assert all(names[name].seeds == 3 for name in ("ours", "hard-majority", "no-adaptation", "no-control"))
     assert {
         "ans-ssc", "answer-voting", "no-value", "no-ema", "tta-without-tools", "ra-tta-without-tools", "ours-flips-20",
@@ -509,8 +509,5 @@ def test_the_configuration_that_ships_is_valid_and_has_the_variants_of_the_paper
 def test_no_two_variants_are_the_same_thing_under_two_names(name):
     given = load_config(ReproduceTtrlConfig, ROOT / "configs" / "nano" / f"{name}.yaml", [])
     base = load_config(TtrlConfig, ROOT / given.ttrl, [])
-    learning = [
-        (TtrlConfig.model_validate(merge_config(base.model_dump(mode="json"), v.change)).model_dump_json(), v.course)
-        for v in given.variants
-    ]
+    learning = [(override_config(base, v.change).model_dump_json(), v.course) for v in given.variants]
     assert len(set(learning)) == len(learning)

@@ -213,7 +213,7 @@ def test_payments_follow_the_settings_of_the_run(known):
 
 def test_chains_of_other_items_are_refused(own, loaded):
     (folder,) = own.folders
-    with pytest.raises(ConfigError, match="not the chains of 2 items"):
+    with pytest.raises(ConfigError, match="not the trajectories of 2 items"):
         list(read_examples(folder, own.tasks, 2, loaded.policy))
 
 
@@ -222,7 +222,7 @@ def test_chains_of_the_same_questions_about_other_pictures_are_refused(own, load
     shifted = make_tasks(FAMILIES, split="dev", shift="noise:1")
     told = [next(iter(tasks[0].items(1))).item.question for tasks in (own.tasks, shifted)]
     assert told[0] == told[1]
-    with pytest.raises(ConfigError, match="not the chains of 3 items"):
+    with pytest.raises(ConfigError, match="not the trajectories of 3 items"):
         next(read_examples(folder, shifted, ITEMS, loaded.policy))
 
 
