@@ -104,8 +104,9 @@ def run(tmp_path_factory, keys):
 
 
 def content(folder):
-    """Every file of a tree but locks, by its bytes."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"]
+    """Every file of a tree by its bytes, without locks and TensorBoard's files, which only grow."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = [path for path in files if path.name != ".lock" and not path.name.startswith("events.")]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 

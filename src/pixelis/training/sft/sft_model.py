@@ -199,7 +199,9 @@ class SftModel(nn.Module):
         """ℒ_tool. The text loss is computed only for calls that name a phrase, and weighted by their share of 𝒟."""
         has_phrase = batch.words[:, 0] != IGNORE_INDEX
         phrase_ids = batch.words[has_phrase].long()
-        words = torch.where(phrase_ids == IGNORE_INDEX, IGNORE_INDEX, self.policy.allowed_index[phrase_ids.clamp(min=0)])
+        words = torch.where(
+            phrase_ids == IGNORE_INDEX, IGNORE_INDEX, self.policy.allowed_index[phrase_ids.clamp(min=0)]
+        )
         phrase_head = Head(
             self.policy.allowed_logits(predictions.words[has_phrase]).float(), words, has_phrase[has_phrase]
         )

@@ -11,10 +11,10 @@ from torch import Tensor
 from pixelis.nano.temperature import GRID, divide_logits_by, grid_losses
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.training.common.distributed import DistributedContext, reshard
-from pixelis.training.common.run_folder import MetricsLog
 from pixelis.training.dataset.examples import Example
 from pixelis.training.dataset.prepared_examples import PreparedExamples
 from pixelis.training.sft.sft_model import SftBatch, SftOutput, collate, unwrap
+from pixelis.training.sft.sft_state import SftRun
 from pixelis.training.sft.training_index import ExampleRef, cut_by_tokens, load_example
 
 MAX_TEMPERATURE_EXAMPLES = 1000
@@ -62,20 +62,12 @@ def fit_policy_temperature(
     return temperature
 
 
-def evaluate_dev_loss(
-    model: Any,
-    examples: PreparedExamples,
-    index: Sequence[ExampleRef],
-    batch_tokens: int,
-    step: int,
-    log: MetricsLog,
-    dist: DistributedContext,
-) -> float:
+def evaluate_dev_loss(run: SftRun, dev: PreparedExamples, index: Sequence[ExampleRef]) -> float:
     """Dev loss: weighted nats per token, as in training but without smoothing. Accuracies go into the log."""
-    sft_model = unwrap(model)
+    sft_model = unwrap(run.model)
     sums = torch.zeros(10, dtype=torch.float64, device=sft_model.policy.device)
     coordinates = token_coordinates(sft_model.policy.tokenizer).to(sums.device)
-    for _, batch, output in teacher_forced_outputs(model, examples, index, batch_tokens, dist):
+    for _, batch, output in teacher_forced_outputs(run.model, dev, index, run.config.batch_tokens, run.dist):
         weight = torch.where(batch.actions, sft_model.w_act, 1.0)
         has_box = torch.isfinite(batch.box[:, 0])
         head_iou = box_iou(output.box[has_box], batch.box[has_box])
@@ -87,10 +79,10 @@ def evaluate_dev_loss(
             written_iou.sum(), written_iou.numel(),
         )  # fmt: skip
         sums += torch.stack([torch.as_tensor(v, dtype=torch.float64, device=sums.device) for v in row])
-    totals = dist.all_reduce_sum(sums).tolist()
+    totals = run.dist.all_reduce_sum(sums).tolist()
     names = ("dev_loss", "dev_accuracy", "dev_action_accuracy", "dev_head_box_iou", "dev_argument_iou")
     means = {name: totals[2 * k] / max(1.0, totals[2 * k + 1]) for k, name in enumerate(names)}
-    log.write(step, **means)
+    run.log.write(run.state.step, **means)
     return means["dev_loss"]
 
 

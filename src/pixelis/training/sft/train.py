@@ -119,8 +119,7 @@ def train_sft(config: SftConfig, out: Path, *, show: Show = lambda progress: Non
             log_step(run, losses)
             fit_budget(config, state, clock, dist)
             if not state.batches and dev_index:  # the epoch has ended
-                dev_loss = evaluate_dev_loss(model, dev, dev_index, config.batch_tokens, state.step, run.log, dist)
-                state.dev_losses.append(dev_loss)
+                state.dev_losses.append(evaluate_dev_loss(run, dev, dev_index))
             if not state.batches or clock.is_save_due(config.save_minutes, config.log_every, dist):
                 run.save()
         show(clock.progress(math.nan, "g_φ and h_ψ"))

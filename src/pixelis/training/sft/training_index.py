@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -35,23 +36,14 @@ def prepare_split(
     config: SftConfig, corpus: Corpus, policy: Policy, split: str, dist: DistributedContext, show: Show
 ) -> PreparedExamples:
     """The prepared examples of a split. The main process prepares them, the others wait and open them."""
-
-    def open_examples(workers: int) -> PreparedExamples:
-        return prepare(
-            corpus,
-            split,
-            policy.tokenizer,
-            policy.style,
-            policy.image_config,
-            workers=workers,
-            folder=config.examples_folder,
-            on_progress=lambda done, total: show(Progress(f"preparing {split}", done / max(1, total))),
-        )
-
+    open_examples = partial(
+        prepare, corpus, split, policy.tokenizer, policy.style, policy.image_config, folder=config.examples_folder,
+        on_progress=lambda done, total: show(Progress(f"preparing {split}", done / max(1, total))),
+    )  # fmt: skip
     if dist.is_main:
-        examples = open_examples(config.workers)
+        examples = open_examples(workers=config.workers)
     dist.barrier()
-    return examples if dist.is_main else open_examples(1)
+    return examples if dist.is_main else open_examples(workers=1)
 
 
 def training_index(config: SftConfig, examples: PreparedExamples) -> list[ExampleRef]:

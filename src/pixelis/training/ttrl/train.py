@@ -50,7 +50,7 @@ from pixelis.training.common.item_rollouts import (
     stream_item_rollouts,
 )
 from pixelis.training.common.precision import weights_dtype
-from pixelis.training.common.run_folder import run_folder
+from pixelis.training.common.run_folder import MetricsLog, run_folder
 from pixelis.training.dataset.scored_rollouts import score_rollout
 from pixelis.training.ttrl.canary import Canary, describe_regression
 from pixelis.training.ttrl.journal import AdaptationJournal
@@ -150,6 +150,7 @@ def adapt(
             run_canary(context, journal, canary, canaries)
             items = iter(stream)
             require_same_stream(journal.rows, items, out)
+            log = MetricsLog(out, len(journal.rows), DistributedContext(), config)
             while not canary.regression and (batch := list(islice(items, config.batch))):
                 clock, first = CpuClock(), len(journal.rows)
                 groups = rollout_items(
@@ -163,8 +164,8 @@ def adapt(
                 ]
                 reasons = [get_skip_reason(config, query) for query in queries]
                 result = compute_advantages(config, stream_memory, state, queries, reasons)
-                has_update = config.learn and result.update_batch is not None
-                update = journal.apply(result.update_batch) if has_update else None
+                update_batch = result.update_batch if config.learn else None
+                update = journal.apply(update_batch) if update_batch is not None else None
                 rows = []
                 for k, query in enumerate(queries):
                     remembered = remember_exemplar(stream_memory, query)
@@ -173,8 +174,10 @@ def adapt(
                 cost = clock.cost_per_query(len(batch))
                 journal.acknowledge([row | cost for row in rows])
                 for row in journal.rows[first:]:
+                    log.write(row["query"], **{k: v for k, v in row.items() if isinstance(v, int | float)})
                     show(row, len(journal.rows))
                 run_canary(context, journal, canary, canaries)
+            log.close()
         export_ttrl(config, checkpoint, rewarder, journal, out / "policy")
     rows = journal.rows
     answer_scores = [row["score"] for row in rows if row["answered"] and row["score"] is not None]

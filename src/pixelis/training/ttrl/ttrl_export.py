@@ -19,7 +19,7 @@ from pixelis.policy.model import Policy
 from pixelis.rewards.compute import Rewarder, checkpoint_heads, load_rewarder
 from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.precision import cast_parameters, compute_dtype, weights_dtype
-from pixelis.training.common.run_folder import RESOLVED, run_folder
+from pixelis.training.common.run_folder import METRICS, RESOLVED, drop_rows_after, run_folder
 from pixelis.training.ttrl.canary import Canary
 from pixelis.training.ttrl.journal import LEDGER, MEMORY, AdaptationJournal
 from pixelis.training.ttrl.stream_memory import START_WATERMARK_FILE, read_start_watermark
@@ -98,6 +98,7 @@ def revert_adaptation(out: Path, query: int) -> dict[str, Any]:
         with closing(MemoryStore.open_read_only(out / MEMORY)) as memory:
             memory.require_reachable(watermark)
         row = adaptation.journal.revert(query)
+        drop_rows_after(out / METRICS, query)
         canary.drop_checks_after(query)
         with closing(MemoryStore(out / MEMORY)) as memory:
             memory.rollback(watermark)
