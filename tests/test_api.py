@@ -43,6 +43,28 @@ def test_tools_and_traces_open_without_torch():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_without_torch_what_needs_it_names_its_extra():
+    code = f"""
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Refuse())
+import pixelis
+for attempt in (lambda: pixelis.train_sft, lambda: pixelis.ask({str(SIGN)!r}, "What?")):
+    try:
+        attempt()
+    except pixelis.PixelisError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == [
+        "pixelis.train_sft needs torch: pip install 'pixelis[train]'",
+        "the policy nano-rft needs torch: pip install 'pixelis[policy]'",
+    ]
+
+
 def test_every_public_name_is_there_documented_and_seen_by_type_checkers():
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     (block,) = (node for node in tree.body if isinstance(node, ast.If))

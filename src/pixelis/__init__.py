@@ -75,6 +75,8 @@ MODULES = {
     "training.ttrl.train": "adapt",
     "training.ttrl.ttrl_config": "TtrlConfig",
 }
+EXTRAS = {"api": "policy", "data": "data", "evaluation": "eval", "memory": "memory", "training": "train"}
+"""The extra that brings all that a subpackage needs."""
 RENAMED = {"MemoryStore": "Memory", "read": "read_traces"}
 PUBLIC = {RENAMED.get(name, name): (module, name) for module, names in MODULES.items() for name in names.split()}
 
@@ -85,7 +87,13 @@ def __getattr__(name: str) -> Any:
     if name not in PUBLIC:
         raise AttributeError(f"module 'pixelis' has no attribute {name!r}")
     module, attribute = PUBLIC[name]
-    value = globals()[name] = getattr(import_module(f"pixelis.{module}"), attribute)
+    try:
+        value = globals()[name] = getattr(import_module(f"pixelis.{module}"), attribute)
+    except ModuleNotFoundError as error:
+        from pixelis.core.extras import missing_extra
+
+        extra = EXTRAS.get(module.partition(".")[0], "")
+        raise missing_extra(error, f"pixelis.{name}", extra) or error from error
     return value
 
 

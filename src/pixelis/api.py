@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image as Pil
 
 from pixelis.core.errors import ConfigError, MediaError
+from pixelis.core.extras import missing_extra
 from pixelis.media import Image, Medium, open_media
 from pixelis.media.image import to_upright_rgb
 from pixelis.media.opening import open_bytes
@@ -126,7 +127,10 @@ def load_policy(
     from pixelis.rollout.models import open_model
     from pixelis.tools.toolbox import Toolbox
 
-    opened_model = open_model(model, strict_calls=strict_calls)
+    try:
+        opened_model = open_model(model, strict_calls=strict_calls)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, f"the policy {model}", "policy") or error from error
     if isinstance(tools, Toolbox):
         return LoadedPolicy(opened_model, tools, owns_toolbox=False)
     return LoadedPolicy(opened_model, Toolbox(tools))
