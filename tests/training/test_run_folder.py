@@ -8,6 +8,7 @@ import pytest
 from pixelis.core.errors import ConfigError
 from pixelis.training.common.run_folder import write_config
 from pixelis.training.grpo.rft_config import RftConfig
+from pixelis.training.sft.sft_config import SftConfig
 from pixelis.training.sft.sft_state import RunClock, SftState
 from pixelis.training.ttrl.ttrl_config import TtrlConfig
 
@@ -75,3 +76,18 @@ def test_a_run_from_before_a_key_existed_resumes_with_its_default(tmp_path):
         write_config(given.model_copy(update={"temperature": 0.6}), tmp_path / "config.yaml")
     write_config(given, tmp_path / "config.yaml")
     assert "temperature: 1.0" in (tmp_path / "config.yaml").read_text()
+
+
+def test_a_run_folder_with_the_keys_of_earlier_releases_is_resumed(tmp_path):
+    config = SftConfig.model_validate({"corpus": "c", "warmup_task_steps": 5, "examples_folder": "e"})
+    write_config(config, tmp_path / "config.yaml")
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    resolved = (tmp_path / "config.yaml").read_text()
+    old = resolved.replace("warmup_task_steps", "drill_steps").replace("examples_folder", "examples")
+    (tmp_path / "config.yaml").write_text(old.replace("loggers:\n- tensorboard\n", ""))
+    write_config(config, tmp_path / "config.yaml")
+    assert (tmp_path / "config.yaml").read_text() == resolved
+    (tmp_path / "config.yaml").write_text(old.replace("drill_steps: 5", "drill_steps: 6"))
+    with pytest.raises(ConfigError, match="another warmup_task_steps"):
+        write_config(config, tmp_path / "config.yaml")
+    assert SftConfig.model_validate({"corpus": "c", "drill_steps": 5, "examples": "e"}) == config

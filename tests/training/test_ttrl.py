@@ -380,6 +380,7 @@ def test_revert_gives_back_every_byte(run, tmp_path):
     assert row == rows[1]
     now, before = content(tmp_path / "run"), content(folder / "after_two")
     assert now.pop(UNDONE).count(b"\n") == 2
+    assert now["metrics.jsonl"].count(b"\n") == 2  # a row a query, cut as well
     changed = [name for name in now.keys() | before.keys() if now.get(name) != before.get(name)]
     assert changed in ([], ["policy/pixelis.json"])  # the card names the command and the time
     learners = []
