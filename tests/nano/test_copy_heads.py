@@ -17,7 +17,9 @@ def attention(tokens: PolicyTokenizer, config: NanoConfig) -> list[Tensor]:
     """[(heads, 2·LENGTH, 2·LENGTH)] of the first two layers, over a random text that is said twice."""
     policy = build_nano(config, tokens, seed=3)
     text = policy.model.model.language_model
-    once = policy.allowed_ids[torch.randperm(len(policy.allowed_ids), generator=torch.Generator().manual_seed(5))[:LENGTH]]
+    once = policy.allowed_ids[
+        torch.randperm(len(policy.allowed_ids), generator=torch.Generator().manual_seed(5))[:LENGTH]
+    ]
     ids, places = torch.cat([once, once])[None], torch.arange(2 * LENGTH).expand(3, 1, -1)
     out = []
     with torch.no_grad():

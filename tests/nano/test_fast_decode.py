@@ -80,9 +80,9 @@ def test_attention_over_what_a_group_shares_is_attention_over_all_of_it():
     bias = torch.zeros(rows, 1, reach)
     bias[1, :, 25:] = -torch.inf
     keys, values = (store.transpose(0, 1)[:, :, :reach] for store in (cache.keys[0], cache.values[0]))
-    found = find_shared_prefix([7, 8, 7, 8, 7], common, cache)
+    result = find_shared_prefix([7, 8, 7, 8, 7], common, cache)
     whole = attend(queries, keys, values, bias)
-    torch.testing.assert_close(attend_shared(queries, keys, values, bias, found, 0), whole)
+    torch.testing.assert_close(attend_shared(queries, keys, values, bias, result, 0), whole)
     assert find_shared_prefix([1, 2, 3], common, cache) is None
 
 

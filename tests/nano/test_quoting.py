@@ -1,4 +1,4 @@
-"""Answers that were read are said by one token, and put in words before anybody sees them."""
+"""Answers that were read are quoted by one token, which is expanded before anything else reads it."""
 
 from datetime import UTC, datetime
 
@@ -50,13 +50,16 @@ def test_the_widest_quote_that_means_the_answer_is_taken(answer, lines, quote):
 
 
 def test_the_last_turn_has_the_quote_for_the_answer_and_where_the_thought_names_it(tokens):
-    ledger = TokenSequence()
-    ledger.append_context(
+    sequence = TokenSequence()
+    sequence.append_context(
         render_answer("EXIT it is: EXIT.", "EXIT", NANO_STYLE, step=2, quote=ALL), tokens, ImageProcessorConfig(patch=8)
     )
-    assert tokens.decode(ledger.ids) == f"EXIT it is: {ALL}.\n<answer>{ALL}</answer><|im_end|>"
-    assert ledger.ids.count(tokens.control_ids[ALL]) == 2
-    assert {ledger.kinds[k] for k, t in enumerate(ledger.ids) if t == tokens.control_ids[ALL]} == {"thought", "answer"}
+    assert tokens.decode(sequence.ids) == f"EXIT it is: {ALL}.\n<answer>{ALL}</answer><|im_end|>"
+    assert sequence.ids.count(tokens.control_ids[ALL]) == 2
+    assert {sequence.kinds[k] for k, t in enumerate(sequence.ids) if t == tokens.control_ids[ALL]} == {
+        "thought",
+        "answer",
+    }
     spelt = TokenSequence()
     spelt.append_context(
         render_answer("Seen.", "EXIT", NANO_STYLE, step=2, quote=ALL), tokens, ImageProcessorConfig(patch=8)
@@ -65,18 +68,18 @@ def test_the_last_turn_has_the_quote_for_the_answer_and_where_the_thought_names_
 
 
 def test_a_name_inside_another_word_is_no_quote(tokens):
-    ledger = TokenSequence()
-    ledger.append_context(
+    sequence = TokenSequence()
+    sequence.append_context(
         render_answer("Not 312 but 12, in 1.12.", "12", NANO_STYLE, step=2, quote=LAST),
         tokens,
         ImageProcessorConfig(patch=8),
     )
-    assert tokens.decode(ledger.ids).startswith(f"Not 312 but {LAST}, in 1.12.\n")
-    ledger = TokenSequence()
-    ledger.append_context(
+    assert tokens.decode(sequence.ids).startswith(f"Not 312 but {LAST}, in 1.12.\n")
+    sequence = TokenSequence()
+    sequence.append_context(
         render_answer("It is 312.", "12", NANO_STYLE, step=2, quote=LAST), tokens, ImageProcessorConfig(patch=8)
     )
-    assert tokens.decode(ledger.ids) == f"It is 312.\n<answer>{LAST}</answer><|im_end|>"
+    assert tokens.decode(sequence.ids) == f"It is 312.\n<answer>{LAST}</answer><|im_end|>"
 
 
 def test_letters_that_look_like_a_quote_are_letters(tokens):
@@ -102,8 +105,8 @@ def episode_after(result: ToolResult | None, tokens: PolicyTokenizer, words: str
         for part in (episode.sequence.kinds, episode.sequence.steps, episode.sequence.logprobs):
             part.clear()
         episode.add_result(Execution(result, {}), [])
-    said = tokens.encode(words, control=True)
-    episode.add_turn(said, [-0.1] * len(said), tokens)
+    ids = tokens.encode(words, control=True)
+    episode.add_turn(ids, [-0.1] * len(ids), tokens)
     return episode
 
 

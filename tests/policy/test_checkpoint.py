@@ -26,8 +26,8 @@ def folder(policy: Policy, tmp_path: Path) -> Path:
 @torch.no_grad()
 def test_a_checkpoint_opened_again_says_the_same(policy: Policy, media: MediaSet, folder: Path):
     loaded = load_checkpoint(str(folder))
-    ledger = TokenSequence()
-    ledger.append_context(
+    sequence = TokenSequence()
+    sequence.append_context(
         chat_format.render_prompt("Read the red panel.", media, policy.style, []), policy.tokenizer, policy.image_config
     )
     again = TokenSequence()
@@ -36,8 +36,8 @@ def test_a_checkpoint_opened_again_says_the_same(policy: Policy, media: MediaSet
         loaded.policy.tokenizer,
         policy.image_config,
     )
-    assert again.ids == ledger.ids
-    ours, theirs = (p(p.collate([own])).hidden for p, own in ((policy, ledger), (loaded.policy, again)))
+    assert again.ids == sequence.ids
+    ours, theirs = (p(p.collate([own])).hidden for p, own in ((policy, sequence), (loaded.policy, again)))
     assert torch.equal(ours, theirs)
     assert (loaded.card.name, loaded.card.corpus, loaded.policy.image_config) == ("tiny", "abc", policy.image_config)
     assert set(loaded.heads) == {"box.weight", "box.bias"}

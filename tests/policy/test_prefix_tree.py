@@ -1,4 +1,4 @@
-"""Ledgers that begin alike: the tree by hand, and that it reads what each ledger alone would."""
+"""Sequences that begin alike: the tree by hand, and that it reads what each sequence alone would."""
 
 import json
 from types import SimpleNamespace
@@ -85,23 +85,23 @@ def talks(policy):
     first, second = (rng.integers(0, 256, (48, 64, 3), dtype=np.uint8) for _ in range(2))
 
     def talk(pixels, *parts):
-        ledger = TokenSequence()
+        sequence = TokenSequence()
         prompt = render_prompt("What does the sign say?", MediaSet((Image.from_array(pixels),)), policy.style, [])
-        ledger.append_context(prompt, policy.tokenizer, policy.image_config)
+        sequence.append_context(prompt, policy.tokenizer, policy.image_config)
         for part in parts:
             piece = (
                 TextPiece(part, "thought", 1)
                 if isinstance(part, str)
                 else ImagePiece("view", part, 40 * 40, "observation", 1)
             )
-            ledger.append_context([piece], policy.tokenizer, policy.image_config)
-        return ledger
+            sequence.append_context([piece], policy.tokenizer, policy.image_config)
+        return sequence
 
-    said = "Goal: the text of the sign. First the whole picture, then the part that has letters."
+    thought = "Goal: the text of the sign. First the whole picture, then the part that has letters."
     return [
-        talk(first, said, second, "It says left."),
-        talk(first, said, first, "It says right, and the arrow below it agrees."),
-        talk(first, said, second, "It says"),
+        talk(first, thought, second, "It says left."),
+        talk(first, thought, first, "It says right, and the arrow below it agrees."),
+        talk(first, thought, second, "It says"),
         talk(second, "Nothing."),
     ]
 

@@ -54,14 +54,14 @@ def begins(schema, text):
 def sampled_call(grammar, tokens, rng, left):
     """Tokens drawn evenly from what is allowed, until the call is closed."""
     state = grammar.advance(grammar.initial_state(), tokens.control_ids["<tool_call>"])
-    said = []
+    ids = []
     while state is not CLOSED:
         allowed = np.flatnonzero(grammar.allowed_tokens(state, left).numpy())
         token = int(rng.choice(allowed))
         state, left = grammar.advance(state, token), left - 1
-        said.append(token)
-        assert left >= 1, tokens.decode(said)  # <|im_end|> must still fit
-    return tokens.decode(said[:-1])
+        ids.append(token)
+        assert left >= 1, tokens.decode(ids)  # <|im_end|> must still fit
+    return tokens.decode(ids[:-1])
 
 
 @pytest.mark.parametrize("omit", [("mask", "track"), ()])

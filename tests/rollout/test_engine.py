@@ -51,13 +51,13 @@ def test_rollouts_that_say_the_same_are_decoded_once_and_part_where_they_differ(
     policy, queries, tokens, helpers, monkeypatch
 ):
     read, real = [], Decoder.__call__
-    monkeypatch.setattr(Decoder, "__call__", lambda own, ids, *rest: read.append(len(ids)) or real(own, ids, *rest))
+    monkeypatch.setattr(Decoder, "__call__", lambda self, ids, *rest: read.append(len(ids)) or real(self, ids, *rest))
     says = helpers.says(tokens, READ)
     [group] = rollout(policy, helpers.answering(), queries[:1], n=4, seed=0, limits=Limits(steps=1), grammar=says)
     assert set(read) == {1}  # a row for all four
     assert [one.sample for one in group] == [0, 1, 2, 3]
     assert len({one.trace.id for one in group}) == 4
-    group[0].sequence.ids.append(0)  # each has a ledger of its own
+    group[0].sequence.ids.append(0)  # each has a sequence of its own
     assert len(group[0].sequence) == len(group[1].sequence) + 1
     read.clear()
     free = rollout(policy, helpers.answering(), queries[:1], n=4, seed=0, limits=Limits(turn_tokens=6, reminders=0))
@@ -280,7 +280,7 @@ def test_rows_are_bounded_by_the_bytes_that_they_may_come_to(policy, queries, to
 
 
 def test_progress_is_told_for_every_rollout(policy, queries, tokens, helpers):
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     says = helpers.says(tokens, "<answer>7</answer><|im_end|>")
     rollout(
         policy,
@@ -289,9 +289,9 @@ def test_progress_is_told_for_every_rollout(policy, queries, tokens, helpers):
         n=2,
         seed=0,
         grammar=says,
-        on_progress=lambda k, all: told.append((k, all)),
+        on_progress=lambda k, all: calls.append((k, all)),
     )
-    assert told == [(k, 6) for k in range(1, 7)]
+    assert calls == [(k, 6) for k in range(1, 7)]
 
 
 def test_bad_requests_are_refused_in_a_sentence(policy, queries, helpers):

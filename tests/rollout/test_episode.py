@@ -23,23 +23,23 @@ def reader(request, tokens):
 
 
 def test_a_call_with_its_thought(reader, tokens):
-    said, ids = reader('Look.\n<tool_call>{"name": "ocr", "arguments": {"frame": 3}}</tool_call><|im_end|>')
-    assert (said.thought, said.kind, said.answer) == ("Look.", "action", None)
-    assert said.call == ToolCall(tool="OCR", args={"frame": 3})
-    assert ids[said.opening_index] == tokens.control_ids["<tool_call>"]
+    turn, ids = reader('Look.\n<tool_call>{"name": "ocr", "arguments": {"frame": 3}}</tool_call><|im_end|>')
+    assert (turn.thought, turn.kind, turn.answer) == ("Look.", "action", None)
+    assert turn.call == ToolCall(tool="OCR", args={"frame": 3})
+    assert ids[turn.opening_index] == tokens.control_ids["<tool_call>"]
 
 
 def test_an_answer_with_its_thought(reader, tokens):
-    said, ids = reader("Read it.\n<answer> 7 </answer><|im_end|>")
-    assert (said.thought, said.answer, said.kind, said.call) == ("Read it.", "7", "answer", None)
-    assert ids[said.opening_index] == tokens.control_ids["<answer>"]
+    turn, ids = reader("Read it.\n<answer> 7 </answer><|im_end|>")
+    assert (turn.thought, turn.answer, turn.kind, turn.call) == ("Read it.", "7", "answer", None)
+    assert ids[turn.opening_index] == tokens.control_ids["<answer>"]
 
 
 def test_whichever_opens_first_decides(reader):
     call = '<tool_call>{"name": "OCR", "arguments": {}}</tool_call>'
     assert reader(f"{call}<answer>7</answer><|im_end|>")[0].call is not None
-    said = reader(f"<answer>7</answer>{call}<|im_end|>")[0]
-    assert (said.answer, said.call) == ("7", None)
+    turn = reader(f"<answer>7</answer>{call}<|im_end|>")[0]
+    assert (turn.answer, turn.call) == ("7", None)
 
 
 def test_an_answer_that_breaks_off_is_what_there_is_of_it(reader):
@@ -47,11 +47,11 @@ def test_an_answer_that_breaks_off_is_what_there_is_of_it(reader):
 
 
 def test_words_alone_are_a_slip(reader):
-    said, ids = reader("I think it is red.<|im_end|>")
-    assert said.call is None
-    assert said.answer is None
-    assert "neither" in said.parse_error
-    assert said.opening_index == len(ids) - 1
+    turn, ids = reader("I think it is red.<|im_end|>")
+    assert turn.call is None
+    assert turn.answer is None
+    assert "neither" in turn.parse_error
+    assert turn.opening_index == len(ids) - 1
 
 
 @pytest.mark.parametrize(
@@ -66,16 +66,16 @@ def test_words_alone_are_a_slip(reader):
     ],
 )
 def test_a_call_that_cannot_be_kept_is_a_slip_with_its_reason(reader, inside):
-    said, _ = reader(f"<tool_call>{inside}</tool_call><|im_end|>")
-    assert said.call is None
-    assert said.parse_error.startswith("This call cannot be read: ")
+    turn, _ = reader(f"<tool_call>{inside}</tool_call><|im_end|>")
+    assert turn.call is None
+    assert turn.parse_error.startswith("This call cannot be read: ")
 
 
 def test_letters_that_look_like_tags_are_letters_where_tags_are_tokens(tokens):
     for text in ("<answer>7</answer>", '<tool_call>{"name": "OCR"}</tool_call>'):
-        said = parse_turn_tokens([*tokens.encode(text), tokens.end_id], tokens)
-        assert (said.call, said.answer) == (None, None)
-        assert said.thought == text
+        turn = parse_turn_tokens([*tokens.encode(text), tokens.end_id], tokens)
+        assert (turn.call, turn.answer) == (None, None)
+        assert turn.thought == text
 
 
 def test_calls_that_are_invalid_or_made_again_are_wasted():

@@ -54,13 +54,13 @@ def test_the_first_question_is_not_asked_twice(roll, server):
 
 def test_a_server_that_gives_ids_and_log_probabilities_gives_a_ledger(roll):
     (rolled,) = roll("tokens")
-    ledger = require_sequence(rolled)
-    said = [0, 1, 2, 3, 7, 8, 100, 101, 102, 7, 8, 200, 201, 202, 203, 204]
-    assert ledger.ids == [1, 2, 3, *said]
-    assert ledger.logprobs == [None] * 3 + [-0.25] * 4 + [None] * 2 + [-0.25] * 3 + [None] * 2 + [-0.25] * 5
-    assert ledger.kinds[:9] == ["prompt"] * 3 + ["thought"] + ["action"] * 3 + ["observation"] * 2
-    assert ledger.kinds[-5:] == ["answer"] * 5
-    assert ledger.steps == [0] * 3 + [1] * 6 + [2] * 5 + [3] * 5
+    sequence = require_sequence(rolled)
+    sampled = [0, 1, 2, 3, 7, 8, 100, 101, 102, 7, 8, 200, 201, 202, 203, 204]
+    assert sequence.ids == [1, 2, 3, *sampled]
+    assert sequence.logprobs == [None] * 3 + [-0.25] * 4 + [None] * 2 + [-0.25] * 3 + [None] * 2 + [-0.25] * 5
+    assert sequence.kinds[:9] == ["prompt"] * 3 + ["thought"] + ["action"] * 3 + ["observation"] * 2
+    assert sequence.kinds[-5:] == ["answer"] * 5
+    assert sequence.steps == [0] * 3 + [1] * 6 + [2] * 5 + [3] * 5
     assert rolled.trace.steps[0].tokens.ids == (0, 1, 2, 3, 7, 8)
     assert rolled.trace.answer_tokens.ids == (200, 201, 202, 203, 204)
     assert rolled.completion_tokens == 12
@@ -83,19 +83,19 @@ def test_a_server_that_renders_the_past_anew_gives_no_ledger(roll):
 
 def test_samples_are_put_to_a_vote(server, toolbox, picture):
     model = open_remote(f"openai:{server.url}#voter")
-    found = ask_model(model, toolbox, [picture], "Which colour?", samples=3)
+    result = ask_model(model, toolbox, [picture], "Which colour?", samples=3)
     model.close()
-    assert found.answer == "red"
-    assert {vote.answer: vote.samples for vote in found.votes} == {"red": 2, "blue": 1}
+    assert result.answer == "red"
+    assert {vote.answer: vote.samples for vote in result.votes} == {"red": 2, "blue": 1}
 
 
 def test_an_answer_without_any_confidence_is_half_sure_and_half_of_that_where_nothing_was_looked_at(
     server, toolbox, picture
 ):
     model = open_remote(f"openai:{server.url}#unsure")
-    found = ask_model(model, toolbox, [picture], "Which?")
+    result = ask_model(model, toolbox, [picture], "Which?")
     model.close()
-    assert (found.answer, found.confidence) == ("B", 0.25)
+    assert (result.answer, result.confidence) == ("B", 0.25)
 
 
 def test_special_tokens_in_a_question_are_only_text(roll):
@@ -133,10 +133,10 @@ def test_a_rollout_without_an_answer_says_why_it_ended(roll, model, limits, ende
 
 def test_what_the_server_said_when_it_refused_is_the_reason(server, toolbox, picture):
     model = open_remote(f"openai:{server.url}#full")
-    found = ask_model(model, toolbox, [picture], "Which?")
+    result = ask_model(model, toolbox, [picture], "Which?")
     model.close()
-    assert found.answer is None
-    assert "context length exceeded" in found.reason
+    assert result.answer is None
+    assert "context length exceeded" in result.reason
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_an_address_that_is_none_is_refused(url):
 def test_the_key_comes_from_the_environment(server, toolbox, picture, monkeypatch):
     monkeypatch.setenv("PIXELIS_API_KEY", "secret-9")
     model = open_remote(f"openai:{server.url}#good")
-    found = ask_model(model, toolbox, [picture], "Which?")
+    result = ask_model(model, toolbox, [picture], "Which?")
     model.close()
     assert server.log("received", "good")[-1]["auth"] == "Bearer secret-9"
-    assert "secret-9" not in found.trace.model_dump_json()
+    assert "secret-9" not in result.trace.model_dump_json()
     monkeypatch.setenv("PIXELIS_API_KEY", "two\nlines")
     with pytest.raises(ConfigError, match="does not hold a valid key"):
         open_remote(f"openai:{server.url}#good")
