@@ -46,9 +46,9 @@ class Answer(VotedAnswer):
 
     def __repr__(self) -> str:
         """One line, as a prompt shows it."""
-        said = repr(shorten(self.answer)) if self.answer is not None else f"no answer: {self.reason}"
+        text = repr(shorten(self.answer)) if self.answer is not None else f"no answer: {self.reason}"
         calls = len(self.trace.steps)
-        return f"<Answer {said}, confidence {self.confidence:.2f}, {calls} call{'s' * (calls != 1)}>"
+        return f"<Answer {text}, confidence {self.confidence:.2f}, {calls} call{'s' * (calls != 1)}>"
 
     def _repr_html_(self) -> str:
         """The evidence page in a notebook, in a frame of its own."""

@@ -133,14 +133,14 @@ def test_a_failed_call_shows_the_picture_and_the_region_that_it_looked_at(tmp_pa
         report([make_exhibit([photograph], [failed, misread])]),
         """({
           panels: [...document.querySelectorAll('.step')].map(s => s.querySelectorAll('.panel svg').length),
-          asked: (([p, a]) => [(a.left - p.left) / p.width, (a.right - p.left) / p.width])(
-            ['.panel svg', '.asked'].map(q => document.querySelector(q).getBoundingClientRect())),
+          argument: (([p, a]) => [(a.left - p.left) / p.width, (a.right - p.left) / p.width])(
+            ['.panel svg', '.argument'].map(q => document.querySelector(q).getBoundingClientRect())),
           caption: document.querySelector('.panel figcaption').textContent,
           legend: [...document.querySelectorAll('.legend dt')].map(t => t.textContent),
         })""",
     )
     assert seen["panels"] == [1, 0]  # an invalid call looked at nothing
-    assert seen["asked"] == pytest.approx([0.5, 0.75], abs=0.01)
+    assert seen["argument"] == pytest.approx([0.5, 0.75], abs=0.01)
     assert seen["caption"] == "Image_0, what the call looked at"
     assert seen["legend"] == ["dashed", "failed", "hash chain"]
 

@@ -230,5 +230,5 @@ def test_every_term_of_the_page_has_one_line_in_its_legend(chain, photograph):
     terms = re.findall(r"<dt>([\w ]+)</dt><dd>[^<]+</dd>", page[page.index('class="legend"') :])
     assert terms == ["decisive", "confidence", "marks", "dashed", "failed", "hash chain", "View"]
     assert set(terms) <= set(LEGEND)
-    asked = step("OCR", {"query": "asked"}, text='class="asked"')  # words of a tool are no drawing
+    asked = step("OCR", {"query": "asked"}, text='class="argument"')  # words of a tool are no drawing
     assert "<dt>dashed</dt>" not in report([make_chain([photograph], [asked])])

@@ -110,11 +110,11 @@ def rectangle(box: UnitBox, canvas: SvgCanvas, kind: str = "shape") -> Markup:
     )
 
 
-def draw_asked(arguments: CallArguments, canvas: SvgCanvas) -> Markup:
+def draw_arguments(arguments: CallArguments, canvas: SvgCanvas) -> Markup:
     """Draw the boxes and points in a call's arguments, for a call without footprints."""
-    boxes = [rectangle(box, canvas, kind) for box in arguments.boxes for kind in ("asked ground", "asked")]
+    boxes = [rectangle(box, canvas, kind) for box in arguments.boxes for kind in ("argument ground", "argument")]
     spots = [canvas.to_canvas(x, y) for x, y in arguments.points]
-    dot = Markup('<circle class="asked" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"/>')
+    dot = Markup('<circle class="argument" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"/>')
     return Markup("").join([*boxes, *(dot.format(x, y, 0.5 * canvas.letter_height) for x, y in spots)])
 
 

@@ -90,7 +90,7 @@ def legend(exhibit: Exhibit, steps: Sequence[StepView]) -> list[tuple[str, str]]
         "confidence": exhibit.confidence is not None or any(r.confidence is not None for r in results),
         "kept result": any(step.step.first_seconds is not None for step in steps),
         "marks": any(step.entries for step in steps),
-        "dashed": any('class="asked"' in panel.marks for step in steps for panel in step.panels),
+        "dashed": any('class="argument"' in panel.marks for step in steps for panel in step.panels),
         "failed": not all(r.ok for r in results),
         "hash chain": True,
         "View": any(step.view for step in steps),

@@ -14,7 +14,7 @@ from pixelis.media import ViewRecipe
 from pixelis.media.query import cut_view
 from pixelis.trace import MediaRecord, Step
 from pixelis.trace.decisive import CallArguments, extract_arguments
-from pixelis.view.draw import Mark, SvgCanvas, draw, draw_asked
+from pixelis.view.draw import Mark, SvgCanvas, draw, draw_arguments
 from pixelis.view.exhibit import Exhibit
 from pixelis.view.pictures import EmbeddedPicture, PictureRegistry, decode_artifact
 
@@ -78,11 +78,11 @@ class Drawing(NamedTuple):
     """The drawings over the pictures of a step."""
 
     marks: Sequence[Mark] = ()
-    asked: CallArguments | None = None
+    arguments: CallArguments | None = None
     """The arguments of a call without footprints, drawn instead."""
 
     def on(self, canvas: SvgCanvas) -> Markup:
-        return draw_asked(self.asked, canvas) if self.asked else draw(self.marks, canvas)
+        return draw_arguments(self.arguments, canvas) if self.arguments else draw(self.marks, canvas)
 
 
 def panels(context: PanelContext, number: int, marks: list[Mark]) -> list[Panel]:
@@ -96,7 +96,7 @@ def panels(context: PanelContext, number: int, marks: list[Mark]) -> list[Panel]
         views = dict(
             zip(context.exhibit.trace.views, (s.result.view for s in context.exhibit.trace.steps), strict=True)
         )
-        drawing = drawing._replace(asked=extract_arguments(step, context.exhibit.trace.media, views))
+        drawing = drawing._replace(arguments=extract_arguments(step, context.exhibit.trace.media, views))
     if target.recipe is not None:
         step_panels = [view_panel(context, target.recipe, target.view or "", drawing), locator_panel(context, target)]
     else:

@@ -25,7 +25,7 @@ class BallotView(NamedTuple):
     """Share of the sum of weights, in percent; 0 for a rollout without an answer."""
     won: bool
     exemplar: bool
-    shown: bool
+    on_page: bool
     """Whether the page shows its chain."""
     merged: bool
     """Whether a near-duplicate votes for it."""
@@ -63,7 +63,7 @@ def ballot_views(row: Mapping[str, Any]) -> list[BallotView]:
                 share=100.0 * ballot["weight"] / total if answered and total > 0.0 else 0.0,
                 won=answered and row["answer"] is not None and ballot["answer"] == winning_answer,
                 exemplar=vote["exemplar"] == k,
-                shown=vote.get("shown") == k,
+                on_page=vote.get("shown") == k,
                 merged=k + 1 in duplicates and ballot["weight"] == 0.0,
             )
         )

@@ -90,7 +90,7 @@ class Ballot(NamedTuple):
 
     answer: str | None
     """Casefolded, for comparison."""
-    spelt: str | None
+    spelling: str | None
     tools: tuple[str, ...]
     """Its tool sequence: the annotator of Dawid–Skene."""
     entropy: float
@@ -126,7 +126,7 @@ class VoteResult(NamedTuple):
     def answer(self) -> str | None:
         """In the spelling of its heaviest rollout, or of its heaviest external vote."""
         spellings = [
-            (b.weight, b.spelt) for b in self.ballots if b.answer is not None and b.answer == self.consensus.answer
+            (b.weight, b.spelling) for b in self.ballots if b.answer is not None and b.answer == self.consensus.answer
         ]
         spellings = spellings or [
             (weight, text) for text, weight in self.external_votes if text.casefold() == self.consensus.answer
@@ -321,6 +321,11 @@ def compute_reliabilities(
     ]
 
 
+def to_ballot_record(ballot: Ballot) -> dict[str, Any]:
+    """A ballot under the keys of the ledger, in their order."""
+    return {"spelt" if key == "spelling" else key: value for key, value in ballot._asdict().items()}
+
+
 def to_vote_record(result: VoteResult) -> dict[str, Any]:
     """The result as plain values, for traces and ledgers."""
     outcome = result.consensus
@@ -339,6 +344,6 @@ def to_vote_record(result: VoteResult) -> dict[str, Any]:
         "conformal_set": None if outcome.conformal_set is None else [str(a) for a in outcome.conformal_set],
         "exemplar": result.exemplar.rollout,
         "reliability_by": result.reliability_source,
-        "ballots": [ballot._asdict() for ballot in result.ballots],
+        "ballots": [to_ballot_record(ballot) for ballot in result.ballots],
         "flips": [{**flip._asdict(), "answer": str(flip.answer)} for flip in result.flips[:3]],
     }

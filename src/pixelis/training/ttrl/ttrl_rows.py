@@ -73,7 +73,7 @@ def update_fields(update: UpdateResult | None) -> dict[str, float | None]:
 
 
 def original_spelling(query: VotedQuery, answer: object) -> str | None:
-    return next((b.spelt for b in query.vote_result.ballots if b.answer is not None and b.answer == answer), None)
+    return next((b.spelling for b in query.vote_result.ballots if b.answer is not None and b.answer == answer), None)
 
 
 def variety(query: VotedQuery) -> float:
