@@ -210,3 +210,11 @@ def test_a_verb_that_needs_torch_says_how_to_install_it(words, extra, tmp_path):
     assert found.stderr.startswith(f"error: `pixelis {words[0]}` needs ")
     assert found.stderr.endswith(f": pip install 'pixelis[{extra}]'\n")
     assert found.stderr.count("\n") == 1
+
+
+def test_without_a_terminal_long_work_says_once_what_it_does(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LINE_INTERVAL_S", 0.01)
+    with progress.spinner("replaying"):
+        while "replaying" not in (shown := capsys.readouterr().err):
+            pass
+    assert shown == "replaying …\n"

@@ -1,4 +1,4 @@
-"""The archives in docs/results are those of today's configurations, whatever their keys were called when they were made."""
+"""The archives in docs/results match today's configurations, although some keys had other names when they were made."""
 
 from pathlib import Path
 

@@ -54,8 +54,7 @@ def run(
         Literal["dev", "dev-cal", "test"], typer.Option(help="Which seeds of the world, or which split of a corpus.")
     ] = "test",
     shift: Annotated[
-        list[str] | None,
-        typer.Option(help="A distribution shift as KIND:SEVERITY, such as lighting:3; several alternate."),
+        list[str] | None, typer.Option(help="A distribution shift, such as lighting:3; several alternate.")
     ] = None,
     course: Annotated[
         Literal["steady", "abrupt", "gradual", "returning"],

@@ -29,7 +29,7 @@ def evaluate(
     model: opt.Model = DEFAULT_MODEL,
     limit: Annotated[int, opt.limit("At most this many items of each task.")] = 200,
     split: opt.Split = "test",
-    shift: Annotated[str, typer.Option(help="A distribution shift as KIND:SEVERITY, such as noise:3.")] = "",
+    shift: opt.Shift = "",
     without_tools: Annotated[bool, typer.Option("--without-tools", help="Switch all tools off.")] = False,
     strict_calls: opt.StrictCalls = False,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Sampling temperature; 0 is greedy.")] = 0.0,

@@ -30,7 +30,9 @@ Model = Annotated[
         help="nano-rft, a folder written by `pixelis train`, a Hugging Face hub id, or a server: openai:URL#name.",
     ),
 ]
-ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.", show_default=False)]
+ConfigArgument = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="A YAML file; see configs/ for examples.", show_default=False)
+]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Override keys of the configuration: seed=1.")
 ]
@@ -40,6 +42,7 @@ Split = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option("--config", "-c", help="A YAML file; see configs/ for examples.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Random seed: the same seed gives the same result.")]
+Shift = Annotated[str, typer.Option("--shift", help="A distribution shift, such as noise:3; severity 3 by default.")]
 StrictCalls = Annotated[
     bool,
     typer.Option("--strict-calls", help="Constrain tool calls to their schemas while decoding (not with a server)."),

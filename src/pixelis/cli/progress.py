@@ -63,7 +63,7 @@ def spinner(message: str) -> Iterator[None]:
         with Console(stderr=True).status(escape_markup(message)):
             yield
         return
-    timer = threading.Timer(LINE_INTERVAL_S, lambda: is_quiet() or typer.echo(f"{message} …", err=True))
+    timer = threading.Timer(LINE_INTERVAL_S, LineThrottle().log, [f"{message} …"])
     timer.daemon = True
     timer.start()
     try:

@@ -27,7 +27,7 @@ def show(
     seed: opt.Seed = 0,
     difficulty: Annotated[int | None, typer.Option(help="1 to 5; drawn from the seed by default.")] = None,
     template: Annotated[str | None, typer.Option(help="A question template, such as document.cell.")] = None,
-    shift: Annotated[str | None, typer.Option(help="A distribution shift as KIND:SEVERITY, such as noise:3.")] = None,
+    shift: opt.Shift = "",
     photographs: Annotated[Path | None, typer.Option(help="A folder of images to use as backgrounds.")] = None,
     out: Annotated[Path, opt.out("The image file to write.", "--output")] = Path("world.png"),
     marks: Annotated[
@@ -49,7 +49,7 @@ def show(
     else:
         family = family or (template.partition(".")[0] if template else "search")
         rendered = generate(family, seed=seed, difficulty=difficulty, template_id=template, photographs=photographs)  # type: ignore[arg-type]
-        if shift is not None:
+        if shift:
             name, severity = parse_shift(shift)
             rendered = shift_item(rendered, name, severity, seed)
         picture, item = render_item(rendered, marks=marks), rendered.item
