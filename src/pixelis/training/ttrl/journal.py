@@ -87,11 +87,8 @@ class AdaptationJournal:
             lines.append(json.dumps(row, ensure_ascii=False))
         append_lines(self.folder / LEDGER, lines)
         self.rows += rows
-        if (
-            self.update_count
-            and self.update_count % self.config.snapshot_every == 0
-            and not self._state_path(self.update_count).exists()
-        ):
+        is_due = self.update_count and self.update_count % self.config.snapshot_every == 0
+        if is_due and not self._state_path(self.update_count).exists():
             self._save_state(self.update_count)
             self._drop_old_states()
 

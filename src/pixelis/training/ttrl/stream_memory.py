@@ -101,9 +101,8 @@ class StreamMemory:
         # items with the same media add no information (subsec:eval_setup)
         same_media_rows = self.memory.rows_with_media([medium.sha256 for medium in rendered_item.media])
         mismatched = config.stress.mismatched_neighbours
-        neighbours = self.memory.search(
-            key, len(self.memory) if mismatched else config.neighbours, exclude=same_media_rows
-        )
+        count = len(self.memory) if mismatched else config.neighbours
+        neighbours = self.memory.search(key, count, exclude=same_media_rows)
         if mismatched:
             neighbours = [n for n in neighbours if n.item.answer.casefold() != majority]
         return neighbours[: config.neighbours]
@@ -131,16 +130,9 @@ class StreamMemory:
         if self.keys is None or not (self.config.neighbours and self.config.grow_memory):
             return False
         cur, coh = (x if math.isfinite(x) else None for x in (curiosity, coherence))
-        value = float(trace_value(curiosity, coherence, self.summaries))
-        exemplar_value = PolicyScores(value, cur, coh)
-        draft = build_draft(
-            trace,
-            MediaSet(rendered_item.media),
-            self.keys,
-            mask=self.mask,
-            item_id=rendered_item.item.id,
-            scores=exemplar_value,
-        )
+        scores = PolicyScores(float(trace_value(curiosity, coherence, self.summaries)), cur, coh)
+        media, item_id = MediaSet(rendered_item.media), rendered_item.item.id
+        draft = build_draft(trace, media, self.keys, mask=self.mask, item_id=item_id, scores=scores)
         (entry,) = self.memory.add([draft])
         if entry.row is not None and cur is not None and coh is not None:
             self._curiosity.append(cur)
