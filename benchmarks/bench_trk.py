@@ -17,7 +17,8 @@ from pixelis.core.geometry import Value
 from pixelis.media import open_media
 from pixelis.media.medium import Frame
 from pixelis.metrics.tracking import CLASSES, PEDESTRIAN, score_rows
-from pixelis.tools.backends.botsort import AssociationSettings, FrameDetections, TrackRow, associate
+from pixelis.tools.backends.botsort import FrameDetections, TrackRow, associate
+from pixelis.tools.backends.botsort_tracker import AssociationSettings
 
 MotArray = NDArray[np.float64]
 """(N, 7 or more) MOTChallenge rows."""

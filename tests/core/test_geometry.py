@@ -17,7 +17,7 @@ BOX = {"x0": 0.25, "y0": 0.5, "x1": 0.75, "y1": 1.0}
 
 
 def test_a_unit_box_in_a_frame_of_400_by_200_pixels():
-    assert Box(**BOX).to_px(Size(400, 200)) == PixelBox(100, 100, 300, 200)
+    assert to_pixels(Box(**BOX).box_unit, Size(400, 200)) == PixelBox(100, 100, 300, 200)
 
 
 def test_pixels_and_back_give_the_same_box():

@@ -9,8 +9,8 @@ from rapidocr import RapidOCR
 from rapidocr.ch_ppocr_rec import TextRecInput
 
 from pixelis.media import open_media
-from pixelis.tools.backends.ppocr import rectify
 from pixelis.tools.backends.line_reader import DETECTION_SIDE, LineReader
+from pixelis.tools.backends.ppocr import rectify
 
 
 @pytest.fixture(scope="module")

@@ -344,3 +344,13 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path):
             return
         time.sleep(0.1)
     pytest.fail("the worker outlived its parent")
+
+
+def test_the_files_that_a_tool_needs_are_pulled_where_they_are_absent(monkeypatch):
+    pulled: list[str] = []
+    monkeypatch.setattr("pixelis.weights.pull", pulled.append)
+    monkeypatch.setattr("pixelis.weights.is_available", lambda name: name == "ocr-detection")
+    with Toolbox(ToolboxConfig(isolate=False, cache=False)) as toolbox:
+        for name in ("READ", "ZOOM", "no such tool"):
+            toolbox.pull_weights(name)
+    assert pulled == ["ocr-recognition"]

@@ -12,7 +12,8 @@ from pixelis.core.geometry import Mask, PixelBox, Size, UnitBox
 from pixelis.media import Clip, Image, open_media
 from pixelis.media.sources import ArraySource
 from pixelis.metrics.overlap import box_iou
-from pixelis.tools.backends.botsort import AssociationSettings, FrameDetections, associate, class_agnostic_nms
+from pixelis.tools.backends.botsort import FrameDetections, associate, class_agnostic_nms
+from pixelis.tools.backends.botsort_tracker import AssociationSettings
 from pixelis.tools.backends.correlation import CorrelationFilter
 from pixelis.tools.backends.flow import CameraMotion, flow_box
 from pixelis.tools.base import Observation, Scene, WorkLimits

@@ -117,9 +117,6 @@ class Box(FootprintBase):
         """Share of the frame, 0 to 1."""
         return (self.x1 - self.x0) * (self.y1 - self.y0)
 
-    def to_px(self, size: Size) -> PixelBox:
-        return to_pixels(self.box_unit, size)
-
 
 class Mask(FootprintBase):
     """A region of one frame as COCO run lengths over a grid of `width` x `height` cells, column by column."""

@@ -20,7 +20,8 @@ def encode_mask(mask: NDArray[np.bool_]) -> Runs:
     cells = np.asarray(mask, dtype=bool).ravel(order="F")
     edges = np.flatnonzero(np.diff(cells)) + 1
     starts_set = [0] if cells.size and cells[0] else []
-    return np.diff(np.concatenate([[0], starts_set, edges, [cells.size]]).astype(np.int64))
+    bounds: Runs = np.concatenate([[0], starts_set, edges, [cells.size]]).astype(np.int64)
+    return bounds[1:] - bounds[:-1]
 
 
 def decode_mask(runs: Runs, *, width: int, height: int) -> NDArray[np.bool_]:

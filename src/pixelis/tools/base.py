@@ -263,16 +263,3 @@ def crop(frame: Frame, box_unit: UnitBox) -> tuple[Frame, UnitBox]:
     size = Size(frame.shape[1], frame.shape[0])
     left, top, right, bottom = to_pixels(box_unit, size).pixel_bounds(size)
     return frame[top:bottom, left:right], PixelBox(left, top, right, bottom).to_unit(size)
-
-
-def to_frame_coordinates(box_unit: UnitBox, region: UnitBox) -> UnitBox:
-    """A box within `region` of a frame, in the coordinates of the frame."""
-    x0, y0, x1, y1 = region
-    width, height = x1 - x0, y1 - y0
-    a, b, c, d = box_unit
-    return (
-        round_unit(x0 + a * width),
-        round_unit(y0 + b * height),
-        round_unit(x0 + c * width),
-        round_unit(y0 + d * height),
-    )

@@ -35,14 +35,8 @@ from pixelis.weights import fingerprint, is_available
 
 FRAME_ATTRIBUTES: tuple[Attribute, ...] = ("colour", "texture", "brightness")
 REGION_ATTRIBUTES: tuple[Attribute, ...] = (
-    "colour",
-    "size",
-    "position",
-    "shape",
-    "orientation",
-    "texture",
-    "brightness",
-)
+    "colour", "size", "position", "shape", "orientation", "texture", "brightness",
+)  # fmt: skip
 COMPASS = ("right", "up right", "up", "up left", "left", "down left", "down", "down right")
 
 

@@ -189,7 +189,8 @@ def track_all(label: str | None, frames: list[int], scene: Scene) -> list[tuple[
     """Tracks of all detections, or of one class; the longest and most confident first."""
     if not is_available("nanodet"):
         raise ToolError("without a box TRK needs the detector; run `pixelis models pull nanodet`, or give a box")
-    from pixelis.tools.backends.botsort import AssociationSettings, FrameDetections, associate, class_agnostic_nms
+    from pixelis.tools.backends.botsort import FrameDetections, associate, class_agnostic_nms
+    from pixelis.tools.backends.botsort_tracker import AssociationSettings
     from pixelis.tools.backends.temporal_signals import detections
 
     target_class = None if label is None else coco_class(label)

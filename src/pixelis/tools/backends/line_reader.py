@@ -57,18 +57,14 @@ class LineReader:
     def detect(self, bgr: Pixels) -> Quads:
         """The corners of the lines in a picture."""
         height, width = bgr.shape[:2]
-        scaled = bgr
-        if max(height, width) > MAX_SIDE:
-            scaled = _resize(scaled, MAX_SIDE / max(height, width))
+        before = bgr
+        scaled = _resize(bgr, MAX_SIDE / max(height, width)) if max(height, width) > MAX_SIDE else bgr
         if scaled is not None and min(scaled.shape[:2]) < MIN_SIDE:
-            before = scaled.shape[:2]
-            scaled = _resize(scaled, MIN_SIDE / min(before))
-            height_before, width_before = before
-        else:
-            height_before, width_before = height, width
+            before = scaled  # as in rapidocr: of two steps, corners are scaled back by the second alone
+            scaled = _resize(scaled, MIN_SIDE / min(scaled.shape[:2]))
         if scaled is None:
             return np.zeros((0, 4, 2), np.float32)
-        ratio = np.array([width_before / scaled.shape[1], height_before / scaled.shape[0]])
+        ratio = np.array([before.shape[1] / scaled.shape[1], before.shape[0] / scaled.shape[0]])
         rows, columns = scaled.shape[:2]
         padding = 0
         if rows <= MIN_SIDE or columns / rows > MAX_ASPECT:

@@ -108,7 +108,7 @@ class Sam2:
     ) -> list[MaskCandidate]:
         """Up to three candidates, best first, for clicks (x, y) in pixels (label 1: inside, 0: outside) and a box."""
         clicks = build_prompt(points, labels, box_px)
-        scaled = clicks.points_px * (self._side / np.array(size, np.float32))
+        scaled = np.asarray(clicks.points_px * (self._side / np.array(size, np.float32)), np.float32)
         logits, scores = self._decode(embedding.as_floats(), scaled, clicks.labels)
         return rank_candidates(logits, scores, size, one_click=clicks.is_one_click)
 
