@@ -100,9 +100,7 @@ def test_trackio_gets_rows_by_their_steps(tracker, tmp_path, monkeypatch):
 def test_a_tracker_that_cannot_start_says_what_to_do(tracker, tmp_path, monkeypatch):
     wandb = tracker("wandb")
     monkeypatch.setattr(wandb, "init", lambda **settings: (_ for _ in ()).throw(KeyError("No API key configured.")))
-    with pytest.raises(
-        ConfigError, match=r"wandb cannot start \('No API key configured.'\); log in with"
-    ):
+    with pytest.raises(ConfigError, match=r"wandb cannot start \('No API key configured.'\); log in with"):
         log_of(tmp_path, 0, "wandb")
 
 
