@@ -100,12 +100,10 @@ def memory(
 @app.command()
 def index(
     full: Annotated[
-        bool,
-        typer.Option("--full", help="Also the paper's 1,250,000 keys; takes 4.5 GB of disk and ten minutes."),
+        bool, typer.Option("--full", help="Also the paper's 1,250,000 keys; takes 4.5 GB of disk and ten minutes.")
     ] = False,
     size: Annotated[
-        list[int] | None,
-        typer.Option(min=1000, help="Number of keys instead of 10,000 and 100,000; may be repeated."),
+        list[int] | None, typer.Option(min=1000, help="Number of keys instead of 10,000 and 100,000; may be repeated.")
     ] = None,
     config: opt.Config = None,
     work: Annotated[Path | None, typer.Option(help="A folder in which built indexes are kept for later runs.")] = None,

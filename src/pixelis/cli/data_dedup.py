@@ -90,8 +90,7 @@ def audit(
     quiet: opt.Quiet = False,
     cosine: Cosine = None,
     canaries: Annotated[
-        int,
-        typer.Option(min=0, help="Number of evaluation images of which modified copies are planted, as a check."),
+        int, typer.Option(min=0, help="Number of evaluation images of which modified copies are planted, as a check.")
     ] = 10,
     inspect: Annotated[
         int, typer.Option(min=0, help="Number of kept items that are checked again, for the residual rate.")
@@ -102,15 +101,13 @@ def audit(
     self_check: Annotated[
         bool,
         typer.Option(
-            "--self-check",
-            help="Measure recall and precision on planted duplicates instead; TRAIN adds originals.",
+            "--self-check", help="Measure recall and precision on planted duplicates instead; TRAIN adds originals."
         ),
     ] = False,
     world: Annotated[
         int,
         typer.Option(
-            min=0,
-            help="With --self-check: use this many items of each family of the world, not the built-in images.",
+            min=0, help="With --self-check: use this many items of each family of the world, not the built-in images."
         ),
     ] = 0,
 ) -> None:

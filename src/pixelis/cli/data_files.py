@@ -31,8 +31,7 @@ def import_(
         ),
     ],
     source: Annotated[
-        Path,
-        typer.Argument(metavar="SOURCE", help="A file or folder of annotations or logs.", show_default=False),
+        Path, typer.Argument(metavar="SOURCE", help="A file or folder of annotations or logs.", show_default=False)
     ],
     out: Annotated[Path | None, opt.out("The file to write; items.jsonl by default, trace.jsonl for traces.")] = None,
     media: opt.MediaFolder = None,
@@ -46,8 +45,7 @@ def import_(
         typer.Option("--from", help="Project that wrote the traces; auto recognises it by its calls."),
     ] = "auto",
     without_answers: Annotated[
-        bool,
-        typer.Option("--without-answers", help="Also import questions without an answer, for `adapt`."),
+        bool, typer.Option("--without-answers", help="Also import questions without an answer, for `adapt`.")
     ] = False,
     limit: Annotated[int | None, opt.limit("Stop after this many items or traces.")] = None,
     as_json: opt.AsJson = False,

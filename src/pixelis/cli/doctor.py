@@ -43,21 +43,12 @@ def doctor(
                 )
     passed = all(test_result.passed for test_result in test_results)
     if as_json:
-        content: dict[str, Any] = {
-            "ok": passed,
-            "tools": {
-                f.case.tool: {
-                    "live": f.passed,
-                    "backend": identities[f.case.tool].backend,
-                    "seconds": f.result.seconds,
-                    "error": f.result.error,
-                }
-                for f in test_results
-            },
-            "weights": weights,
-            **provenance(),
-        }
-        print_json(content)
+        tools = {
+            f.case.tool: {"live": f.passed, "backend": identities[f.case.tool].backend, "seconds": f.result.seconds,
+                          "error": f.result.error}
+            for f in test_results
+        }  # fmt: skip
+        print_json({"ok": passed, "tools": tools, "weights": weights, **provenance()})
     else:
         console.print("all tools work" if passed else "[red]a tool does not work[/]")
     raise typer.Exit(0 if passed else 1)

@@ -9,7 +9,7 @@ import typer
 
 from pixelis.cli import options as opt
 from pixelis.cli.progress import ShowProgress, progress_bars
-from pixelis.cli.terminal import print_json
+from pixelis.cli.terminal import plain_table, print_json
 
 if TYPE_CHECKING:
     from pixelis.weights import Weight
@@ -30,32 +30,19 @@ def list_models(as_json: opt.AsJson = False) -> None:
 
     if as_json:
         rows = [
-            {
-                "name": weight.name,
-                "role": weight.role,
-                "source": str(weight.source),
-                "licence": weight.licence,
-                "bytes": weight.size,
-                "sha256": weight.sha256,
-                "state": weight_state(weight),
-            }
-            for weight in CATALOGUE
-        ]
+            {"name": w.name, "role": w.role, "source": str(w.source), "licence": w.licence, "bytes": w.size,
+             "sha256": w.sha256, "state": weight_state(w)}
+            for w in CATALOGUE
+        ]  # fmt: skip
         print_json({"folder": str(weights_dir()), "models": rows})
         return
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
     wide = console.width >= WIDE_COLUMNS
-    table = Table(box=None, pad_edge=False)
-    table.add_column("name", no_wrap=True)
-    table.add_column("role", overflow="fold")
-    if wide:
-        table.add_column("source", overflow="fold")
-    table.add_column("licence", overflow="fold")
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("state", no_wrap=True)
+    texts = ("role", "source", "licence") if wide else ("role", "licence")
+    table = plain_table("name", *texts, "size", "state", left=texts)
+    table.columns[0].justify = "left"
     colours = {"ready": "green", "absent": "yellow", "damaged": "red"}
     for weight in CATALOGUE:
         state = weight_state(weight)

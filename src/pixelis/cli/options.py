@@ -70,8 +70,7 @@ Seg = Annotated[str, typer.Option("--seg", help="Backend of SEG: auto, classical
 SegOfConfig = Annotated[
     str | None,
     typer.Option(
-        "--seg",
-        help="Backend of SEG (auto, classical, sam2 or sam2-transformers), in place of the configuration's.",
+        "--seg", help="Backend of SEG (auto, classical, sam2 or sam2-transformers), in place of the configuration's."
     ),
 ]
 Fps = Annotated[float, typer.Option("--fps", help="Frame rate of a folder of frames.")]

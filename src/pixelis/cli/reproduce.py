@@ -14,8 +14,7 @@ from pixelis.cli.terminal import plain_table, print_json, printable, stdout
 
 app = typer.Typer(no_args_is_help=True)
 Only = Annotated[
-    list[str] | None,
-    typer.Option(help="Run only this variant, or one seed of it, such as ours-1; may be repeated."),
+    list[str] | None, typer.Option(help="Run only this variant, or one seed of it, such as ours-1; may be repeated.")
 ]
 
 
