@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from pixelis.cli import data_dedup
 from pixelis.core.errors import ConfigError, LeakageError
-from pixelis.dedup import candidates
+from pixelis.dedup import candidates, pixel_verify
 from pixelis.dedup import evaluation_mask as mask_module
 from pixelis.dedup.audit_selfcheck import PlantedItem, render_pan, self_check, tally_results
 from pixelis.dedup.evaluation_mask import EvaluationMask
@@ -219,7 +219,7 @@ def test_the_mask_asks_with_its_own_settings_and_makes_its_tables_once(
     mask = EvaluationMask.build(items, encoder, config=DedupConfig(per_item=2, flips="ignore"))
     asked, sizes = [], []
     find, rows = candidates.find_candidates, candidates.embedding_rows
-    monkeypatch.setattr(mask_module, "find_candidates", lambda *a, **k: asked.append(k) or find(*a, **k))
+    monkeypatch.setattr(pixel_verify, "find_candidates", lambda *a, **k: asked.append(k) or find(*a, **k))
     monkeypatch.setattr(candidates, "embedding_rows", lambda f: sizes.append(len(f)) or rows(f))
     for name in ("moon", "astronaut", "camera"):
         mask.check_medium(image(pictures[name]), encoder)

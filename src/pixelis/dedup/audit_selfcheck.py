@@ -1,12 +1,11 @@
-"""The audit on itself: duplicates planted among look-alikes and unrelated media, recall and precision measured.
+"""A self-check of the audit: recall and precision on synthetic duplicates among look-alikes and unrelated media.
 
-The unrelated part is meant to be hard: slides, tables and charts of the same templates with other content, textures,
-clips over one background with another object.
+The unrelated part is hard by design: slides, tables and charts of the same templates with other content, textures,
+clips with the same background and other objects.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,38 +15,30 @@ import numpy as np
 
 from pixelis.dedup.calibrate import ThresholdCalibration, calibrate
 from pixelis.dedup.deduplicate import duplicates_by_left
-from pixelis.dedup.leakage_audit import find_leaks
+from pixelis.dedup.leakage_audit import count_by_variant, find_leaks
 from pixelis.dedup.media_collection import MediaItem, ProgressCallback, collect, no_progress
 from pixelis.dedup.media_features import FeatureCache, ImageEncoder
 from pixelis.dedup.pixel_verify import DedupConfig
-from pixelis.dedup.synthetic_duplicates import (
-    CLIP_VARIANTS,
-    LOOKALIKES,
-    VARIANTS,
-    bundled_images,
-    flip_horizontal,
-    reencode_clip,
-    save_png,
-)
+from pixelis.dedup.synthetic_duplicates import LOOKALIKES, VARIANTS, bundled_images, flip_horizontal, write_variants
 from pixelis.media import Clip, Frame, Image
 
 
 class SelfCheck(NamedTuple):
-    """Recall of what was planted, and precision of what was found."""
+    """Recall and precision on the planted copies."""
 
     planted: int
     found: int
-    """Planted copies that were traced to their original."""
+    """Planted copies that were matched to their original."""
     unrelated: int
     wrong: int
-    """Unrelated media that were called copies, and copies that were traced to another original."""
+    """Unrelated media that were matched, and copies that were matched to another original."""
     recall: float
     precision: float
     by_variant: dict[str, tuple[int, int]]
     missed: list[str]
     wrongly: list[str]
     flips: tuple[int, int]
-    """Mirror images reported, and planted; they are not counted above."""
+    """Mirror images that were reported, and planted; not counted above."""
     calibration: ThresholdCalibration
 
     def as_dict(self) -> dict[str, Any]:
@@ -55,7 +46,7 @@ class SelfCheck(NamedTuple):
 
 
 class PlantedItem(NamedTuple):
-    """A training item of the check, and the original it repeats, if any."""
+    """A training item of the check, and the original that it copies, if any."""
 
     item: MediaItem
     original: str | None
@@ -75,27 +66,21 @@ def self_check(
     cache: FeatureCache | None = None,
     progress: ProgressCallback = no_progress,
 ) -> SelfCheck:
-    """Plants every change of every original and counts.
+    """Plant every variant of every original among unrelated media, audit them, and count.
 
-    `more` are originals of one's own and `others` unrelated media of one's own, no two of them duplicates.
-    Without `built_in` only these are used: the thresholds were chosen beside the built-in ones.
+    No two of `extra_originals` and `extra_unrelated` may be duplicates. Without `built_in` only these are used, because
+    the thresholds were chosen on the built-in media.
     """
     config = config or DedupConfig()
     calibration = calibrate(encoder)
     threshold = calibration.threshold if config.cosine is None else config.cosine
-    seeds = range(per_template)
-    built_in_originals = (
-        [*lookalike_items(range(templates), seeds), *synthetic_clips(range(3)), *bundled_items(even=True)]
-        if built_in
-        else []
-    )
-    lookalikes = (
-        [*lookalike_items(range(templates), range(100, 100 + per_template)), *synthetic_clips(range(100, 103))]
-        if built_in
-        else []
-    )
-    unrelated = [*(bundled_items(even=False) if built_in else []), *extra_unrelated]
-    originals = [*built_in_originals, *extra_originals]
+    originals, lookalikes, unrelated = list(extra_originals), list[MediaItem](), list(extra_unrelated)
+    if built_in:
+        numbers, other_seeds = range(templates), range(100, 100 + per_template)
+        rendered = [*lookalike_items(numbers, range(per_template)), *synthetic_clips(range(3))]
+        originals = [*rendered, *bundled_items(even=True), *originals]
+        lookalikes = [*lookalike_items(numbers, other_seeds), *synthetic_clips(range(100, 103))]
+        unrelated = [*bundled_items(even=False), *unrelated]
     train = [
         *(PlantedItem(item, None, "look-alike") for item in lookalikes),
         *(PlantedItem(item, None, "unrelated") for item in unrelated),
@@ -112,22 +97,13 @@ def self_check(
 def tally_results(
     train: Sequence[PlantedItem], matches: dict[str, str], mirror_names: set[str], calibration: ThresholdCalibration
 ) -> SelfCheck:
-    tally: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    missed, wrong_matches = [], []
-    for item, original, variant in train:
-        name, partner = item.name, matches.get(item.name)
-        if variant == "flip":
-            continue
-        is_right = partner == original
-        tally[variant][0] += is_right
-        tally[variant][1] += 1
-        if partner is not None and not is_right:
-            wrong_matches.append(f"{name} taken for {partner}")
-        if original is not None and not is_right:
-            missed.append(name)
-    copies = sum(p.original is not None and p.variant != "flip" for p in train)
-    hits = copies - len(missed)
     flips = [p.item.name for p in train if p.variant == "flip"]
+    counted = [(p, matches.get(p.item.name)) for p in train if p.variant != "flip"]
+    errors = [(p, match) for p, match in counted if match != p.original]
+    missed = [p.item.name for p, _ in errors if p.original is not None]
+    wrong_matches = [f"{p.item.name} taken for {match}" for p, match in errors if match is not None]
+    copies = sum(p.original is not None for p, _ in counted)
+    hits = copies - len(missed)
     return SelfCheck(
         planted=copies,
         found=hits,
@@ -135,7 +111,7 @@ def tally_results(
         wrong=len(wrong_matches),
         recall=hits / copies if copies else 0.0,
         precision=hits / (hits + len(wrong_matches)) if hits + len(wrong_matches) else 0.0,
-        by_variant={variant: (is_right, total) for variant, (is_right, total) in tally.items()},
+        by_variant=count_by_variant((p.variant, match == p.original) for p, match in counted),
         missed=missed,
         wrongly=wrong_matches,
         flips=(sum(name in mirror_names for name in flips), len(flips)),
@@ -144,23 +120,17 @@ def tally_results(
 
 
 def plant_copies(originals: Sequence[MediaItem], workspace: Path, progress: ProgressCallback) -> Iterator[PlantedItem]:
-    """Every change of each original."""
+    """Every variant of each original, and its mirror image."""
     for number, item in enumerate(originals, 1):
         medium = item.open()
-        if medium.kind == "image":
-            for variant, transform in {**VARIANTS, "flip": flip_horizontal}.items():
-                path = save_png(transform(medium.frame(0)), workspace / f"{medium.sha256[:16]}-{variant}.png")
-                yield PlantedItem(MediaItem(f"{item.name}#{variant}", path), item.name, variant)
-        else:
-            for variant, settings in CLIP_VARIANTS.items():
-                path = workspace / f"{medium.sha256[:16]}-{variant}.mp4"
-                reencode_clip(medium, path, **settings)
-                yield PlantedItem(MediaItem(f"{item.name}#{variant}", path), item.name, variant)
-        progress("planting", number, len(originals))
+        variants = write_variants(medium, workspace / medium.sha256[:16], {**VARIANTS, "flip": flip_horizontal})
+        for variant, path in variants:
+            yield PlantedItem(MediaItem(f"{item.name}#{variant}", path), item.name, variant)
+        progress("planting copies", number, len(originals))
 
 
 def bundled_items(*, even: bool) -> list[MediaItem]:
-    """Half of scikit-image's pictures are originals, the other half is unrelated."""
+    """Half of scikit-image's pictures: the even ones serve as originals, the others as unrelated media."""
     selected = list(bundled_images().items())[0 if even else 1 :: 2]
     return [MediaItem(name, medium=Image.from_array(np.array(frame))) for name, frame in selected]
 
@@ -176,19 +146,17 @@ def lookalike_items(templates: range, seeds: range) -> list[MediaItem]:
 
 
 def synthetic_clips(seeds: range) -> list[MediaItem]:
-    """A camera that pans over a picture, and discs that cross a background that stands still."""
+    """Clips of a camera that pans over a picture, and of discs that cross a static background."""
     source = list(bundled_images().values())
-    items = []
+    clips: dict[str, list[Frame]] = {}
     for seed in seeds:
-        items.append(
-            MediaItem(f"pan-{seed}", medium=Clip.from_frames(render_pan(source[seed % len(source)], seed), fps=12))
-        )
-        items.append(MediaItem(f"discs-{seed}", medium=Clip.from_frames(render_discs(seed), fps=12)))
-    return items
+        clips[f"pan-{seed}"] = render_pan(source[seed % len(source)], seed)
+        clips[f"discs-{seed}"] = render_discs(seed)
+    return [MediaItem(name, medium=Clip.from_frames(frames, fps=12)) for name, frames in clips.items()]
 
 
 def render_pan(picture: Frame, seed: int, *, frames: int = 60) -> list[Frame]:
-    """A window of 240 x 160 on its way over the picture."""
+    """A window of 240 x 160 that moves over the picture."""
     rng = np.random.default_rng([7, seed])
     height, width = picture.shape[:2]
     scale = max(1.0, 340 / width, 260 / height)

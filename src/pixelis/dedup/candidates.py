@@ -1,7 +1,7 @@
-"""Stages 1 and 2: which pairs of media are worth a look (supp:index_whitelist_dedup).
+"""Stages 1 and 2: which pairs of media may be duplicates (supp:index_whitelist_dedup).
 
-Images meet images by the hash of the whole, clips meet clips and images by the hashes of their frames' centres, and
-everything meets everything by embedding. Of each item the nearest candidates are kept; what is left off is counted.
+Two images are compared by the hash of the whole picture, a clip with a clip or an image by the hashes of its frames'
+centres, and any two media by embedding. The nearest candidates of each item are kept; dropped ones are counted.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pixelis.dedup.hashing import RADIUS, Hashes, HashPairs, HashTable, hamming_pairs
+from pixelis.dedup.hashing import RADIUS, Hashes, HashTable, hamming_pairs
 from pixelis.dedup.media_features import Features
 
 BLOCK = 2048
 """Rows of embeddings multiplied at a time: 2048 x 8192 products are 64 MB."""
 MAX_BUFFERED_PAIRS = 4_000_000
-"""Pairs held before the far ones are dropped."""
+"""Number of pairs in memory at which the more distant ones are dropped."""
 UNFLAGGED_DISTANCE = 65
-"""A distance that no pair of hashes has: the signal did not fire."""
+"""Greater than any Hamming distance: stage 1 did not flag the pair."""
 
 
 class Candidate(NamedTuple):
@@ -31,11 +31,11 @@ class Candidate(NamedTuple):
     left: int
     right: int
     distance: int
-    """Hamming, the least over frames; FAR where stage 1 did not flag it."""
+    """Least Hamming distance over frames; UNFLAGGED_DISTANCE if stage 1 did not flag the pair."""
     mirror_distance: int
-    """The same with one of them mirrored."""
+    """The same with one picture mirrored."""
     cosine: float
-    """The greatest over frames; -1 where stage 2 did not flag it."""
+    """Greatest cosine over frames; -1 if stage 2 did not flag the pair."""
 
 
 @dataclass(frozen=True)
@@ -48,30 +48,34 @@ class Candidates:
     by_embedding: int
     """How many pairs stage 2 flagged."""
     num_dropped: int
-    """How many were dropped because an item had more than its share."""
+    """How many were dropped because an item had more than `per_item`."""
 
 
 class ScoredPairs(NamedTuple):
-    """Pairs with a score, the lower the nearer."""
+    """Pairs with a score; lower is nearer."""
 
     left: NDArray[np.int64]
     right: NDArray[np.int64]
     score: NDArray[np.float64]
 
+    def take(self, rows: NDArray[Any]) -> ScoredPairs:
+        """The pairs of these indices, or of this mask."""
+        return ScoredPairs(*(values[rows] for values in self))
+
 
 OwnedHashes = tuple[Hashes, NDArray[np.int64]]
-"""Hashes, and the item that each belongs to."""
+"""Hashes, and the index of the item that each belongs to."""
 
 
 class HashLookup(NamedTuple):
-    """Rows that are looked for in a table of theirs."""
+    """A searchable table of hashes, and the item of each."""
 
     table: HashTable
     owner: NDArray[np.int64]
 
 
 class SearchTables:
-    """What a collection is searched by: hashes and embeddings of all its items, each table made once, when wanted."""
+    """Hashes and embeddings of all items of a collection, for searching; each table is built on first use."""
 
     def __init__(self, features: Sequence[Features], *, radius: int = RADIUS) -> None:
         self.features, self.radius = features, radius
@@ -107,7 +111,7 @@ def find_candidates(
 ) -> Candidates:
     """Pairs (left item, right item); without `right`, (later item, earlier item) of one collection.
 
-    A `right` that is searched often is handed over as `Tables`, whose radius holds.
+    Pass a `right` that is searched often as `SearchTables`; their radius then applies.
     """
     self_join = right is None
     tables = right if isinstance(right, SearchTables) else SearchTables(left if right is None else right, radius=radius)
@@ -129,15 +133,10 @@ def find_candidates(
 
 
 def hash_pairs(left: Sequence[Features], right: SearchTables, *, self_join: bool) -> Iterator[ScoredPairs]:
-    """Images by their whole; where a clip is one of the two, by the centres of frames, dense on the clip's side."""
+    """Images by their whole; if one of the two is a clip, by the centres of frames, dense on the clip's side."""
     yield from join_near(image_hashes(left, indices_of_kind(left, "image")), right.image_hashes, self_join=self_join)
     yield from join_near(keyframe_hashes(left), right.frame_hashes, self_join=self_join)
-    if not self_join:
-        yield from join_near(frame_hashes(left), right.keyframe_hashes, self_join=False)
-        return
-    for pairs in join_near(frame_hashes(left), right.keyframe_hashes, self_join=False):
-        is_later = pairs.left > pairs.right
-        yield ScoredPairs(pairs.left[is_later], pairs.right[is_later], pairs.score[is_later])
+    yield from join_near(frame_hashes(left), right.keyframe_hashes, self_join=self_join)
 
 
 def mirror_pairs(left: Sequence[Features], right: SearchTables, *, self_join: bool) -> Iterator[ScoredPairs]:
@@ -156,12 +155,12 @@ def image_hashes(items: Sequence[Features], indices: NDArray[np.int64]) -> Owned
 
 
 def keyframe_hashes(items: Sequence[Features]) -> OwnedHashes:
-    """Centres of an image and of a clip's keyframes."""
+    """Hashes of the centres of images and of clips' keyframes."""
     return stack_hashes([(k, features.key_hashes) for k, features in enumerate(items)])
 
 
 def frame_hashes(items: Sequence[Features]) -> OwnedHashes:
-    """Centres of a clip's frames, each distinct one once."""
+    """Distinct hashes of the centres of clips' frames."""
     return stack_hashes([(k, np.unique(f.dense_hashes)) for k, f in enumerate(items) if f.kind == "clip"])
 
 
@@ -172,18 +171,10 @@ def stack_hashes(parts: list[tuple[int, Hashes]]) -> OwnedHashes:
 
 
 def join_near(left: OwnedHashes, right: HashLookup, *, self_join: bool) -> Iterator[ScoredPairs]:
-    """Items whose rows are near; with `alone`, the later one on the left."""
-    for pairs in hamming_pairs(left[0], right.table):
-        yield from map_to_owners(pairs, left[1], right.owner, self_join=self_join)
-
-
-def map_to_owners(
-    pairs: HashPairs, left: NDArray[np.int64], right: NDArray[np.int64], *, self_join: bool
-) -> Iterator[ScoredPairs]:
-    i, j = left[pairs.left], right[pairs.right]
-    keep_mask = i > j if self_join else np.ones(len(i), bool)
-    if keep_mask.any():
-        yield ScoredPairs(i[keep_mask], j[keep_mask], pairs.distance[keep_mask].astype(np.float64))
+    """Items with near hashes; with `self_join`, the later item is on the left."""
+    for near in hamming_pairs(left[0], right.table):
+        pairs = ScoredPairs(left[1][near.left], right.owner[near.right], near.distance.astype(np.float64))
+        yield pairs.take(pairs.left > pairs.right) if self_join else pairs
 
 
 def embedding_pairs(
@@ -198,9 +189,8 @@ def embedding_pairs(
         for column in range(0, stop, 4 * BLOCK):
             cosines = rows @ b[column : min(stop, column + 4 * BLOCK)].astype(np.float32).T
             r, c = np.nonzero(cosines >= threshold)
-            i, j = owner_a[start + r], owner_b[column + c]
-            keep_mask = i > j if self_join else np.ones(len(i), bool)
-            yield ScoredPairs(i[keep_mask], j[keep_mask], 1.0 - cosines[r[keep_mask], c[keep_mask]].astype(np.float64))
+            pairs = ScoredPairs(owner_a[start + r], owner_b[column + c], 1.0 - cosines[r, c].astype(np.float64))
+            yield pairs.take(pairs.left > pairs.right) if self_join else pairs
 
 
 def embedding_rows(items: Sequence[Features]) -> tuple[NDArray[np.float16], NDArray[np.int64]]:
@@ -211,11 +201,12 @@ def embedding_rows(items: Sequence[Features]) -> tuple[NDArray[np.float16], NDAr
 
 
 def keep_nearest(chunks: Iterable[ScoredPairs], per_item: int) -> tuple[ScoredPairs, int, int]:
-    """Each pair once with its best score, the `per_item` best of each left item; how many there were and were dropped.
+    """The `per_item` best distinct pairs of each left item, how many there were, and how many were dropped.
 
-    The count of what was dropped is a lower bound where pairs had to be dropped on the way.
+    The last two are lower bounds if the buffer overflowed: a pair may come again after it was dropped.
     """
-    buffer, num_buffered, total_dropped = [no_pairs()], 0, 0
+    no_pairs = ScoredPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    buffer, num_buffered, total_dropped = [no_pairs], 0, 0
     for chunk in chunks:
         buffer.append(chunk)
         num_buffered += len(chunk.left)
@@ -226,18 +217,13 @@ def keep_nearest(chunks: Iterable[ScoredPairs], per_item: int) -> tuple[ScoredPa
     return pairs, len(pairs.left) + total_dropped + num_dropped, total_dropped + num_dropped
 
 
-def no_pairs() -> ScoredPairs:
-    return ScoredPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-
-
 def select_best(chunks: list[ScoredPairs], per_item: int) -> tuple[ScoredPairs, int]:
-    left, right, score = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
-    order = np.lexsort((score, right, left))
-    left, right, score = left[order], right[order], score[order]
-    is_first = np.ones(len(left), bool)
-    is_first[1:] = (left[1:] != left[:-1]) | (right[1:] != right[:-1])
-    order = np.lexsort((right[is_first], score[is_first], left[is_first]))
-    left, right, score = left[is_first][order], right[is_first][order], score[is_first][order]
-    starts = np.searchsorted(left, left)  # where each item's own pairs begin
-    within_limit = np.arange(len(left)) - starts < per_item
-    return ScoredPairs(left[within_limit], right[within_limit], score[within_limit]), int((~within_limit).sum())
+    pairs = ScoredPairs(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
+    pairs = pairs.take(np.lexsort((pairs.score, pairs.right, pairs.left)))
+    is_first = np.ones(len(pairs.left), bool)  # the best score of each pair
+    is_first[1:] = (pairs.left[1:] != pairs.left[:-1]) | (pairs.right[1:] != pairs.right[:-1])
+    pairs = pairs.take(is_first)
+    pairs = pairs.take(np.lexsort((pairs.right, pairs.score, pairs.left)))
+    starts = np.searchsorted(pairs.left, pairs.left)  # where the pairs of each left item begin
+    within_limit = np.arange(len(pairs.left)) - starts < per_item
+    return pairs.take(within_limit), int((~within_limit).sum())

@@ -1,7 +1,7 @@
-"""Temporal consistency: whether one clip is a stretch of another (supp:index_whitelist_dedup).
+"""Temporal consistency: whether one clip is a part of another (supp:index_whitelist_dedup).
 
-The offset comes from hashes and embeddings, sampled densely enough that a clip trimmed by a third of a second is found;
-at least 70 % of the aligned frames must then be near, and a few of them are compared pixel by pixel.
+The offset comes from hashes and embeddings, sampled densely enough to find a clip that is trimmed by a third of a
+second; at least 70 % of the aligned frames must then be near, and a few of them are compared pixel by pixel.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.dedup.media_features import DENSE_FPS, Features, sample_times
-from pixelis.dedup.similarity import NO_SIMILARITY, ComparisonImage, PixelSimilarity, compare_images
+from pixelis.dedup.similarity import NO_SIMILARITY, ComparisonImage, PixelSimilarity, compare_images, similarity_rank
 from pixelis.media import Frame, Medium
 
 Motion = NDArray[np.float32]
@@ -24,26 +24,26 @@ MAX_SAMPLES = 600
 NUM_COMPARED_FRAMES = 7
 """Aligned frames that are compared pixel by pixel."""
 NUM_TRIED_FRAMES = 3
-"""Frames of the other clip that each is compared with, until one shows the same."""
+"""Frames of the other clip that each is compared with, until one matches."""
 SEARCH_RADIUS_S = 1.0 / DENSE_FPS
-"""How far the frame that matches may lie from where the hashes say."""
+"""How far the matching frame may lie from the time that the hashes suggest."""
 
 
 class Alignment(NamedTuple):
-    """How the shorter clip lies in the longer one."""
+    """The position of the shorter clip within the longer one."""
 
     offset_s: float
-    """Time in the longer clip of the shorter one's beginning."""
+    """Time in the longer clip at which the shorter one begins."""
     share: float
     """Share of the aligned frames that are near by hash or embedding."""
     aligned_s: float
-    """How much of the shorter clip lies in the longer one, in seconds."""
+    """Duration of the part of the shorter clip that lies within the longer one."""
 
 
 def best_alignment(
     short: Features, long: Features, *, radius: int, threshold: float, min_aligned: float
 ) -> Alignment | None:
-    """The offset at which most frames agree, among those that leave at least `least` of the shorter clip aligned."""
+    """The offset at which most frames agree, among those that align at least `min_aligned` of the shorter clip."""
     best: Alignment | None = None
     for offset in propose_offsets(short, long, radius, threshold):
         alignment = alignment_at(offset, short, long, radius, threshold)
@@ -57,30 +57,26 @@ def best_alignment(
 def propose_offsets(
     short: Features, long: Features, radius: int, threshold: float, *, max_offsets: int = 4
 ) -> list[float]:
-    """Offsets with the most votes of hashes, and of embeddings (a cropped clip has no near hash); 0 last."""
+    """Offsets with most votes of hashes, then of embeddings (a cropped clip has no near hash); 0 last."""
     step = max(1, len(short.dense_hashes) // MAX_SAMPLES)
-    is_near = hamming_distances(short.dense_hashes[::step], long.dense_hashes) <= radius
-    by_hash = vote_offsets(is_near, short.dense_times_s[::step], long.dense_times_s, DENSE_FPS, max_offsets)
+    is_near = np.bitwise_count(short.dense_hashes[::step, None] ^ long.dense_hashes) <= radius
+    by_hash = vote_offsets(is_near, short.dense_times_s[::step], long.dense_times_s, max_offsets)
     cosines = short.embeddings.astype(np.float32) @ long.embeddings.astype(np.float32).T
-    by_embedding = vote_offsets(cosines >= threshold, short.key_times_s, long.key_times_s, DENSE_FPS, max_offsets)
+    by_embedding = vote_offsets(cosines >= threshold, short.key_times_s, long.key_times_s, max_offsets)
     return list(dict.fromkeys([*by_hash, *by_embedding, 0.0]))
 
 
-def hamming_distances(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    return np.bitwise_count(a[:, None] ^ b[None])
-
-
 def vote_offsets(
-    is_near: NDArray[np.bool_], short_s: NDArray[np.float64], long_s: NDArray[np.float64], fps: float, max_offsets: int
+    is_near: NDArray[np.bool_], short_s: NDArray[np.float64], long_s: NDArray[np.float64], max_offsets: int
 ) -> list[float]:
     i, j = np.nonzero(is_near)
-    offsets, counts = np.unique(np.round((long_s[j] - short_s[i]) * fps), return_counts=True)
+    offsets, counts = np.unique(np.round((long_s[j] - short_s[i]) * DENSE_FPS), return_counts=True)
     order = np.lexsort((np.abs(offsets), -counts))[:max_offsets]
-    return [float(offsets[k] / fps) for k in order]
+    return [float(offsets[k] / DENSE_FPS) for k in order]
 
 
 def alignment_at(offset: float, short: Features, long: Features, radius: int, threshold: float) -> Alignment:
-    """Of the shorter clip's frames that fall into the longer one, how many are near."""
+    """The share of near frames among those of the shorter clip that fall into the longer one."""
     target_times_s = short.dense_times_s + offset
     inside = np.flatnonzero((target_times_s > -SEARCH_RADIUS_S) & (target_times_s < long.duration_s + SEARCH_RADIUS_S))
     if not len(inside):
@@ -103,7 +99,7 @@ def nearest_index(times: NDArray[np.float64], targets: NDArray[np.float64]) -> N
 
 
 def compute_motion(clip: Medium) -> Motion:
-    """What changes from one sample to the next: a background that stands still says nothing about when it is."""
+    """Change from one sample to the next, because a static background says nothing about the time."""
     thumbnails = [
         normalised_thumbnail(clip.frame(clip.index_at(t)), side=16).ravel() for t in sample_times(clip, DENSE_FPS)
     ]
@@ -130,39 +126,29 @@ def offset_by_motion(short: Motion, long: Motion, *, min_aligned: float) -> floa
 
 
 def compare_aligned_frames(short: Medium, long: Medium, offset_s: float) -> list[PixelSimilarity]:
-    """Likeness of frames spread over the aligned stretch, each with the frame of the other clip that fits it best."""
+    """Similarities of frames spread over the aligned part, each with the best matching frame of the other clip."""
     begin, end = max(0.0, -offset_s), min(short.duration_s, long.duration_s - offset_s)
     times_s = begin + (np.arange(NUM_COMPARED_FRAMES) + 0.5) / NUM_COMPARED_FRAMES * (end - begin)
     similarities = []
     for index in dict.fromkeys(frame_index(short, float(t)) for t in times_s):
         frame = short.frame(index)
-        similarities.append(
-            best_similarity(frame, near_frames(frame, long, short.time_of(index) + offset_s)[:NUM_TRIED_FRAMES])
-        )
+        others = near_frames(frame, long, short.time_of(index) + offset_s)[:NUM_TRIED_FRAMES]
+        similarities.append(best_similarity(frame, others))
     return similarities
 
 
 def best_similarity(frame: Frame, others: list[Frame], *, stop_at: float = 0.97) -> PixelSimilarity:
-    """With the frame that shows the same: a crop moves everything, and a thumbnail may prefer the frame beside it."""
+    """Similarity with the best frame: a crop moves everything, so that thumbnails may rank a neighbour first."""
     image, best = ComparisonImage.from_frame(frame), NO_SIMILARITY
     for other in others:
-        best = max(
-            best,
-            compare_images(image, ComparisonImage.from_frame(other)),
-            key=lambda similarity: (similarity.overlap, similarity.ssim),
-        )
+        best = max(best, compare_images(image, ComparisonImage.from_frame(other)), key=similarity_rank)
         if best.overlap >= stop_at:
             break
     return best
 
 
-def best_frame(frame: Frame, clip: Medium, seconds: float, *, radius_s: float = SEARCH_RADIUS_S) -> Frame:
-    """The clip's frame near this time that looks most like `frame`."""
-    return near_frames(frame, clip, seconds, radius_s=radius_s)[0]
-
-
 def near_frames(frame: Frame, clip: Medium, seconds: float, *, radius_s: float = SEARCH_RADIUS_S) -> list[Frame]:
-    """The clip's frames near this time, by their thumbnails, the most similar first."""
+    """The clip's frames near this time, most similar thumbnail first."""
     first, last = frame_index(clip, seconds - radius_s), frame_index(clip, seconds + radius_s)
     step = max(1, (last - first) // 16)
     target = normalised_thumbnail(frame)
@@ -175,7 +161,7 @@ def frame_index(medium: Medium, seconds: float) -> int:
 
 
 def normalised_thumbnail(frame: Frame, *, side: int = 64) -> NDArray[np.float32]:
-    """Grey of zero mean and unit spread: brightness does not choose the frame."""
+    """Grey levels of zero mean and unit deviation, so that brightness does not choose the frame."""
     grey = cv2.cvtColor(cv2.resize(frame, (side, side), interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
     values = grey.astype(np.float32)
     return (values - values.mean()) / max(float(values.std()), 1.0)

@@ -1,4 +1,4 @@
-"""De-duplication of one collection: the earliest of each group stays, the others go on the block list
+"""De-duplication of one collection: the earliest item of each group is kept, the others enter the block list
 (supp:index_whitelist_dedup, de-index vs. de-dup behaviour).
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pixelis.dedup.calibrate import get_threshold
-from pixelis.dedup.candidates import Candidate, Candidates, find_candidates
+from pixelis.dedup.candidates import Candidates
 from pixelis.dedup.evaluation_mask import BlockList
 from pixelis.dedup.media_collection import (
     MediaCollection,
@@ -21,11 +21,11 @@ from pixelis.dedup.media_collection import (
     no_progress,
 )
 from pixelis.dedup.media_features import FeatureCache, ImageEncoder
-from pixelis.dedup.pixel_verify import DedupConfig, PairFinding, PixelVerifier
+from pixelis.dedup.pixel_verify import DedupConfig, PairFinding, PixelVerifier, flagged_pairs
 
 
 class Removal(NamedTuple):
-    """An item that goes, the one that stays in its place, and the evidence."""
+    """A removed item, the item that is kept instead, and the evidence."""
 
     name: str
     sha256: str
@@ -43,7 +43,7 @@ class Removal(NamedTuple):
     def from_finding(
         cls, finding: PairFinding, left: MediaCollection, right: MediaCollection, *, root: int | None = None
     ) -> Removal:
-        """`keeps` is the item that stays where the one that was met has gone itself."""
+        """`root` is the item that is kept where the finding's right item is itself removed."""
         kept_index = finding.right if root is None else root
         return cls(
             name=left.items[finding.left].name,
@@ -61,16 +61,14 @@ class Removal(NamedTuple):
 
 
 @dataclass
-class DedupReport:
-    """What `pixelis data dedup` writes."""
+class DuplicateReport:
+    """What `pixelis data dedup` and `pixelis data audit` both report."""
 
-    items: int = 0
-    kept: list[str] = field(default_factory=list)
     removed: list[Removal] = field(default_factory=list)
     flips: list[Removal] = field(default_factory=list)
     """Mirror images, whether or not they were removed."""
     unconfirmed: list[Removal] = field(default_factory=list)
-    """Pairs whose files could not be opened a second time."""
+    """Pairs that could not be verified because a file did not open a second time."""
     unread: list[UnreadableFile] = field(default_factory=list)
     passed_over: list[UnreadableFile] = field(default_factory=list)
     candidates: dict[str, int] = field(default_factory=dict)
@@ -79,7 +77,7 @@ class DedupReport:
 
     @property
     def is_clean(self) -> bool:
-        """Everything that should have been looked at was."""
+        """Whether every medium was read and every pair verified."""
         return not self.unread and not self.unconfirmed
 
     def as_dict(self) -> dict[str, Any]:
@@ -93,6 +91,14 @@ def to_jsonable(value: Any) -> Any:
     return value._asdict() if hasattr(value, "_asdict") else value
 
 
+@dataclass
+class DedupReport(DuplicateReport):
+    """What `pixelis data dedup` writes."""
+
+    items: int = 0
+    kept: list[str] = field(default_factory=list)
+
+
 def deduplicate(
     items: Sequence[MediaItem],
     encoder: ImageEncoder,
@@ -102,21 +108,14 @@ def deduplicate(
     block_list: BlockList | None = None,
     progress: ProgressCallback = no_progress,
 ) -> DedupReport:
-    """Which of `items`, in their order of ingest, repeat an earlier one. Removed ones enter `blocked`."""
+    """Find the items that repeat an earlier one, in ingest order. Removed items enter `block_list`."""
     config = config or DedupConfig()
     threshold = get_threshold(encoder) if config.cosine is None else config.cosine
     media = collect(items, encoder, cache=cache, progress=progress)
     report = DedupReport(items=len(items), unread=media.unreadable, passed_over=media.skipped, threshold=threshold)
     report.encoder = encoder.fingerprint
     unique = drop_exact_copies(media, block_list, report)
-    candidates = find_candidates(
-        unique.features,
-        None,
-        threshold=threshold,
-        radius=config.hamming,
-        flips=config.flips != "ignore",
-        per_item=config.per_item,
-    )
+    candidates = flagged_pairs(unique.features, None, config, threshold)
     findings = verify_candidates(candidates, PixelVerifier(unique, unique, config, threshold), progress)
     keep_earliest(unique, findings, config, report)
     report.candidates = count_outcomes(candidates, findings)
@@ -126,23 +125,17 @@ def deduplicate(
 
 
 def drop_exact_copies(media: MediaCollection, block_list: BlockList | None, report: DedupReport) -> MediaCollection:
-    """The first of each content; its copies and what an earlier run blocked are removed already."""
+    """The first item of each content; removes its exact copies and what an earlier run blocked."""
     first_index: dict[str, int] = {}
     unique = MediaCollection()
     for number, (item, features) in enumerate(zip(media.items, media.features, strict=True)):
         entry = block_list.find(features.sha256) if block_list else None
         if features.sha256 in first_index:
-            copy_finding = PairFinding(
-                number, first_index[features.sha256], "exact", 0, 1.0, 1.0, 1.0, reason="the same bytes"
-            )
-            report.removed.append(Removal.from_finding(copy_finding, media, media))
+            finding = PairFinding.exact(number, first_index[features.sha256])
+            report.removed.append(Removal.from_finding(finding, media, media))
         elif entry is not None:
-            blocked_finding = PairFinding(number, number, "exact", 0, 1.0, 1.0, 1.0, reason="on the block list")
-            report.removed.append(
-                Removal.from_finding(blocked_finding, media, media)._replace(
-                    kept=entry.kept, kept_sha256=entry.kept_sha256
-                )
-            )
+            removal = Removal.from_finding(PairFinding.exact(number, number, "on the block list"), media, media)
+            report.removed.append(removal._replace(kept=entry.kept, kept_sha256=entry.kept_sha256))
         else:
             first_index[features.sha256] = number
             unique.items.append(item)
@@ -151,7 +144,7 @@ def drop_exact_copies(media: MediaCollection, block_list: BlockList | None, repo
 
 
 def verify_candidates(candidates: Candidates, verifier: PixelVerifier, progress: ProgressCallback) -> list[PairFinding]:
-    """Findings in the order of the candidates; an item that has been found out is not looked at again."""
+    """Findings in the order of the candidates; once an item is a duplicate, its other pairs are skipped."""
     findings: list[PairFinding] = []
     removed: set[int] = set()
     for number, pair in enumerate(candidates.pairs, 1):
@@ -160,26 +153,25 @@ def verify_candidates(candidates: Candidates, verifier: PixelVerifier, progress:
             findings.append(finding)
             if finding.is_duplicate:
                 removed.add(pair.left)
-        progress("confirming", number, len(candidates.pairs))
+        progress("verifying pairs", number, len(candidates.pairs))
     return findings
 
 
 def keep_earliest(
     unique: MediaCollection, findings: list[PairFinding], config: DedupConfig, report: DedupReport
 ) -> None:
-    """A later item goes where it repeats an earlier one; what stays is the first of the whole chain."""
+    """Remove each item that repeats an earlier one; the first item of a chain of duplicates is kept."""
     roots: dict[int, int] = {}
     mirrors: set[tuple[int, int]] = set()
     for finding in sorted(findings, key=lambda f: f.left):
         root = roots.get(finding.right, finding.right)
         removal = Removal.from_finding(finding, unique, unique, root=root)
-        if finding.kind == "flip" and (finding.left, root) not in mirrors:  # once, however many copies it mirrors
+        if finding.kind == "flip" and (finding.left, root) not in mirrors:  # one report, however many copies it mirrors
             mirrors.add((finding.left, root))
             report.flips.append(removal)
         if finding.kind == "unconfirmed":
             report.unconfirmed.append(removal)
-        remove = finding.is_duplicate or (finding.kind == "flip" and config.flips == "remove")
-        if remove and finding.left not in roots:
+        if config.removes(finding) and finding.left not in roots:
             roots[finding.left] = root
             report.removed.append(removal)
     root_by_sha256 = {unique.features[removed_index].sha256: root for removed_index, root in roots.items()}
@@ -188,7 +180,7 @@ def keep_earliest(
 
 
 def resolve_root(removal: Removal, unique: MediaCollection, root_by_sha256: dict[str, int]) -> Removal:
-    """A copy of what has gone itself names what stays."""
+    """If the item that a copy refers to is itself removed, name the one that is kept."""
     if removal.kept_sha256 not in root_by_sha256:
         return removal
     root = root_by_sha256[removal.kept_sha256]
@@ -196,7 +188,7 @@ def resolve_root(removal: Removal, unique: MediaCollection, root_by_sha256: dict
 
 
 def count_outcomes(candidates: Candidates, findings: list[PairFinding]) -> dict[str, int]:
-    """Candidates by stage, and what became of those that were looked at."""
+    """Candidates by stage, and the verdicts on those that were verified."""
     kinds = Counter(finding.kind for finding in findings)
     return {
         "by_hash": candidates.by_hash,
@@ -208,8 +200,5 @@ def count_outcomes(candidates: Candidates, findings: list[PairFinding]) -> dict[
 
 
 def duplicates_by_left(findings: Sequence[PairFinding]) -> dict[int, PairFinding]:
-    """By left item, the finding that removes it."""
+    """The finding that removes each left item."""
     return {finding.left: finding for finding in reversed(findings) if finding.is_duplicate}
-
-
-__all__ = ["Candidate", "DedupConfig", "DedupReport", "MediaItem", "Removal", "deduplicate"]

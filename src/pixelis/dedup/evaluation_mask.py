@@ -1,5 +1,5 @@
-"""What may never be indexed: the media of evaluation, and what de-duplication dropped
-(supp:index_whitelist_dedup, "whitelist protocol": it blocks, so that here it is called a mask).
+"""Media that must not be indexed: those of evaluation, and those that de-duplication removed
+(supp:index_whitelist_dedup, "whitelist protocol"; called a mask here because it blocks).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pydantic import Field, ValidationError
 
 from pixelis.core.atomic import atomic_write
 from pixelis.core.config import Config
-from pixelis.core.errors import ConfigError, LeakageError, MediaError
+from pixelis.core.errors import ConfigError, LeakageError, validation_problem
 from pixelis.dedup.calibrate import get_threshold
-from pixelis.dedup.candidates import SearchTables, find_candidates
+from pixelis.dedup.candidates import SearchTables
 from pixelis.dedup.media_collection import MediaCollection, MediaItem, ProgressCallback, collect, no_progress
 from pixelis.dedup.media_features import MAX_FEATURE_BYTES, FeatureCache, Features, ImageEncoder, compute_features
-from pixelis.dedup.pixel_verify import DedupConfig, PixelVerifier
+from pixelis.dedup.pixel_verify import DedupConfig, PixelVerifier, flagged_pairs
 from pixelis.media import Medium
 from pixelis.trace.artifacts import DAMAGED_ZIP, add_member, read_member
 from pixelis.trace.schema import canonical_json
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MASK_VERSION = 1
 MAX_HEAD_BYTES = 256 * 2**20
-"""Of the names and paths of the masked media: a million of them."""
+"""Limit of the names and paths of the masked media; enough for a million."""
 
 
 class MaskedItem(Config):
@@ -42,7 +42,7 @@ class MaskedItem(Config):
 
 
 class MaskHead(Config):
-    """What a mask file says about itself."""
+    """The settings of a mask and the list of its media."""
 
     version: int
     encoder: str
@@ -52,7 +52,7 @@ class MaskHead(Config):
 
 
 class BlockedMedium(NamedTuple):
-    """An entry of the block list."""
+    """An entry of the block list: a removed medium, and the one that was kept."""
 
     sha256: str
     name: str
@@ -62,7 +62,7 @@ class BlockedMedium(NamedTuple):
 
 
 class BlockList:
-    """Media that were dropped, one JSON object a line in a file that only grows; consulted at every later add."""
+    """Media that were removed, one JSON object per line of an append-only file; every later run consults it."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
@@ -72,9 +72,8 @@ class BlockList:
                 try:
                     entry = BlockedMedium(**json.loads(line))
                 except (ValueError, TypeError) as error:
-                    raise ConfigError(
-                        f"{path}:{number}: not an entry of a block list ({error}); mend or move it"
-                    ) from error
+                    reason = f"not an entry of a block list ({error}); correct or move it"
+                    raise ConfigError(f"{path}:{number}: {reason}") from error
                 self._entries[entry.sha256] = entry
 
     def __contains__(self, sha256: object) -> bool:
@@ -87,7 +86,7 @@ class BlockList:
         return self._entries.get(sha256)
 
     def add(self, removals: Iterable[Removal]) -> None:
-        """Exact copies share the hash of what stays, which must not be blocked."""
+        """Block the removed media, except exact copies: they share the hash of the medium that is kept."""
         new_entries = {
             r.sha256: BlockedMedium(r.sha256, r.name, r.kept, r.kept_sha256, r.kind)
             for r in removals
@@ -101,9 +100,9 @@ class BlockList:
 
 
 class EvaluationMask:
-    """Hashes of the evaluation media, with the frame hashes and embeddings that give a changed copy away.
+    """Content hashes of the evaluation media, with frame hashes and embeddings that detect modified copies.
 
-    `refuse` is asked before anything is indexed: by a hash, which is instant, or by a medium, which is compared.
+    Call `check_hashes` (instant) or `check_medium` (compares pixels) before anything is indexed.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class EvaluationMask:
         cache: FeatureCache | None = None,
         progress: ProgressCallback = no_progress,
     ) -> EvaluationMask:
-        """Every item must be read: a mask with a hole in it guards nothing."""
+        """LeakageError if an item cannot be read: an incomplete mask protects nothing."""
         config = config or DedupConfig()
         media = collect(items, encoder, cache=cache, progress=progress, description="reading evaluation media")
         if media.unreadable:
@@ -143,7 +142,7 @@ class EvaluationMask:
 
     @cached_property
     def digest(self) -> str:
-        """A name for what this mask refuses: items say by it what they were compared with."""
+        """Identifies what this mask blocks; items record it as the mask that they were compared with."""
         facts = {
             "media": sorted(self._hashes),
             "encoder": self.encoder,
@@ -153,7 +152,7 @@ class EvaluationMask:
         return hashlib.sha256(canonical_json(facts)).hexdigest()
 
     def check_hashes(self, sha256s: Iterable[str], *, label: str = "an item") -> None:
-        """LeakageError where one of these hashes is evaluation media; for items whose media were compared before."""
+        """LeakageError if one of these hashes is evaluation media; enough for media that were compared before."""
         for sha256 in sha256s:
             if sha256 in self._hashes:
                 raise LeakageError(f"{label} shows {self._hashes[sha256]}, which is evaluation media; leave it out")
@@ -161,28 +160,19 @@ class EvaluationMask:
     def check_medium(
         self, medium: Medium, encoder: ImageEncoder, *, label: str = "an item", precomputed: Features | None = None
     ) -> Features:
-        """LeakageError where the medium is evaluation media or a changed copy; its features where it may pass.
+        """The medium's features; LeakageError if it is an evaluation medium or a modified copy of one.
 
-        A near pair whose evaluation file cannot be opened any more is refused too. `known` are the medium's features
-        where they were computed before.
+        A near pair whose evaluation file no longer opens is refused too. `precomputed` are the medium's features.
         """
         self.check_hashes([medium.sha256], label=label)
         if encoder.fingerprint != self.encoder:
-            raise ConfigError("the mask was made with another encoder; make it again with the one in use")
+            raise ConfigError("the mask was made with another encoder; build it again with the current one")
         features = precomputed or compute_features(medium, encoder)
         query = MediaCollection([MediaItem(label, medium=medium)], [features])
         verifier = PixelVerifier(query, self.media, self.config, self.threshold)
-        candidates = find_candidates(
-            query.features,
-            self._tables,
-            threshold=self.threshold,
-            flips=self.config.flips != "ignore",
-            per_item=self.config.per_item,
-        )
-        for pair in candidates.pairs:
+        for pair in flagged_pairs(query.features, self._tables, self.config, self.threshold).pairs:
             finding = verifier(pair)
-            flip = finding.kind == "flip" and self.config.flips == "remove"
-            if finding.is_duplicate or flip or finding.kind == "unconfirmed":
+            if self.config.removes(finding) or finding.kind == "unconfirmed":
                 masked_name = self.media.items[pair.right].name
                 raise LeakageError(
                     f"{label} is a changed copy of {masked_name}, which is evaluation media (pHash {finding.distance}, "
@@ -191,7 +181,7 @@ class EvaluationMask:
         return features
 
     def save(self, path: Path) -> None:
-        """One zip file, of the same bytes for the same mask: what the mask is, and the features of each medium."""
+        """Write one zip file: a head, and the features of each medium. The same mask gives the same bytes."""
         items = tuple(MaskedItem(name=i.name, path=str(i.path.resolve()) if i.path else None) for i in self.media.items)
         head = MaskHead(
             version=MASK_VERSION, encoder=self.encoder, threshold=self.threshold, config=self.config, items=items
@@ -207,7 +197,7 @@ class EvaluationMask:
 
     @classmethod
     def load(cls, path: Path) -> EvaluationMask:
-        """ConfigError in one line where the file is no mask, whatever it is instead."""
+        """ConfigError of one line if the file is not a mask."""
         try:
             with zipfile.ZipFile(path) as file:
                 head = parse_mask_head(path, read_member(file, "mask.json", max_bytes=MAX_HEAD_BYTES))
@@ -216,16 +206,16 @@ class EvaluationMask:
                     for number in range(len(head.items))
                 ]
             if len({entry.embeddings.shape[1] for entry in features}) > 1:
-                raise ValueError("its embeddings are not of one length")
+                raise ValueError("its embeddings differ in length")
         except (OSError, *DAMAGED_ZIP) as error:
             reason = str(error).strip("'\"").splitlines()[0][:300] if str(error) else type(error).__name__
-            raise ConfigError(f"{path} is not an evaluation mask ({reason}); make it again") from error
+            raise ConfigError(f"{path} is not an evaluation mask ({reason}); build it again") from error
         items = [MediaItem(item.name, Path(item.path) if item.path else None) for item in head.items]
         return cls(MediaCollection(items, features), encoder=head.encoder, threshold=head.threshold, config=head.config)
 
 
 def parse_mask_head(path: Path, content: bytes) -> MaskHead:
-    """The head of a mask file; ValueError in one line where it is none, ConfigError where it is a newer one."""
+    """The head of a mask file; ValueError of one line if it is malformed, ConfigError if its version is newer."""
     try:
         parsed = json.loads(content)
     except RecursionError as error:
@@ -236,8 +226,4 @@ def parse_mask_head(path: Path, content: bytes) -> MaskHead:
     try:
         return MaskHead.model_validate(parsed)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'its head'}: {first['msg']}") from error
-
-
-__all__ = ["BlockList", "BlockedMedium", "EvaluationMask", "LeakageError", "MediaError"]
+        raise ValueError(validation_problem(error)) from error

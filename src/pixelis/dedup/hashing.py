@@ -1,8 +1,8 @@
 """Stage 1: perceptual hashes, and every pair of them within a Hamming distance (supp:index_whitelist_dedup).
 
 The join is exact. Two 64-bit hashes at distance 8 or less differ by at most one bit in one of five bands (five bands
-with two bits each would make ten), so that it is enough to look into the buckets of each band's key and of the keys
-one bit away from it.
+with two bits each would make ten), so that it is enough to search the buckets of each band's key and of the keys one
+bit away from it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from PIL import Image
 from pixelis.media import Frame
 
 Hashes = NDArray[np.uint64]
-"""(N,) one 64-bit hash each."""
+"""(N,) 64-bit hashes."""
 
 RADIUS = 8
 """Hamming distance up to which two hashes are near (tab:supp_dedup_thresholds)."""
 MAX_PAIRS_PER_CHUNK = 4_000_000
-"""Pairs looked at together: 100 MB of working memory."""
+"""Pairs compared at a time: 100 MB of working memory."""
 
 
 class HashPairs(NamedTuple):
-    """Pairs within the radius, a chunk of them."""
+    """A chunk of the pairs within the radius."""
 
     left: NDArray[np.int64]
     right: NDArray[np.int64]
@@ -43,7 +43,7 @@ def perceptual_hash(frame: Frame) -> int:
 
 
 def centre_square(frame: Frame) -> Frame:
-    """The largest square about the middle: what is hashed of a clip's frame."""
+    """The largest centred square, which is what is hashed of a clip's frame."""
     height, width = frame.shape[:2]
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
@@ -53,9 +53,9 @@ def centre_square(frame: Frame) -> Frame:
 def hamming_pairs(a: Hashes, b: Hashes | HashTable | None = None, *, radius: int = RADIUS) -> Iterator[HashPairs]:
     """Every pair (i, j) with a Hamming distance of at most `radius`, once, in chunks.
 
-    Without `b` the pairs are those of `a` with itself, i < j. Equal hashes are joined once however many there are: the
-    work grows with the distinct ones, the answer with the pairs. A `b` that is searched often is handed over as a
-    table, of the same radius.
+    Without `b` the pairs are those of `a` with itself, i < j. Equal hashes are compared once: the work grows with the
+    number of distinct hashes, the output with the number of pairs. Pass a `b` that is searched often as a `HashTable`;
+    its radius then applies.
     """
     left, left_items = group_hashes(a)
     table = b if isinstance(b, HashTable) else HashTable(a if b is None else b, radius=radius)
@@ -86,7 +86,7 @@ class Buckets(NamedTuple):
 
 
 class HashTable:
-    """Hashes to be searched: grouped, and sorted into the buckets of every band, once."""
+    """Searchable hashes, grouped, and sorted once into the buckets of every band."""
 
     def __init__(self, hashes: Hashes, *, radius: int = RADIUS) -> None:
         if not 0 <= radius <= 64:
@@ -110,30 +110,28 @@ def make_buckets(hashes: Hashes, shift: int, width: int) -> Buckets:
 
 
 def distinct_pairs(left: Hashes, table: HashTable, *, self_join: bool) -> Iterator[HashPairs]:
-    """Pairs among distinct hashes; with `same`, i <= j (a hash is its own pair)."""
+    """Pairs of distinct hashes; with `self_join`, i <= j (a hash pairs with itself)."""
     right, radius, bands = table.distinct, table.radius, table.bands
     for number, (shift, width) in enumerate(bands):
         keys_left = band_keys(left, shift, width)
         order, starts, ends = table.buckets[number]
         for flip_bits in (0, *(1 << bit for bit in range(width))):
             bucket = keys_left ^ flip_bits
-            for i, j in iter_ranges(starts[bucket], ends[bucket]):
-                pairs = i, order[j]
+            for row, position in iter_ranges(starts[bucket], ends[bucket]):
+                i, j = row, order[position]
                 if self_join:
-                    pairs = pairs[0][pairs[0] <= pairs[1]], pairs[1][pairs[0] <= pairs[1]]
-                difference = left[pairs[0]] ^ right[pairs[1]]
+                    i, j = i[i <= j], j[i <= j]
+                difference = left[i] ^ right[j]
                 distance = np.bitwise_count(difference)
-                within_radius = distance <= radius
-                within_radius[within_radius] = is_first_band(difference[within_radius], bands, number)
-                yield HashPairs(
-                    pairs[0][within_radius], pairs[1][within_radius], distance[within_radius].astype(np.int64)
-                )
+                keep_mask = distance <= radius
+                keep_mask[keep_mask] = is_first_band(difference[keep_mask], bands, number)
+                yield HashPairs(i[keep_mask], j[keep_mask], distance[keep_mask].astype(np.int64))
 
 
 def band_shifts(radius: int) -> list[tuple[int, int]]:
-    """(shift, width) of the fewest bands of which one must be within one bit: radius < 2 * bands.
+    """(shift, width) of the fewest bands such that one must differ by at most one bit: radius < 2 * bands.
 
-    At least five, so that a table of a band's keys stays small.
+    At least five, so that the table of a band's keys stays small.
     """
     bands = max(5, radius // 2 + 1)
     bounds = [64 * k // bands for k in range(bands + 1)]
@@ -159,7 +157,7 @@ def iter_ranges(
 
 
 def is_first_band(difference: Hashes, bands: list[tuple[int, int]], number: int) -> NDArray[np.bool_]:
-    """Whether no earlier band has found this pair already."""
+    """Whether no earlier band finds this pair."""
     is_first = np.ones(len(difference), bool)
     for shift, width in bands[:number]:
         is_first &= np.bitwise_count((difference >> np.uint64(shift)) & np.uint64((1 << width) - 1)) > 1
@@ -167,14 +165,14 @@ def is_first_band(difference: Hashes, bands: list[tuple[int, int]], number: int)
 
 
 def expand_pairs(pairs: HashPairs, left: HashGroups, right: HashGroups, *, self_join: bool) -> Iterator[HashPairs]:
-    """From pairs of distinct hashes to pairs of the items that have them."""
+    """Pairs of items from pairs of their distinct hashes."""
     firsts = np.repeat(np.arange(len(pairs.left)), left.counts[pairs.left])  # a row for each left item of each pair
     base = np.repeat(np.cumsum(left.counts[pairs.left]) - left.counts[pairs.left], left.counts[pairs.left])
     items = left.order[left.starts[pairs.left][firsts] + np.arange(len(firsts)) - base]
     starts = right.starts[pairs.right][firsts]
     for row, position in iter_ranges(starts, starts + right.counts[pairs.right][firsts]):
         i, j, distance = items[row], right.order[position], pairs.distance[firsts[row]]
-        if self_join:  # an equal hash meets itself both ways round, two different ones only in one order
+        if self_join:  # a hash pairs with itself in both orders, two different hashes in one order
             keep_mask = (i < j) | ((distance > 0) & (i > j))
             i, j, distance = np.minimum(i, j)[keep_mask], np.maximum(i, j)[keep_mask], distance[keep_mask]
         if len(i):

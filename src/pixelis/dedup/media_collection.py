@@ -1,4 +1,4 @@
-"""The media of a folder or a list, in the order of their ingest, with their features; what cannot be read is named."""
+"""The media of a folder or a list in ingest order, their features, and what cannot be read."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ from pixelis.media import Medium, open_media
 from pixelis.media.opening import PICTURE_SUFFIXES
 
 VIDEO_SUFFIXES = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts")
+MEDIA_SUFFIXES = (*PICTURE_SUFFIXES, *VIDEO_SUFFIXES)
 T = TypeVar("T")
 R = TypeVar("R")
 
 ProgressCallback = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+"""Called with a description of the work, the number of completed steps, and the total."""
 
 
 def no_progress(_description: str, _completed: int, _total: int) -> None:
-    """Progress that nobody watches."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True)
 class MediaItem:
-    """A medium under the name by which reports call it: a file, a folder of frames, in memory, or made when asked."""
+    """A medium and its name in reports: a file, a folder of frames, a medium in memory, or one rendered on demand."""
 
     name: str
     path: Path | None = None
     medium: Medium | None = None
     expected: bool = True
-    """It was named, or its name is a medium's: not being able to read it is an error."""
+    """It is listed by name, or has the suffix of a medium: failing to read it is an error."""
     render: Callable[[], Medium] | None = None
-    """Makes the medium each time that it is opened: a corpus is larger than memory."""
+    """Renders the medium each time that it is opened: a corpus is larger than memory."""
     known_sha256: str = ""
-    """Its content's hash, where that is known without making it."""
+    """Hash of its content, if known without rendering it."""
 
     def open(self) -> Medium:
         if self.medium is not None:
@@ -52,7 +53,7 @@ class MediaItem:
         return open_media(self.path)
 
     def sha256(self) -> str:
-        """The content's hash without decoding it, where it is a file or known."""
+        """Hash of the content; a file is not decoded."""
         if self.known_sha256:
             return self.known_sha256
         if self.medium is None and self.path is not None and self.path.is_file():
@@ -65,7 +66,7 @@ class MediaItem:
 
 
 class UnreadableFile(NamedTuple):
-    """A file that could not be looked at, and why."""
+    """A file that cannot be read, and why."""
 
     name: str
     reason: str
@@ -78,33 +79,32 @@ class MediaCollection:
     items: list[MediaItem] = field(default_factory=list)
     features: list[Features] = field(default_factory=list)
     unreadable: list[UnreadableFile] = field(default_factory=list)
-    """Media by their name or their place in a list, which do not open: an error."""
+    """Expected media that do not open: an error."""
     skipped: list[UnreadableFile] = field(default_factory=list)
-    """Files of a folder that are not media by their name or their content."""
+    """Files of a folder that are media neither by name nor by content."""
 
     def __len__(self) -> int:
         return len(self.items)
 
 
 def list_items(source: Path) -> list[MediaItem]:
-    """Files below a folder by name; or the lines of a list (paths, or JSON objects with `path` and perhaps `id`)."""
+    """Files below a folder by name, or the lines of a list (paths, or JSON objects with `path` and optionally `id`)."""
     if source.is_dir():
-        files = sorted(f for f in source.rglob("*") if f.is_file() and not is_hidden(f.relative_to(source)))
-        media = (*PICTURE_SUFFIXES, *VIDEO_SUFFIXES)
-        return [MediaItem(f.relative_to(source).as_posix(), f, expected=f.suffix.lower() in media) for f in files]
+        files = {f.relative_to(source): f for f in sorted(source.rglob("*")) if f.is_file()}
+        return [
+            MediaItem(name.as_posix(), file, expected=file.suffix.lower() in MEDIA_SUFFIXES)
+            for name, file in files.items()
+            if not any(part.startswith(".") for part in name.parts)
+        ]
     if not source.exists():
-        raise ConfigError(f"{source} does not exist; want a folder of media or a list of paths")
-    if source.suffix.lower() in (*PICTURE_SUFFIXES, *VIDEO_SUFFIXES):
+        raise ConfigError(f"{source} does not exist; expected a folder of media or a list of paths")
+    if source.suffix.lower() in MEDIA_SUFFIXES:
         return [MediaItem(source.name, source)]
     try:
         lines = source.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source} is neither a folder nor a text list of paths ({error})") from error
     return [parse_list_entry(line.strip(), source, number) for number, line in enumerate(lines, 1) if line.strip()]
-
-
-def is_hidden(relative: Path) -> bool:
-    return any(part.startswith(".") for part in relative.parts)
 
 
 def parse_list_entry(line: str, source: Path, number: int) -> MediaItem:
@@ -115,8 +115,8 @@ def parse_list_entry(line: str, source: Path, number: int) -> MediaItem:
             path = str(entry["path"])
             name = str(entry.get("id", path))
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{source}:{number}: want a path or a JSON object with `path` ({error})") from error
-    return MediaItem(name, source.parent / path)  # an absolute path stays what it is
+            raise ConfigError(f"{source}:{number}: expected a path or a JSON object with `path` ({error})") from error
+    return MediaItem(name, source.parent / path)  # joining leaves an absolute path unchanged
 
 
 def collect(
@@ -128,7 +128,7 @@ def collect(
     progress: ProgressCallback = no_progress,
     description: str = "reading media",
 ) -> MediaCollection:
-    """Features of every item that opens. What was computed before is taken from the cache by its content."""
+    """Features of every item that opens, from the cache if its content is there."""
     items = list(items)
     collection = MediaCollection()
     results = map_in_order(make_reader(encoder, cache), items, workers)
@@ -158,7 +158,7 @@ def make_reader(encoder: ImageEncoder, cache: FeatureCache | None) -> Callable[[
 
 
 def map_in_order(work: Callable[[T], R], inputs: Sequence[T], workers: int) -> Iterator[R]:
-    """Results in the order of the inputs, with at most a few in flight: decoded media do not pile up."""
+    """Results in the order of the inputs; few are in flight, so that decoded media do not accumulate."""
     if workers <= 1:
         yield from map(work, inputs)
         return

@@ -1,7 +1,7 @@
-"""What de-duplication knows of a medium: hashes of its frames and their embeddings, kept by content in one file.
+"""Features of media for de-duplication: hashes and embeddings of frames, cached by content in one file.
 
-An image has one frame. A clip has keyframes, one a second, which are embedded, and tracks of hashes eight times as
-dense, so that a trimmed copy finds its offset (supp:index_whitelist_dedup: 1 fps, centre-cropped).
+An image has one frame. A clip has one embedded keyframe per second and eight hashed frames per second, so that the
+offset of a trimmed copy can be found (supp:index_whitelist_dedup: 1 fps, centre-cropped).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from pixelis.weights import cache_dir
 KEY_FPS = 1.0
 DENSE_FPS = 8.0
 MAX_KEYFRAMES = 1200
-"""Twenty minutes at one a second; a longer clip is sampled more thinly, evenly."""
+"""Twenty minutes at one per second; the keyframes of a longer clip are further apart."""
 FEATURE_VERSION = "1"
-"""Of the features: another number, and what was kept is computed again."""
+"""Cached features of another version are computed again."""
 MAX_FEATURE_BYTES = 64 * 2**20
-"""Of one medium's features: 1200 keyframes of 1280 values are 3 MB, a day of hashes 11."""
+"""Limit for one medium: 1200 keyframes of 1280 values take 3 MB, a day of hashes 11 MB."""
 
 
 class ImageEncoder(Protocol):
-    """Pictures into unit vectors; the fingerprint names the weights."""
+    """Maps pictures to unit vectors; the fingerprint identifies the weights."""
 
     fingerprint: str
 
@@ -49,23 +49,24 @@ class ImageEncoder(Protocol):
 
 @dataclass(frozen=True)
 class Features:
-    """Frozen, small, and enough to find what a medium resembles."""
+    """Features of a medium, small, and sufficient to find similar media."""
 
     sha256: str
     kind: Literal["image", "clip"]
     phash: int
     """pHash of an image; of a clip's first frame."""
     mirror_phash: int
-    """pHash of the same seen in a mirror."""
+    """pHash of its mirror image."""
     key_times_s: NDArray[np.float64]
-    """(K,) when each keyframe is shown; [0] for an image."""
+    """(K,) time of each keyframe; [0] for an image."""
     key_hashes: Hashes
-    """(K,) of their centre squares."""
+    """(K,) pHash of each keyframe's centre square."""
     dense_times_s: NDArray[np.float64]
-    """(D,) for clips; empty for an image."""
+    """(D,) time of each hashed frame of a clip; empty for an image."""
     dense_hashes: Hashes
+    """(D,) pHash of each one's centre square."""
     embeddings: NDArray[np.float16]
-    """(K, dimensions), of whole frames: an image can be one of a clip's."""
+    """(K, dimensions) of whole keyframes, because an image may be a frame of a clip."""
     thumbnail: Thumbnail
     """Of an image; of a clip's first frame."""
     duration_s: float
@@ -76,130 +77,99 @@ class Features:
             file,
             head=np.array([self.sha256, self.kind, f"{self.phash:016x}", f"{self.mirror_phash:016x}"]),
             duration=np.array([self.duration_s]),
-            key_times=self.key_times_s,
-            key_hashes=self.key_hashes,
-            dense_times=self.dense_times_s,
-            dense_hashes=self.dense_hashes,
-            embeddings=self.embeddings,
-            thumbnail=self.thumbnail,
+            **{name: getattr(self, attribute) for name, attribute in ARRAY_ATTRIBUTES.items()},
         )
         return file.getvalue()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Features:
-        """ValueError, or another of DAMAGED_ZIP, where these are no features."""
+        """ValueError, or another error of DAMAGED_ZIP, if the content is not features."""
         arrays = read_arrays(content)
         sha256, kind, phash, mirror_phash = (str(word) for word in arrays["head"])
         if kind not in ("image", "clip") or max(int(phash, 16), int(mirror_phash, 16)) >= 2**64:
-            raise ValueError(f"the features of no image or clip ({kind[:20]!r})")
+            raise ValueError(f"its kind is neither image nor clip ({kind[:20]!r})")
         frames = {len(arrays[name]) for name in ("key_times", "key_hashes", "embeddings")}
         if len(frames) != 1 or 0 in frames or len(arrays["dense_times"]) != len(arrays["dense_hashes"]):
-            raise ValueError("its arrays do not have one entry for each frame")
+            raise ValueError("its arrays do not have one entry per frame")
         if arrays["duration"].shape != (1,) or arrays["thumbnail"].shape != (THUMBNAIL_SIDE, THUMBNAIL_SIDE):
-            raise ValueError("its duration or its thumbnail has another shape")
+            raise ValueError("its duration or its thumbnail has the wrong shape")
         return cls(
             sha256=sha256,
             kind="clip" if kind == "clip" else "image",
             phash=int(phash, 16),
             mirror_phash=int(mirror_phash, 16),
-            key_times_s=arrays["key_times"],
-            key_hashes=arrays["key_hashes"],
-            dense_times_s=arrays["dense_times"],
-            dense_hashes=arrays["dense_hashes"],
-            embeddings=arrays["embeddings"],
-            thumbnail=arrays["thumbnail"],
             duration_s=float(arrays["duration"][0]),
+            **{attribute: arrays[name] for name, attribute in ARRAY_ATTRIBUTES.items()},
         )
 
 
+ARRAY_ATTRIBUTES = {"key_times": "key_times_s", "key_hashes": "key_hashes", "dense_times": "dense_times_s"}
+ARRAY_ATTRIBUTES |= {name: name for name in ("dense_hashes", "embeddings", "thumbnail")}
+"""Attributes that are stored as they are, by the name of their array."""
 ARRAY_TYPES = {
     "head": ("U", 1), "duration": ("f8", 1), "key_times": ("f8", 1), "key_hashes": ("u8", 1), "dense_times": ("f8", 1),
     "dense_hashes": ("u8", 1), "embeddings": ("f2", 2), "thumbnail": ("u1", 2),
 }  # fmt: skip
-"""Type and dimensions of each array of the features."""
+"""Type and number of dimensions of each stored array."""
 
 
 def read_arrays(content: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz. A header must say what there are bytes for: `np.load` would allocate whatever it says."""
+    """The arrays of an .npz. Each header must match its bytes: `np.load` would allocate whatever the header states."""
     result = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for name, (kind, dimensions) in ARRAY_TYPES.items():
             data = read_member(archive, f"{name}.npy", max_bytes=MAX_FEATURE_BYTES)
             stream = io.BytesIO(data)
             if np.lib.format.read_magic(stream) != (1, 0):
-                raise ValueError(f"{name} is no array of version 1.0")
+                raise ValueError(f"{name} is not an array of version 1.0")
             shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
             if len(shape) != dimensions or not (dtype.kind == "U" if kind == "U" else dtype == np.dtype(kind)):
                 raise ValueError(f"{name} is an array of {dtype} with {len(shape)} dimensions")
             if math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
-                raise ValueError(f"{name} says it has the shape {shape}, which are not its bytes")
+                raise ValueError(f"{name} states the shape {shape}, which does not match its size")
             flat = np.frombuffer(data, dtype, offset=stream.tell())
             result[name] = flat.reshape(shape, order="F" if fortran_order else "C")
     return result
 
 
 def compute_features(medium: Medium, encoder: ImageEncoder) -> Features:
-    """Hashes and embeddings of a medium; MediaError where a frame cannot be decoded."""
-    if medium.kind == "image":
-        return compute_image_features(medium, encoder)
+    """Hashes and embeddings of a medium; MediaError if a frame cannot be decoded."""
     times = sample_times(medium, DENSE_FPS)
     step = max(1, round(DENSE_FPS / KEY_FPS), -(-len(times) // MAX_KEYFRAMES))
     hashes, embeddings = [], []
     first_frame = medium.frame(0)
-    phash, mirror_phash = hash_with_mirror(first_frame)
     for number, seconds in enumerate(times):
         frame = medium.frame(medium.index_at(seconds))
         hashes.append(perceptual_hash(centre_square(frame)))
         if number % step == 0:
             embeddings.append(encoder.embed([frame])[0].astype(np.float16))
     frame_hashes = np.array(hashes, np.uint64)
+    num_dense = len(times) if medium.kind == "clip" else 0
     return Features(
         sha256=medium.sha256,
-        kind="clip",
-        phash=phash,
-        mirror_phash=mirror_phash,
+        kind=medium.kind,
+        phash=perceptual_hash(first_frame),
+        mirror_phash=perceptual_hash(np.ascontiguousarray(first_frame[:, ::-1])),
         key_times_s=np.array(times[::step]),
         key_hashes=frame_hashes[::step],
-        dense_times_s=np.array(times),
-        dense_hashes=frame_hashes,
+        dense_times_s=np.array(times[:num_dense]),
+        dense_hashes=frame_hashes[:num_dense],
         embeddings=np.stack(embeddings),
         thumbnail=make_thumbnail(first_frame),
         duration_s=medium.duration_s,
     )
 
 
-def compute_image_features(medium: Medium, encoder: ImageEncoder) -> Features:
-    frame = medium.frame(0)
-    phash, mirror_phash = hash_with_mirror(frame)
-    return Features(
-        sha256=medium.sha256,
-        kind="image",
-        phash=phash,
-        mirror_phash=mirror_phash,
-        key_times_s=np.zeros(1),
-        key_hashes=np.array([perceptual_hash(centre_square(frame))], np.uint64),
-        dense_times_s=np.zeros(0),
-        dense_hashes=np.zeros(0, np.uint64),
-        embeddings=encoder.embed([frame]).astype(np.float16),
-        thumbnail=make_thumbnail(frame),
-        duration_s=0.0,
-    )
-
-
-def hash_with_mirror(frame: Frame) -> tuple[int, int]:
-    return perceptual_hash(frame), perceptual_hash(np.ascontiguousarray(frame[:, ::-1]))
-
-
 def sample_times(medium: Medium, fps: float) -> list[float]:
-    """Moments `1/fps` apart from the start, never beyond the last frame."""
+    """Times from the start up to the last frame, `1/fps` apart; [0] for an image."""
     last = medium.time_of(medium.frame_count - 1)
     return [k / fps for k in range(int(last * fps + 1e-6) + 1)]
 
 
 class FeatureCache:
-    """Features by content hash in one SQLite file: a run that was stopped goes on where it was.
+    """Features by content hash in one SQLite file: an interrupted run resumes where it stopped.
 
-    A file that is no cache is refused; one that cannot be read or written any more (a full disk) is only slower.
+    A file that is not a cache is refused; if it later cannot be read or written (a full disk), work is only slower.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -210,13 +180,15 @@ class FeatureCache:
             self._db = open_database(self.path)
             self._db.execute("CREATE TABLE IF NOT EXISTS features (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
         except (OSError, sqlite3.Error) as error:
-            raise ConfigError(f"{self.path} cannot keep features ({error}); name another file with --cache") from error
+            raise ConfigError(
+                f"{self.path} cannot store features ({error}); choose another file with --cache"
+            ) from error
 
     def get(self, sha256: str, encoder: ImageEncoder) -> Features | None:
         row = self._execute("SELECT value FROM features WHERE key = ?", (self._key(sha256, encoder),))
         try:
             return Features.from_bytes(row[0]) if row else None
-        except (OSError, *DAMAGED_ZIP):  # a torn entry is computed again
+        except (OSError, *DAMAGED_ZIP):  # a damaged entry is computed again
             return None
 
     def put(self, features: Features, encoder: ImageEncoder) -> None:
@@ -230,8 +202,8 @@ class FeatureCache:
             try:
                 row: tuple[bytes] | None = self._db.execute(statement, values).fetchone()
             except sqlite3.Error as error:
-                self._broken = True  # one warning, then work goes on without
-                warnings.warn(f"feature cache {self.path} is out of use: {error}", stacklevel=3)
+                self._broken = True  # one warning, then work continues without the cache
+                warnings.warn(f"feature cache {self.path} is disabled: {error}", stacklevel=3)
                 return None
         return row
 

@@ -1,21 +1,24 @@
-"""From a flagged pair to a finding: the pixels decide (supp:index_whitelist_dedup, thresholds and priorities)."""
+"""Stage 3: compare the pixels of a flagged pair and classify it (supp:index_whitelist_dedup, thresholds and
+priorities).
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from pixelis.core.config import Config
 from pixelis.core.errors import MediaError
-from pixelis.dedup.candidates import UNFLAGGED_DISTANCE, Candidate
+from pixelis.dedup.candidates import Candidate, Candidates, SearchTables, find_candidates
 from pixelis.dedup.clip_alignment import (
     Motion,
     best_alignment,
-    best_frame,
     compare_aligned_frames,
     compute_motion,
+    near_frames,
     offset_by_motion,
 )
 from pixelis.dedup.media_collection import MediaCollection
@@ -25,48 +28,53 @@ from pixelis.dedup.thumbnail_match import thumbnail_correlation
 from pixelis.media import Medium
 
 MIN_CORRELATION = 0.6
-"""Correlation of thumbnails under which two pictures are not looked at; planted copies stay over 0.72."""
+"""Correlation of thumbnails below which two pictures are not compared further; synthetic copies stay above 0.72."""
 MAX_CACHED_IMAGES = 96
 MAX_CACHED_CLIPS = 4
+T = TypeVar("T")
 
 FindingKind = Literal["exact", "near", "flip", "template", "different", "unconfirmed"]
-"""`template`: the same background or layout with other content. `unconfirmed`: a file could not be opened again."""
+"""`template`: the same background or layout with other content. `unconfirmed`: a file did not open again."""
 
 
 class DedupConfig(Config):
-    """Thresholds of the pipeline; the paper's (tab:supp_dedup_thresholds) where it gives one that holds."""
+    """Thresholds of the pipeline; the paper's (tab:supp_dedup_thresholds) where they hold in practice."""
 
     hamming: int = 8
     """pHash distance up to which stage 1 flags a pair."""
     cosine: float | None = None
     """Cosine from which stage 2 flags a pair; None: calibrated for the encoder (the paper's 0.93 is for CLIP)."""
     ssim: float = 0.92
-    """Breaks a tie between the two stages."""
+    """SSIM above which a pair that only one stage flagged is a duplicate."""
     clip_ssim: float = 0.90
+    """SSIM above which two frames whose overlap is below `overlap` still match."""
     template_ssim: float = 0.75
-    """SSIM from which a pair that is not the same is called `template`, and not `different`; both stay."""
+    """SSIM from which a pair that is not a duplicate is a `template` rather than `different`; both are kept."""
     template_overlap: float = 0.25
-    """Overlap over which it is called so too. The paper spares what is under both; here only sameness removes."""
+    """Overlap above which it is a `template` too. The paper keeps a pair below both; here both kinds are kept."""
     overlap: float = 0.97
-    """Share of the local structure that must be the same: a table with one row of other numbers falls below."""
+    """Share of local structure that must be equal: a table with one row of other numbers falls below."""
     clip_overlap: float = 0.90
-    """The same for a clip's frame: between two samples things move, and codecs blur."""
+    """The same for frames of clips: objects move between two samples, and codecs blur."""
     colour: float = 0.8
-    """Share of coloured places that must keep their hue, unless one of the two is grey."""
+    """Share of coloured pixels that must keep their hue, unless one of the two pictures is grey."""
     frames: float = 0.70
     """Share of aligned frames that must be near (temporal consistency)."""
     aligned: float = 0.5
-    """Share of the shorter clip that must lie in the other one."""
+    """Share of the shorter clip that must lie within the longer one."""
     flips: Literal["report", "remove", "ignore"] = "report"
-    """What is done with mirror images."""
+    """How mirror images are treated."""
     trust_phash: bool = False
-    """The paper's priority, that a near pHash is removed unseen; it removes slides of one template."""
+    """Remove pairs with near pHash without comparing pixels, as the paper does; removes slides of one template."""
     per_item: int = 24
-    """Candidates of one item that are looked at, nearest first, for each stage."""
+    """Candidates of each item that are verified, nearest first, for each stage."""
+
+    def removes(self, finding: PairFinding) -> bool:
+        return finding.is_duplicate or (finding.kind == "flip" and self.flips == "remove")
 
 
 class PairFinding(NamedTuple):
-    """What became of a pair."""
+    """The verdict on a pair."""
 
     left: int
     right: int
@@ -76,16 +84,40 @@ class PairFinding(NamedTuple):
     ssim: float
     overlap: float
     offset_s: float | None = None
-    """Where the shorter clip begins in the longer one, or when the clip shows the image."""
+    """Where the shorter clip begins in the longer one, or the time at which the clip shows the image."""
     reason: str = ""
+
+    @classmethod
+    def exact(cls, left: int, right: int, reason: str = "the same bytes") -> PairFinding:
+        return cls(left, right, "exact", distance=0, cosine=1.0, ssim=1.0, overlap=1.0, reason=reason)
 
     @property
     def is_duplicate(self) -> bool:
         return self.kind in ("exact", "near")
 
 
+def flagged_pairs(
+    left: Sequence[Features], right: Sequence[Features] | SearchTables | None, config: DedupConfig, threshold: float
+) -> Candidates:
+    """`find_candidates` with the settings of a configuration."""
+    flips = config.flips != "ignore"
+    return find_candidates(
+        left, right, threshold=threshold, radius=config.hamming, flips=flips, per_item=config.per_item
+    )
+
+
+def get_or_compute(cache: OrderedDict[str, T], key: str, compute: Callable[[], T], max_entries: int) -> T:
+    """An entry of a least-recently-used cache."""
+    if key not in cache:
+        cache[key] = compute()
+        if len(cache) > max_entries:
+            cache.popitem(last=False)
+    cache.move_to_end(key)
+    return cache[key]
+
+
 class PixelVerifier:
-    """Looks at flagged pairs of two collections (or of one with itself) and keeps what it has opened for the next."""
+    """Classifies flagged pairs of two collections (or of one with itself); caches the media that it opened."""
 
     def __init__(
         self,
@@ -96,7 +128,7 @@ class PixelVerifier:
         *,
         thorough: bool = False,
     ) -> None:
-        self._thorough = thorough  # look whatever the stages say: what an inspector does
+        self._thorough = thorough  # compare pixels even if neither stage flagged the pair
         self._left, self._right, self._config, self._threshold = left, right, config, threshold
         self._images_by_hash: OrderedDict[str, ComparisonImage] = OrderedDict()
         self._media_by_hash: OrderedDict[str, Medium] = OrderedDict()
@@ -110,17 +142,17 @@ class PixelVerifier:
                 return self._compare_images(pair, a, b)
             return self._compare_clips(pair, a, b) if kinds == {"clip"} else self._compare_image_with_clip(pair, a, b)
         except MediaError as error:
-            return self._make_finding(pair, "unconfirmed", NO_SIMILARITY, reason=str(error))
+            return self._make_finding(pair, "unconfirmed", reason=str(error))
 
     def _compare_images(self, pair: Candidate, a: Features, b: Features) -> PairFinding:
         distance = (a.phash ^ b.phash).bit_count()
         cosine = float(a.embeddings[0].astype(np.float32) @ b.embeddings[0].astype(np.float32))
         pair = pair._replace(distance=distance, cosine=cosine)
         if self._config.trust_phash and distance <= self._config.hamming:
-            return self._make_finding(pair, "near", NO_SIMILARITY, reason="pHash alone")
+            return self._make_finding(pair, "near", reason="pHash alone")
         is_mirror_near = pair.mirror_distance <= self._config.hamming and self._config.flips != "ignore"
         if not (is_mirror_near or self._thorough) and thumbnail_correlation(a.thumbnail, b.thumbnail) < MIN_CORRELATION:
-            return self._make_finding(pair, "different", NO_SIMILARITY, reason="neither fits into the other")
+            return self._make_finding(pair, "different", reason="neither picture is part of the other")
         image_a, image_b = self._get_image(self._left, pair.left), self._get_image(self._right, pair.right)
         unmirrored = NO_SIMILARITY
         if self._thorough or distance <= self._config.hamming or cosine >= self._threshold:
@@ -134,19 +166,18 @@ class PixelVerifier:
         return self._make_finding(pair, self._classify_different(unmirrored), unmirrored)
 
     def _is_same(self, pair: Candidate, similarity: PixelSimilarity) -> bool:
-        """Structure and colour must agree; where only one stage flagged the pair, SSIM or the whole of it as well."""
+        """Structure and colour must agree; if only one stage flagged the pair, SSIM or nearly all structure as well."""
         config = self._config
         if similarity.overlap < config.overlap or similarity.colour < config.colour:
             return False
         flagged_by_both = pair.distance <= config.hamming and pair.cosine >= self._threshold
-        # JPEG 10 on noise has an SSIM of 0.86 and every window the same: overlap speaks where SSIM is unsure
+        # JPEG 10 on noise has an SSIM of 0.86 although every window agrees: overlap decides where SSIM is uncertain
         return flagged_by_both or similarity.ssim > config.ssim or similarity.overlap >= 0.99
 
     def _classify_different(self, similarity: PixelSimilarity) -> FindingKind:
-        """What to call a pair that stays: the same background or layout with other content, or nothing in common."""
-        is_template = (
-            similarity.overlap > self._config.template_overlap or similarity.ssim >= self._config.template_ssim
-        )
+        """The kind of a pair that is kept: the same background or layout with other content, or nothing in common."""
+        config = self._config
+        is_template = similarity.overlap > config.template_overlap or similarity.ssim >= config.template_ssim
         return "template" if is_template else "different"
 
     def _compare_clips(self, pair: Candidate, a: Features, b: Features) -> PairFinding:
@@ -158,15 +189,13 @@ class PixelVerifier:
         )
         if alignment is None or alignment.share < config.frames:
             share = 0.0 if alignment is None else alignment.share
-            return self._make_finding(
-                pair, "different", NO_SIMILARITY, reason=f"{share:.0%} of the aligned frames are near"
-            )
+            return self._make_finding(pair, "different", reason=f"{share:.0%} of the aligned frames are near")
         clips = self._get_medium(self._left, pair.left), self._get_medium(self._right, pair.right)
         short_clip, long_clip = clips if short_is_left else clips[::-1]
         motion_offset_s = offset_by_motion(
             self._get_motion(short_clip), self._get_motion(long_clip), min_aligned=config.aligned
         )
-        finding = self._make_finding(pair, "different", NO_SIMILARITY)
+        finding = self._make_finding(pair, "different")
         for offset_s in dict.fromkeys(
             [alignment.offset_s if motion_offset_s is None else motion_offset_s, alignment.offset_s]
         ):
@@ -176,21 +205,16 @@ class PixelVerifier:
         return finding
 
     def _compare_aligned(self, pair: Candidate, frames: list[PixelSimilarity], offset_s: float) -> PairFinding:
-        """Temporal consistency: enough of the aligned frames show the same."""
+        """Temporal consistency: enough of the aligned frames match."""
         num_same = sum(self._is_same_frame(similarity) for similarity in frames)
         median = PixelSimilarity(*(float(np.median(values)) for values in zip(*frames, strict=True)))
-        kind: FindingKind = (
-            "near" if num_same >= self._config.frames * len(frames) else self._classify_different(median)
-        )
-        reason = f"{num_same} of {len(frames)} aligned frames show the same"
+        is_near = num_same >= self._config.frames * len(frames)
+        kind: FindingKind = "near" if is_near else self._classify_different(median)
+        reason = f"{num_same} of {len(frames)} aligned frames match"
         return self._make_finding(pair, kind, median, offset_s=offset_s, reason=reason)
 
     def _get_motion(self, clip: Medium) -> Motion:
-        if clip.sha256 not in self._motion_by_hash:
-            self._motion_by_hash[clip.sha256] = compute_motion(clip)
-            if len(self._motion_by_hash) > MAX_CACHED_CLIPS:
-                self._motion_by_hash.popitem(last=False)
-        return self._motion_by_hash[clip.sha256]
+        return get_or_compute(self._motion_by_hash, clip.sha256, lambda: compute_motion(clip), MAX_CACHED_CLIPS)
 
     def _is_same_frame(self, similarity: PixelSimilarity) -> bool:
         config = self._config
@@ -214,39 +238,30 @@ class PixelVerifier:
         for seconds, radius_s in ((by_hash, 0.125), (by_embedding, 0.5)):
             similarity = compare_images(
                 ComparisonImage.from_frame(frame),
-                ComparisonImage.from_frame(best_frame(frame, clip_medium, seconds, radius_s=radius_s)),
+                ComparisonImage.from_frame(near_frames(frame, clip_medium, seconds, radius_s=radius_s)[0]),
             )
             if similarity.overlap > best.overlap:
                 best, best_time_s = similarity, seconds
             if self._is_same_frame(best):
-                return self._make_finding(
-                    pair, "near", best, offset_s=best_time_s, reason="the image is a frame of the clip"
-                )
+                reason = "the image is a frame of the clip"
+                return self._make_finding(pair, "near", best, offset_s=best_time_s, reason=reason)
         return self._make_finding(pair, self._classify_different(best), best, offset_s=best_time_s)
 
     def _get_image(self, side: MediaCollection, number: int) -> ComparisonImage:
-        key = side.features[number].sha256
-        if key not in self._images_by_hash:
-            self._images_by_hash[key] = ComparisonImage.from_frame(side.items[number].open().frame(0))
-            if len(self._images_by_hash) > MAX_CACHED_IMAGES:
-                self._images_by_hash.popitem(last=False)
-        self._images_by_hash.move_to_end(key)
-        return self._images_by_hash[key]
+        def compute() -> ComparisonImage:
+            return ComparisonImage.from_frame(side.items[number].open().frame(0))
+
+        return get_or_compute(self._images_by_hash, side.features[number].sha256, compute, MAX_CACHED_IMAGES)
 
     def _get_medium(self, side: MediaCollection, number: int) -> Medium:
-        key = side.features[number].sha256
-        if key not in self._media_by_hash:
-            self._media_by_hash[key] = side.items[number].open()
-            if len(self._media_by_hash) > MAX_CACHED_CLIPS:
-                self._media_by_hash.popitem(last=False)
-        self._media_by_hash.move_to_end(key)
-        return self._media_by_hash[key]
+        sha256 = side.features[number].sha256
+        return get_or_compute(self._media_by_hash, sha256, side.items[number].open, MAX_CACHED_CLIPS)
 
     @staticmethod
     def _make_finding(
         pair: Candidate,
         kind: FindingKind,
-        similarity: PixelSimilarity,
+        similarity: PixelSimilarity = NO_SIMILARITY,
         *,
         offset_s: float | None = None,
         reason: str = "",
@@ -256,7 +271,7 @@ class PixelVerifier:
             pair.left,
             pair.right,
             kind,
-            min(distance, UNFLAGGED_DISTANCE),
+            distance,
             pair.cosine,
             similarity.ssim,
             similarity.overlap,

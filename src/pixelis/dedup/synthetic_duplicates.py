@@ -1,9 +1,9 @@
-"""Duplicates made on purpose, and look-alikes that are none: what calibration, canaries and the self-check plant."""
+"""Synthetic duplicates, and look-alikes that are not duplicates, for calibration, canaries and the self-check."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 
@@ -22,7 +22,7 @@ report review target output input model layer weight token frame pixel trace sec
 
 
 def resize_half(frame: Frame) -> Frame:
-    """Half as wide and high."""
+    """Half the width and height."""
     size = max(1, frame.shape[1] // 2), max(1, frame.shape[0] // 2)
     return np.asarray(Pil.fromarray(frame).resize(size, Pil.Resampling.BICUBIC))
 
@@ -38,7 +38,7 @@ def jpeg_quality_10(frame: Frame) -> Frame:
 
 
 def crop_border(frame: Frame, share: float) -> Frame:
-    """`share` cut away from each of the four sides."""
+    """Cut `share` off each of the four sides."""
     height, width = frame.shape[:2]
     top, left = round(height * share), round(width * share)
     return np.ascontiguousarray(frame[top : height - top, left : width - left])
@@ -73,11 +73,11 @@ VARIANTS: dict[str, Callable[[Frame], Frame]] = {
     "brighter": brighten,
     "darker": darken,
 }
-"""Changes after which a picture is still the same one. A crop of 10 % a side takes away 36 % of the area."""
+"""Changes that leave a picture a duplicate. A crop of 10 % per side removes 36 % of the area."""
 
 
 def save_png(frame: Frame, path: Path) -> Path:
-    """The pixels as they are in a PNG file: copies wait on disk and not in memory."""
+    """Write the pixels to a PNG file, so that copies do not fill memory."""
     Pil.fromarray(frame).save(path, compress_level=1)
     return path
 
@@ -88,7 +88,7 @@ CLIP_VARIANTS: dict[str, dict[str, float]] = {
     "trimmed+reencoded": {"start": 0.137, "end": 0.9, "crf": 30, "scale": 0.75},
     "clip-crop5": {"crop": 0.05},
 }
-"""Keyword arguments of `rewritten`."""
+"""Keyword arguments of `reencode_clip`."""
 
 
 def reencode_clip(
@@ -101,7 +101,7 @@ def reencode_clip(
     scale: float = 1.0,
     crop: float = 0,
 ) -> Medium:
-    """A clip's part from `start` to `end` (shares of its frames), encoded again as H.264 into `path` and opened."""
+    """Encode a part of a clip, from `start` to `end` (shares of its frames), as H.264 into `path`, and open it."""
     import av
 
     first, last = int(clip.frame_count * start), max(1, int(clip.frame_count * end))
@@ -122,8 +122,22 @@ def reencode_clip(
     return open_media(path)
 
 
+def write_variants(
+    medium: Medium, stem: Path, image_variants: Mapping[str, Callable[[Frame], Frame]] = VARIANTS
+) -> Iterator[tuple[str, Path]]:
+    """Write every variant of a medium to a file whose name starts with `stem`; yields (variant, file)."""
+    if medium.kind == "image":
+        for variant, transform in image_variants.items():
+            yield variant, save_png(transform(medium.frame(0)), stem.with_name(f"{stem.name}-{variant}.png"))
+        return
+    for variant, settings in CLIP_VARIANTS.items():
+        path = stem.with_name(f"{stem.name}-{variant}.mp4")
+        reencode_clip(medium, path, **settings)
+        yield variant, path
+
+
 def render_slide(seed: int, *, template: int = 0) -> Frame:
-    """A lecture slide, 960 x 540: bars and colours of its template, a title and bullets of its own."""
+    """A lecture slide, 960 x 540: `template` sets bars and colours, `seed` the title and bullets."""
     content_rng, style_rng = np.random.default_rng([1, seed, template]), np.random.default_rng([2, template])
     width, height = 960, 540
     background, bar = random_colour(style_rng, 225, 256), random_colour(style_rng, 20, 140)
@@ -142,7 +156,7 @@ def render_slide(seed: int, *, template: int = 0) -> Frame:
 
 
 def render_table(seed: int, *, template: int = 0) -> Frame:
-    """A table, 800 x 600: head, labels and grid of its template, numbers of its own."""
+    """A table, 800 x 600: `template` sets head, labels and grid, `seed` the numbers."""
     content_rng, style_rng = np.random.default_rng([3, seed, template]), np.random.default_rng([4, template])
     width, height = 800, 600
     rows, columns = int(style_rng.integers(7, 13)), int(style_rng.integers(4, 7))
@@ -166,7 +180,7 @@ def render_table(seed: int, *, template: int = 0) -> Frame:
 
 
 def render_chart(seed: int, *, template: int = 0) -> Frame:
-    """A bar chart, 640 x 480: title, names and colour of its template, heights of its own."""
+    """A bar chart, 640 x 480: `template` sets title, names and colour, `seed` the heights."""
     content_rng, style_rng = np.random.default_rng([5, seed, template]), np.random.default_rng([6, template])
     picture = Pil.new("RGB", (640, 480), "white")
     draw = ImageDraw.Draw(picture)
@@ -182,7 +196,7 @@ def render_chart(seed: int, *, template: int = 0) -> Frame:
 
 
 LOOKALIKES: dict[str, Callable[..., Frame]] = {"slide": render_slide, "table": render_table, "chart": render_chart}
-"""Called with a seed and a template."""
+"""Renderers, called with a seed and a template."""
 
 
 def random_colour(rng: np.random.Generator, low: int, high: int) -> tuple[int, int, int]:
@@ -191,22 +205,11 @@ def random_colour(rng: np.random.Generator, low: int, high: int) -> tuple[int, i
 
 
 def bundled_images() -> dict[str, Frame]:
-    """The photographs that scikit-image carries in its wheel: at hand wherever this runs."""
+    """The photographs in scikit-image's wheel, which are available wherever this runs."""
     import skimage.data
 
     names = ("astronaut", "brick", "camera", "chelsea", "clock_motion", "coffee", "coins", "color", "grass", "gravel")
-    more_names = (
-        "horse",
-        "hubble_deep_field",
-        "ihc",
-        "logo",
-        "moon",
-        "motorcycle_left",
-        "page",
-        "retina",
-        "rocket",
-        "text",
-    )
+    more_names = ("horse", "hubble_deep_field", "ihc", "logo", "moon", "motorcycle_left", "page", "retina", "rocket")
     folder = Path(str(skimage.data.data_dir))
-    files = [next(folder.glob(f"{name}.*g"), None) for name in (*names, *more_names)]
+    files = [next(folder.glob(f"{name}.*g"), None) for name in (*names, *more_names, "text")]
     return {file.stem: open_media(file).frame(0) for file in files if file is not None}
