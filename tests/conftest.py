@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from pixelis.items import MediumFacts
 from pixelis.world import FAMILIES, Item
+
+hypothesis.settings.register_profile("pixelis", deadline=None)  # a deadline would assert a wall-clock time
+hypothesis.settings.load_profile("pixelis")
 
 REALDATA = Path(__file__).resolve().parent / "realdata"
 

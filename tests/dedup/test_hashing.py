@@ -62,13 +62,13 @@ hashes_of_few_bits = st.lists(
 
 
 @given(hashes_of_few_bits, st.integers(0, 12))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_the_self_join_equals_brute_force(hashes: Hashes, radius: int) -> None:
     assert joined(hashes, radius=radius) == brute(hashes, None, radius)
 
 
 @given(hashes_of_few_bits, hashes_of_few_bits)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_the_join_of_two_sides_equals_brute_force(a: Hashes, b: Hashes) -> None:
     assert joined(a, b) == brute(a, b, 8)
 

@@ -293,7 +293,7 @@ def test_limits_hold_for_clips(tmp_path):
         open_media(path, limits=MediaLimits(frame_pixels=100))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_change_of_bytes_raises_anything_but_a_media_error(tmp_path, data):
     buffer = io.BytesIO()

@@ -152,7 +152,7 @@ def test_words_for_shapes_are_understood(word, name):
 
 
 @given(st.integers(1, 24), st.integers(1, 24), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_mask_has_a_known_shape(width, height, random):
     mask = np.array([[random.random() < 0.5 for _ in range(width)] for _ in range(height)])
     found = classify_shape(mask)

@@ -256,7 +256,7 @@ MEDIA = (
 
 
 @given(arguments, st.sampled_from(MEDIA))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_argument_raises_anything_but_the_named_errors(args, medium):
     try:
         seen = look(medium, **args)
@@ -266,7 +266,7 @@ def test_no_argument_raises_anything_but_the_named_errors(args, medium):
 
 
 @given(st.lists(st.floats(0, 1), min_size=4, max_size=4), st.sampled_from(MEDIA))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_box_with_area_is_described(box, medium):
     x0, x1 = sorted((box[0], box[2]))
     y0, y1 = sorted((box[1], box[3]))

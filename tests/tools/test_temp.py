@@ -345,7 +345,7 @@ queries = st.one_of(
     ),
     st.sampled_from(SMALL),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_no_argument_raises_anything_but_the_named_errors(args, medium):
     try:
         seen = Temp().look(TempArgs.model_validate(args), Scene(medium, "Video_0"))

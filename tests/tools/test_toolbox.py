@@ -293,12 +293,18 @@ LIKELY = {
 }
 
 
+def test_the_name_of_an_unknown_argument_cannot_break_the_line(in_process):
+    result = in_process.run(ToolCall(tool="PROP", args={"track": {"a\nb": None}}), PICTURE).result
+    assert result.status == "invalid"
+    assert "track.a b: there is no such argument" in result.error
+
+
 @pytest.mark.parametrize("tool", ["SEG", "ZOOM", "TRK", "OCR", "TEMP", "PROP"])
 def test_no_arguments_whatever_raise(in_process, tool):
     frames = [np.roll(NOISE, 4 * i, axis=1) for i in range(4)]
     clip = MediaSet((Clip.from_frames(frames, fps=4.0), *PICTURE.sources))
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4), st.fixed_dictionaries({}, optional=LIKELY))
     def nothing_raises(wild, likely):
         result = in_process.run(ToolCall(tool=tool, args={**wild, **likely}), clip).result

@@ -80,7 +80,7 @@ drafts = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(drafts, max_size=3), query=texts, answer=st.none() | texts)
 def test_any_trace_survives_its_line(steps, query, answer):
     trace = seal_trace(

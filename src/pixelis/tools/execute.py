@@ -41,7 +41,8 @@ def format_validation_error(error: ValidationError) -> str:
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
         names = [str(part) for part in problem["loc"] if not UNION_BRANCH_NAME.search(str(part))]
-        where, what = ".".join(names), problem["msg"].removeprefix("Value error, ")
+        where = " ".join(".".join(names).split())  # names come from the caller: one line, whatever they hold
+        what = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             what = "there is no such argument"
         elif problem["type"] == "less_than_equal" and problem["msg"].endswith("equal to 1"):
