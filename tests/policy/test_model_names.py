@@ -56,3 +56,7 @@ def test_weights_are_hashed_file_after_file(tmp_path: Path):
         (tmp_path / name).write_bytes(content)
     assert hash_weights(str(tmp_path)) == hashlib.sha256(b"onetwo").hexdigest()
     assert hash_weights("nobody/nothing") == "hub:nobody/nothing"
+
+
+def test_the_former_name_of_a_checkpoint_still_works():
+    assert find_checkpoint("nano-winding") == find_checkpoint("nano-sft-verbose")

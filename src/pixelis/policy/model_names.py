@@ -20,6 +20,8 @@ EMBEDDED_PACKAGE = "pixelis.nano.checkpoints"
 """The package that holds the checkpoints of the wheel."""
 CLONE_CHECKPOINTS = Path(__file__).resolve().parents[3] / "checkpoints"
 """Checkpoints for experiments, which only a clone has."""
+FORMER_NAMES = {"nano-winding": "nano-sft-verbose"}
+"""Names of earlier releases, which configurations and archives still hold."""
 
 
 def find_checkpoint(name: str) -> str:
@@ -29,8 +31,8 @@ def find_checkpoint(name: str) -> str:
     if Path(name).is_dir():
         return name
     embedded = embedded_checkpoints()
-    if name in embedded:
-        return str(embedded[name])
+    if (current := FORMER_NAMES.get(name, name)) in embedded:
+        return str(embedded[current])
     if "/" not in name or name.startswith((".", "/", "~")):
         similar = difflib.get_close_matches(name, embedded, n=1)
         hint = f" (did you mean {similar[0]!r}?)" if similar else ""
