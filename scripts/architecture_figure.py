@@ -48,7 +48,8 @@ def figure() -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         '<text x="16" y="24" font-size="17" font-weight="bold" fill="#111827">The packages of pixelis</text>',
-        '<text x="16" y="43" font-size="13" fill="#374151">Each imports only from the rows below it; make check holds it.</text>',
+        '<text x="16" y="43" font-size="13" fill="#374151">'
+        "Each imports only from the rows below it; make check holds it.</text>",
     ]
     for k, names in enumerate(rows):
         y, width = TOP + k * ROW, (WIDTH - 32 - 8 * (len(names) - 1)) / len(names)
@@ -58,7 +59,8 @@ def figure() -> str:
             room = int((width - 24 - 8.4 * len(label)) / 6.4)
             text = text if len(text) <= room else text[: max(room - 1, 0)].rsplit(" ", 1)[0] + " …" if room > 24 else ""
             parts.append(
-                f'<rect x="{x:.0f}" y="{y}" width="{width:.0f}" height="{ROW - 8}" rx="6" fill="{colour}" stroke="#9ca3af"/>'
+                f'<rect x="{x:.0f}" y="{y}" width="{width:.0f}" height="{ROW - 8}" rx="6" fill="{colour}" '
+                'stroke="#9ca3af"/>'
                 f'<text x="{x + 10:.0f}" y="{y + 23}" font-size="14" fill="#111827"><tspan font-weight="bold">'
                 f'{escape(label)}</tspan><tspan dx="10" font-size="12" fill="#374151">{escape(text)}</tspan></text>'
             )

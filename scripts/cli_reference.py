@@ -1,4 +1,4 @@
-"""Write docs/reference/cli.md from the command line itself; `make docs` runs it, and the page is not kept in the tree."""
+"""Write docs/reference/cli.md from the command line itself; `make docs` runs it, and git ignores the page."""
 
 from __future__ import annotations
 

@@ -164,7 +164,8 @@ def cell(function_cell: str) -> str:
 def filled(text: str) -> str:
     """The map with its column written."""
     lines, position, columns = [], None, None
-    for line in text.splitlines():
+    for original in text.splitlines():
+        line = original
         cells = [part.strip() for part in re.split(r"(?<!\\)\|", line)[1:-1]] if line.startswith("|") else None
         if cells is None:
             position = columns = None
