@@ -120,7 +120,7 @@ steps = st.one_of(
 chains = st.lists(steps, max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(chains, chains)
 def test_similarity_is_symmetric_and_lies_between_zero_and_one(a, b):
     there, back = similarity(a, b), similarity(b, a)

@@ -31,7 +31,7 @@ def test_a_batch_without_steps_has_loss_zero():
 
 
 def test_the_dynamics_loss_refuses_lengths_that_differ():
-    with pytest.raises(ValueError, match=r"want the same \(n, d\)"):
+    with pytest.raises(ValueError, match=r"expected the same \(n, d\)"):
         feature_loss(torch.zeros(2, 3), torch.zeros(1, 3))
     with pytest.raises(ValueError, match="for 1 steps"):
         dynamics_loss(HERE, THERE, torch.zeros(2), torch.zeros(2))
@@ -108,9 +108,9 @@ def test_a_batch_without_steps_pays_nothing():
 
 
 def test_curiosity_refuses_lengths_that_differ():
-    with pytest.raises(ValueError, match=r"want the same \(n,\)"):
+    with pytest.raises(ValueError, match=r"expected the same \(n,\)"):
         curiosity_rewards([1.0, 2.0], [0.0], [0.0])
-    with pytest.raises(ValueError, match=r"want the same \(n, d\)"):
+    with pytest.raises(ValueError, match=r"expected the same \(n, d\)"):
         prediction_error([[1.0]], [[1.0, 2.0]])
 
 

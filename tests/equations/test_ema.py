@@ -41,7 +41,7 @@ def test_no_parameters_give_an_empty_anchor():
 
 
 def test_a_policy_with_a_broken_weight_never_reaches_its_anchor():
-    with pytest.raises(ValueError, match="'w' of the policy holds NaN or infinity"):
+    with pytest.raises(ValueError, match="'w' of the policy contains NaN or infinity"):
         ema_parameters({"w": np.zeros(2)}, {"w": np.array([0.0, np.inf])})
 
 
@@ -53,5 +53,5 @@ def test_weights_that_do_not_match_are_refused():
 
 
 def test_rho_of_one_would_never_move_and_is_refused():
-    with pytest.raises(ValueError, match="want 0 <= rho < 1"):
+    with pytest.raises(ValueError, match="expected 0 <= rho < 1"):
         ema(0.0, 1.0, rho=1.0)

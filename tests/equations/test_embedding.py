@@ -118,9 +118,9 @@ def test_no_frames_and_empty_masks_pool_to_zero():
 
 
 def test_masks_of_another_grid_are_refused():
-    with pytest.raises(ValueError, match=r"want \(H, W, d\) and \(H, W\)"):
+    with pytest.raises(ValueError, match=r"expected \(H, W, d\) and \(H, W\)"):
         masked_mean(SQUARES, np.ones((3, 4)))
-    with pytest.raises(ValueError, match=r"want \(F, H, W, d\) and \(F, H, W\)"):
+    with pytest.raises(ValueError, match=r"expected \(F, H, W, d\) and \(F, H, W\)"):
         temporal_mean(np.ones((2, 4, 4, 1)), np.ones((1, 4, 4)))
 
 
@@ -134,7 +134,7 @@ def test_the_action_before_the_first_one_is_all_zero():
 def test_the_heads_see_vision_text_and_action_side_by_side():
     assert head_inputs([[1, 2]], [[3, 4]], ["SEG"]).tolist() == [[1, 2, 3, 4, 1, 0, 0, 0, 0, 0]]
     assert head_inputs(np.zeros((0, 2)), np.zeros((0, 2)), []).shape == (0, 10)
-    with pytest.raises(ValueError, match="one row of each per step"):
+    with pytest.raises(ValueError, match="one of each per step"):
         head_inputs([[1, 2]], [[3, 4]], [])
 
 
@@ -180,7 +180,7 @@ def test_statistics_of_cosines_leave_nan_out():
 def test_a_spread_under_two_hundredths_fails_loudly():
     healthy = CosineStatistics(0.5, 0.02, 10)
     require_spread({"read": healthy})
-    with pytest.raises(CollapseError, match=r"count 0\.0199 over 10, want at least 0\.02"):
+    with pytest.raises(CollapseError, match=r"count 0\.0199 over 10, expected at least 0\.02"):
         require_spread({"read": healthy, "count": CosineStatistics(0.99, 0.0199, 10)})
 
 

@@ -34,7 +34,7 @@ def test_nobody_successful_gives_no_exemplar():
 def test_a_summary_that_is_not_a_number_says_nothing():
     assert choose_exemplar([3], [np.nan], [1.0], [np.nan]).scores == pytest.approx([2.5])
     assert choose_exemplar([3, 2], [np.inf, 0.0], [0, 0], [0, 0]).rollout == 1
-    with pytest.raises(ValueError, match="want a number of steps"):
+    with pytest.raises(ValueError, match="expected a number of steps"):
         choose_exemplar([np.nan], [0], [0], [0])
 
 

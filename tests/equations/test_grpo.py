@@ -58,7 +58,7 @@ def test_with_the_spread_of_the_batch_a_group_that_agrees_speaks_softly():
 
 
 def test_a_single_number_is_no_group():
-    with pytest.raises(ValueError, match="want the rewards of a group"):
+    with pytest.raises(ValueError, match="expected the rewards of a group"):
         group_advantage(1.0)
 
 
@@ -136,9 +136,9 @@ def test_a_batch_without_rollouts_has_loss_zero():
 
 def test_shapes_that_differ_and_unknown_averages_are_refused():
     log_probs, old, advantages, mask = two_rollouts()
-    with pytest.raises(ValueError, match=r"want \(B, T\) three times and \(B,\)"):
+    with pytest.raises(ValueError, match=r"expected \(B, T\) three times and \(B,\)"):
         grpo_loss(log_probs, old, advantages[:1], mask)
-    with pytest.raises(ValueError, match="want sequence or token"):
+    with pytest.raises(ValueError, match="expected sequence or token"):
         grpo_loss(log_probs, old, advantages, mask, loss_average="batch")
 
 

@@ -80,16 +80,16 @@ def test_the_unbiased_estimators_average_to_the_exact_kl(estimator):
 
 
 def test_an_unknown_estimator_is_refused():
-    with pytest.raises(ValueError, match="want k1, k2 or k3"):
+    with pytest.raises(ValueError, match="expected k1, k2 or k3"):
         sampled_kl(EVEN[:, 0], SURE[:, 0], ALL, estimator="k4")
 
 
 def test_shapes_that_differ_are_refused():
     with pytest.raises(ValueError, match="same vocabulary"):
         per_token_kl(torch.zeros(1, 2), torch.zeros(1, 3))
-    with pytest.raises(ValueError, match="one flag a token"):
+    with pytest.raises(ValueError, match="one flag each"):
         token_kl(EVEN, SURE, torch.ones(2, dtype=torch.bool))
-    with pytest.raises(ValueError, match="want the same shape"):
+    with pytest.raises(ValueError, match="expected the same shape"):
         sampled_kl(torch.zeros(2), torch.zeros(1), torch.ones(2, dtype=torch.bool))
 
 

@@ -191,7 +191,7 @@ def test_the_corridor_reaches_from_one_to_two_tenths():
 def test_a_controller_that_cannot_work_is_refused():
     with pytest.raises(ValueError, match="the KL target is 0"):
         pid_step(Pid(), 0.1, target=0)
-    with pytest.raises(ValueError, match="want 0 < beta_min <= beta_max"):
+    with pytest.raises(ValueError, match="expected 0 < beta_min <= beta_max"):
         pid_step(Pid(), 0.1, beta_min=2.0, beta_max=1.0)
-    with pytest.raises(ValueError, match="want finite, beta > 0"):
+    with pytest.raises(ValueError, match="expected finite, beta > 0"):
         Pid(beta=0.0)

@@ -80,7 +80,7 @@ def test_right_is_one_wrong_is_minus_one_and_graded_answers_lie_between():
 
 
 def test_a_task_score_over_one_is_refused():
-    with pytest.raises(ValueError, match="want 0 to 1"):
+    with pytest.raises(ValueError, match="expected 0 to 1"):
         final_reward([0.5, 1.2])
 
 

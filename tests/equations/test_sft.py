@@ -159,7 +159,7 @@ def test_heads_over_different_numbers_of_steps_are_refused():
     temp = Head(torch.zeros(1, 4), torch.zeros(1, 4), torch.ones(1, dtype=torch.bool))
     with pytest.raises(ValueError, match="decisive steps"):
         tool_argument_loss(box=box, temp=temp)
-    with pytest.raises(ValueError, match="want the same number"):
+    with pytest.raises(ValueError, match="expected the same number"):
         tool_argument_loss(box=box._replace(target=torch.zeros(1, 4)))
 
 

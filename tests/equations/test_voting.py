@@ -217,7 +217,7 @@ rollouts = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(rollouts, st.randoms(use_true_random=False))
 def test_the_order_of_the_rollouts_decides_nothing(votes, random):
     shuffled = votes[:]

@@ -101,7 +101,7 @@ def test_mra_averages_and_refuses_what_it_cannot_score():
         mean_relative_accuracy(["3"], ["4", "4"])
     with pytest.raises(ValueError, match="at least one"):
         mean_relative_accuracy([], [])
-    with pytest.raises(ValueError, match="'many' is no number"):
+    with pytest.raises(ValueError, match="'many' is not a number"):
         mean_relative_accuracy(["3"], ["many"])
 
 

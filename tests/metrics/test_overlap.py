@@ -88,7 +88,7 @@ def test_a_boundary_against_none_scores_0():
 
 
 def test_masks_of_different_shapes_are_refused():
-    with pytest.raises(ValueError, match="want one shape"):
+    with pytest.raises(ValueError, match="expected one shape"):
         mask_iou(np.zeros((2, 3), dtype=bool), np.zeros((3, 2), dtype=bool))
 
 
@@ -105,7 +105,7 @@ def test_run_length_masks_overlap_as_their_arrays_do(pair):
 
 def test_run_length_masks_on_different_grids_are_refused():
     a, b = Mask.from_array(np.ones((2, 3), dtype=bool)), Mask.from_array(np.ones((3, 2), dtype=bool))
-    with pytest.raises(ValueError, match="want one grid"):
+    with pytest.raises(ValueError, match="expected one grid"):
         region_iou(a, b)
 
 

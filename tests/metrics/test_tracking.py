@@ -158,7 +158,7 @@ def test_two_boxes_of_one_id_in_one_frame_are_refused():
 
 
 def test_rows_without_boxes_and_no_sequences_are_refused():
-    with pytest.raises(ValueError, match="want frame, id, left"):
+    with pytest.raises(ValueError, match="expected frame, id, left"):
         score_rows([(1, 2, 3)], [])
     with pytest.raises(ValueError, match="no sequences"):
         score_sequences({})

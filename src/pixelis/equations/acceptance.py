@@ -1,4 +1,4 @@
-"""Which traces enter the corpus: trajectory score, operator checks, decisive steps (sec:data)."""
+"""Acceptance of traces into the corpus: trajectory score, operator checks, decisive steps (sec:data)."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def trajectory_score(
 
 
 def zscore_per_task(values: ArrayLike, tasks: Sequence[str]) -> NDArray[np.float64]:
-    """Values standardised inside each task (sec:data). Equal values, a task of one trace, and a NaN give 0."""
+    """Values standardised within each task (sec:data). Equal values, a task with one trace, and NaN give 0."""
     values = np.asarray(values, dtype=float)
     if values.shape != (len(tasks),):
-        raise ValueError(f"{values.shape} values for {len(tasks)} tasks: want one value a trace")
+        raise ValueError(f"{values.shape} values for {len(tasks)} tasks: expected one value a trace")
     names = np.asarray(tasks, dtype=object)
     result = np.zeros_like(values)
     for task in set(tasks):
@@ -59,8 +59,8 @@ def trajectory_scores(
 ) -> TrajectoryScores:
     """S(τ) from components in [0, 1], raw and with each component z-scored per task (sec:data).
 
-    The threshold of 0.65 is meant for the raw sum: of z-scores, which average 0, it would take about one in eight.
-    A component that is NaN makes the raw score NaN, which is refused, and counts as its task's mean in the other.
+    The threshold of 0.65 applies to the raw sum: of z-scores, which average 0, it would accept about one in eight.
+    A NaN component makes the raw score NaN, which is refused, and counts as its task's mean in the z-scored one.
     """
     scaled = (zscore_per_task(part, tasks) for part in (logic, struct, visual))
     return TrajectoryScores(
@@ -72,11 +72,11 @@ def trajectory_scores(
 def operator_passes(tool: str, score: float, *, offset_s: float = 0.0, max_offset_s: float = 0.5) -> bool:
     """Whether one call passes its tool's check (sec:data, runlatency); thresholds are inclusive.
 
-    `score` is the tool's own measure against the reference, PROP's is 1 where the attribute matches. TEMP must also lie
+    `score` is the tool's measure against the reference; PROP's is 1 if the attribute matches. TEMP must also lie
     within `max_offset_s` of the reference. A NaN score or offset does not pass; an unknown tool raises ValueError.
     """
     if tool not in THRESHOLDS:
-        raise ValueError(f"no operator check for tool {tool!r}, want one of {', '.join(THRESHOLDS)}")
+        raise ValueError(f"no operator check for tool {tool!r}, expected one of {', '.join(THRESHOLDS)}")
     in_time = abs(offset_s) <= max_offset_s if tool == "TEMP" else True
     return bool(score >= THRESHOLDS[tool] and in_time)
 
@@ -88,7 +88,7 @@ def is_accepted(score: float, operators: Sequence[bool], *, tau_0: float = 0.65)
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What the decisive-step rule has to know about one call."""
+    """The facts about one call that the decisive-step rule uses."""
 
     succeeded: bool
     confidence: float
@@ -99,10 +99,10 @@ class StepRecord:
 
 
 def is_decisive(step: StepRecord) -> bool:
-    """A call that succeeded, with the confidence its tool asks for, whose output is used later (sec:data).
+    """A call that succeeded, with the confidence that its tool requires, whose output is used later (sec:data).
 
-    The paper calls a step decisive when it changes the state or the answer; this is the reading that needs no second
-    run. A NaN confidence is never enough.
+    The paper calls a step decisive when it changes the state or the answer; this reading needs no second run. A NaN
+    confidence never suffices.
     """
     return step.succeeded and step.confidence >= step.threshold and step.used_later
 
@@ -113,17 +113,17 @@ def decisive_steps(steps: Sequence[StepRecord]) -> tuple[int, ...]:
 
 
 def decisive_step_rate(steps: Sequence[StepRecord]) -> float:
-    """Share of decisive steps among the calls that succeeded (sec:data). No successful call at all: 0."""
+    """Share of decisive steps among the calls that succeeded (sec:data). Without a successful call: 0."""
     succeeded = sum(step.succeeded for step in steps)
     return len(decisive_steps(steps)) / succeeded if succeeded else 0.0
 
 
 def decisive_agreement(steps: Sequence[StepRecord], changes_answer: Sequence[bool]) -> float:
-    """How often the rule agrees with deleting the step and running again, over calls that succeeded (sec:data).
+    """How often the rule agrees with deleting the step and re-running, over calls that succeeded (sec:data).
 
-    `changes_answer` says for each step whether its deletion changed the state or the answer. Nothing to compare: 1.
+    `changes_answer` says for each step whether its deletion changes the state or the answer. Nothing to compare: 1.
     """
     if len(steps) != len(changes_answer):
-        raise ValueError(f"{len(steps)} steps and {len(changes_answer)} deletions: want one deletion a step")
+        raise ValueError(f"{len(steps)} steps and {len(changes_answer)} deletions: expected one deletion a step")
     pairs = [(is_decisive(s), c) for s, c in zip(steps, changes_answer, strict=True) if s.succeeded]
     return sum(rule == bool(rerun) for rule, rerun in pairs) / len(pairs) if pairs else 1.0

@@ -1,4 +1,4 @@
-"""How alike two trajectories behave: the order of their tools, and where they looked (subsec:ttrl)."""
+"""Behavioural similarity of two trajectories: the order of their tools, and where they looked (subsec:ttrl)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Similarity(NamedTuple):
 
 
 def name_similarity(a: Sequence[str], b: Sequence[str]) -> float:
-    """1 - edit distance between the action names / the longer length (subsec:ttrl); two empty chains are alike (1)."""
+    """1 - edit distance between the action names / the longer length (subsec:ttrl); two empty chains give 1."""
     return float(Levenshtein.normalized_similarity(a, b))
 
 
@@ -37,7 +37,7 @@ def aligned_overlap(overlaps: NDArray[np.float64], *, gamma: float = 0.20) -> fl
     if n == 0 or m == 0:
         return float(n == m)
     alignment = soft_dtw(1.0 - overlaps, gamma=gamma).alignment
-    # exact sums: similarity(a, b) and similarity(b, a) add the same numbers in another order
+    # exact sums, because similarity(a, b) and similarity(b, a) add the same numbers in another order
     return fsum((alignment * overlaps).ravel().tolist()) / fsum(alignment.ravel().tolist())
 
 
@@ -46,10 +46,10 @@ def similarity(
 ) -> Similarity:
     """Sim_behav(a, b): symmetric, in [0, 1], 1 on itself (subsec:ttrl, supp:ttrl_loss_clean).
 
-    weight_names x name similarity + (1 - weight_names) x footprint similarity. A soft alignment leaks a little even
-    between a chain and itself, so the aligned overlap is divided by the geometric mean of both chains' overlaps with
-    themselves and cut at 1. The paper's weights are missing (its appendix S6.1 does not exist): half and half.
-    Two empty chains are alike (1); an empty chain and another are not (0).
+    weight_names x name similarity + (1 - weight_names) x footprint similarity. A soft alignment of a chain with itself
+    is not quite 1, so the aligned overlap is divided by the geometric mean of both chains' overlaps with themselves and
+    clipped at 1. The paper's weights are missing (its appendix S6.1 does not exist): half and half.
+    Two empty chains give 1, an empty chain and another 0.
     """
     return similarities([a, b], 1, weight_names=weight_names, gamma=gamma)[0]
 
@@ -65,19 +65,18 @@ def similarities(
 ) -> tuple[Similarity, ...]:
     """Sim_behav of every chain to the exemplar, by its position (subsec:ttrl).
 
-    `scores` are `step_scores` of all steps, where they are known already; `names` the tools of all calls, where the
-    chains hold the decisive ones alone: a chain that wandered before it looked where the exemplar did is not like it.
-    No chains: ().
+    `scores` are precomputed `step_scores` of all steps. `names` are the tools of all calls, if the chains hold only the
+    decisive ones: a chain with detours differs from the exemplar even if it looks at the same places. No chains: ().
     """
     if not 0.0 <= weight_names <= 1.0:
-        raise ValueError(f"the weight of the names lies in [0, 1], got {weight_names}")
+        raise ValueError(f"the weight of the names must lie in [0, 1], got {weight_names}")
     if not chains:
         return ()
     if not 0 <= exemplar < len(chains):
-        raise ValueError(f"the exemplar is rollout {exemplar} of {len(chains)}: want 0 to {len(chains) - 1}")
+        raise ValueError(f"the exemplar is rollout {exemplar} of {len(chains)}: expected 0 to {len(chains) - 1}")
     tool_names = [[step.tool for step in chain] for chain in chains] if names is None else names
     if len(tool_names) != len(chains):
-        raise ValueError(f"{len(chains)} chains, but names of {len(tool_names)}: want one each")
+        raise ValueError(f"{len(chains)} chains, but names of {len(tool_names)}: expected one each")
     S = step_scores([step for chain in chains for step in chain]) if scores is None else scores
     slices = _slices(chains)
     self_overlaps = [aligned_overlap(S[rows, rows], gamma=gamma) for rows in slices]
@@ -103,10 +102,10 @@ def duplicate_groups(
 
     Two rollouts are near-duplicates when answer and tool sequence are equal and every step overlaps its counterpart
     by more than 0.85 ("frame-IoU > 0.85"). Groups are closed under this relation, so the order does not matter.
-    Chains without a step have no evidence to be duplicates of: each keeps its vote.
+    A chain without steps has no evidence that could be duplicated: it keeps its vote.
     """
     if len(answers) != len(chains):
-        raise ValueError(f"{len(chains)} chains, but {len(answers)} answers: want one each")
+        raise ValueError(f"{len(chains)} chains, but {len(answers)} answers: expected one each")
     S = step_scores([step for chain in chains for step in chain]) if scores is None else scores
     slices = _slices(chains)
     group = list(range(len(chains)))

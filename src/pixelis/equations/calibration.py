@@ -18,7 +18,7 @@ from scipy.special import expit, log_softmax, logit, softmax
 Floats = NDArray[np.float64]
 
 TEMPERATURES = (0.05, 20.0)
-"""Where the temperature is looked for; on data that are all right or all wrong the optimum is at an end."""
+"""Search range of the temperature; if all answers are right, or all wrong, the optimum is at a bound."""
 
 MIN_CONFIDENCE = 1e-12
 """Confidences are kept this far from 0 and 1, so that a logit is finite and Cal_j lies in (0, 1]."""
@@ -54,7 +54,7 @@ class Platt:
         return p if self.slope.ndim == 0 else p / np.maximum(p.sum(axis=-1, keepdims=True), MIN_CONFIDENCE)
 
     def confidence(self, raw: ArrayLike) -> Floats:
-        """A single confidence, where it was fitted on logits of such."""
+        """A single confidence; requires a fit on logits of single confidences."""
         return self(_logit(raw))
 
 
@@ -71,13 +71,13 @@ class Affine:
         return np.asarray(softmax(np.asarray(logits, dtype=np.float64) @ self.weight.T + self.bias, axis=-1))
 
     def confidence(self, raw: ArrayLike) -> Floats:
-        """A single confidence as two classes, wrong and right, where it was fitted on such."""
+        """A single confidence as two classes, wrong and right; requires a fit on such pairs."""
         return np.asarray(self(two_class_logits(raw))[..., 1])
 
 
 @dataclass(frozen=True)
 class Isotonic:
-    """A rising step function through the knots, linear in between and flat outside."""
+    """A non-decreasing function: linear between the knots and constant outside."""
 
     knots: Floats
     values: Floats
@@ -90,7 +90,7 @@ class Isotonic:
 
 
 class Calibrator(Protocol):
-    """Anything that makes a calibrated confidence of a raw one."""
+    """Maps a raw confidence to a calibrated one."""
 
     def confidence(self, raw: ArrayLike) -> Floats:
         """(n,) p_raw to (n,) p~."""
@@ -99,9 +99,9 @@ class Calibrator(Protocol):
 def raw_confidence(answer_probability: float, tool_confidences: ArrayLike = ()) -> float:
     """p_raw: probability of the answer tokens x geometric mean of the decisive tools' confidences.
 
-    The paper leaves open how p_raw is found (sec:supp:voting-calib). A policy copies what a tool read with probability
-    near 1, so the tokens alone would say nothing about a misread.
-    Without decisive tools, the answer's probability alone. NaN, or anything outside [0, 1], is a ValueError.
+    The paper does not define p_raw (sec:supp:voting-calib). A policy copies a tool's output with probability near 1, so
+    the tokens alone would not reveal a misread. Without decisive tools, the answer's probability alone. NaN, or a value
+    outside [0, 1], raises ValueError.
     """
     tools = np.asarray(tool_confidences, dtype=np.float64).ravel()
     p = np.append(tools, answer_probability)
@@ -111,9 +111,9 @@ def raw_confidence(answer_probability: float, tool_confidences: ArrayLike = ()) 
 
 
 def vote_calibration(calibrated: ArrayLike, *, alpha: float = 1.0) -> Floats:
-    """Cal_j = p~_j ** alpha in (0, 1], alpha in [0.75, 1.25] for the sensitivity (sec:supp:voting-calib).
+    """Cal_j = p~_j ** alpha in (0, 1], alpha in [0.75, 1.25] for the sensitivity analysis (sec:supp:voting-calib).
 
-    NaN stays NaN, which gives its rollout no weight.
+    NaN stays NaN, which gives its rollout weight 0.
     """
     return np.clip(np.asarray(calibrated, dtype=np.float64), MIN_CONFIDENCE, 1.0) ** alpha
 
@@ -121,8 +121,8 @@ def vote_calibration(calibrated: ArrayLike, *, alpha: float = 1.0) -> Floats:
 def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> Temperature:
     """T > 0 that minimises -sum log softmax(s_i / T)[y_i] on dev-cal (sec:supp:voting-calib).
 
-    Looked for in [0.05, 20] on a log scale; the loss is convex in 1/T. No data, or logits that do not differ between
-    classes: T = 1. Raises ValueError on lengths that differ, a label that is no class, NaN or infinity.
+    Searched in [0.05, 20] on a log scale; the loss is convex in 1/T. Without data, or with logits that are equal for
+    all classes, T = 1. Raises ValueError if lengths differ, a label is not a class, or a logit is NaN or infinite.
     """
     s, y = _check_logits(logits, labels)
     if not len(s) or np.allclose(s, s[:, :1]):
@@ -153,12 +153,12 @@ def fit_platt(scores: ArrayLike, targets: ArrayLike) -> Platt:
     """Platt's sigmoid, binary for (n,) scores, one-vs-rest for (n, C) scores and class numbers (sec:supp:voting-calib).
 
     Platt's own targets (n+ + 1)/(n+ + 2) and 1/(n- + 2) keep it finite on separable data. No data: the sigmoid itself.
-    Lengths that differ, NaN and infinity are a ValueError.
+    Raises ValueError if lengths differ or a value is NaN or infinite.
     """
     s = _check_finite(scores)
     y = np.asarray(targets, dtype=np.int64)
     if len(s) != len(y):
-        raise ValueError(f"{len(s)} rows of scores, but {len(y)} targets: want one for each row")
+        raise ValueError(f"{len(s)} rows of scores, but {len(y)} targets: expected one for each row")
     if s.ndim == 1:
         slope, intercept = _fit_sigmoid(s, y == 1)
         return Platt(np.array(slope), np.array(intercept))
@@ -171,7 +171,7 @@ def fit_affine(
 ) -> Affine:
     """Vector or matrix scaling by NLL on dev-cal (sec:supp:voting-calib).
 
-    `ridge` pulls W to the identity and b to 0, so that separable data stay finite; no data give the identity.
+    `ridge` pulls W to the identity and b to 0, so that separable data stay finite. No data: the identity.
     """
     s, y = _check_logits(logits, labels)
     n, C = s.shape
@@ -199,11 +199,11 @@ def fit_affine(
 def fit_isotonic(raw: ArrayLike, correct: ArrayLike) -> Isotonic:
     """Isotonic regression by pool-adjacent-violators; equal confidences are pooled first (sec:supp:voting-calib).
 
-    No data: the identity. Lengths that differ, NaN and infinity are a ValueError.
+    No data: the identity. Raises ValueError if lengths differ or a value is NaN or infinite.
     """
     p, y = _check_finite(raw).ravel(), _check_finite(correct).ravel()
     if p.shape != y.shape:
-        raise ValueError(f"{p.size} confidences, but {y.size} outcomes: want one for each")
+        raise ValueError(f"{p.size} confidences, but {y.size} outcomes: expected one for each")
     if not p.size:
         return Isotonic(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
     knots, inverse, counts = np.unique(p, return_inverse=True, return_counts=True)
@@ -217,7 +217,7 @@ def _fit_sigmoid(s: Floats, positive: NDArray[np.bool_]) -> tuple[float, float]:
         return 1.0, 0.0
     num_positive = int(positive.sum())
     t = np.where(positive, (num_positive + 1.0) / (num_positive + 2.0), 1.0 / (n - num_positive + 2.0))
-    scale = float(np.abs(s).max()) or 1.0  # as scikit-learn: large scores would make the curvature lopsided
+    scale = float(np.abs(s).max()) or 1.0  # as in scikit-learn: large scores would make the Hessian ill-conditioned
 
     def loss(x: Floats) -> tuple[float, Floats]:
         z = x[0] * s / scale + x[1]
@@ -236,7 +236,7 @@ def _minimise(loss: Callable[[Floats], tuple[float, Floats]], start: Floats) -> 
 def _check_logits(logits: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray[np.int64]]:
     s, y = _check_finite(logits), np.asarray(labels, dtype=np.int64).ravel()
     if s.ndim != 2 or len(s) != len(y):
-        raise ValueError(f"logits of shape {s.shape} and {len(y)} labels: want one row of logits for each label")
+        raise ValueError(f"logits of shape {s.shape} and {len(y)} labels: expected one row of logits for each label")
     if len(y) and not 0 <= y.min() <= y.max() < s.shape[1]:
         raise ValueError(f"labels run from {y.min()} to {y.max()}, but there are {s.shape[1]} classes")
     return s, y
@@ -245,7 +245,7 @@ def _check_logits(logits: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray
 def _check_finite(scores: ArrayLike) -> Floats:
     s = np.asarray(scores, dtype=np.float64)
     if not np.isfinite(s).all():
-        raise ValueError(f"{int((~np.isfinite(s)).sum())} scores to calibrate on are NaN or infinite: want numbers")
+        raise ValueError(f"{int((~np.isfinite(s)).sum())} scores to calibrate on are NaN or infinite: expected numbers")
     return s
 
 

@@ -1,4 +1,4 @@
-"""Adjacent-step coherence R_coh and the three priors that it is compared with (supp:structure_priors, subsec:ccrft)."""
+"""Adjacent-step coherence R_coh and the three baseline priors (supp:structure_priors, subsec:ccrft)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ WHOLE_CLIP: tuple[float, float] = (0.0, 1.0)
 def adjacent_cosines(embeddings: ArrayLike) -> NDArray[np.float64]:
     """cos(E_{t+1}, E_t) of a chain of step embeddings (T, d), giving (T−1,) (supp:structure_priors).
 
-    T = 0 and T = 1 have no neighbours: empty. An embedding of length 0 has cosine 0 with everything. Many chains at
-    once: `process.chain_cosines`.
+    Empty for T = 0 and T = 1. An embedding of length 0 has cosine 0 with everything. `process.chain_cosines` computes
+    many chains at once.
     """
     E = _chain(embeddings)
     return row_cosines(E[1:], E[:-1])
@@ -26,7 +26,7 @@ def adjacent_cosines(embeddings: ArrayLike) -> NDArray[np.float64]:
 def zscore_cosines(cosines: ArrayLike, statistics: CosineStatistics) -> NDArray[np.float64]:
     """Cosines standardised with fixed statistics of their task family (supp:et_dynamics).
 
-    They come from the checkpoint and are the same in training and at test time. A spread of 0 gives zeros; NaN stays.
+    The statistics come from the checkpoint, for training and test time alike. A spread of 0 gives zeros; NaN stays NaN.
     """
     return zscore_with(cosines, statistics.mean, statistics.std)
 
@@ -34,8 +34,8 @@ def zscore_cosines(cosines: ArrayLike, statistics: CosineStatistics) -> NDArray[
 def coherence(embeddings: ArrayLike, statistics: CosineStatistics, *, total: bool = False) -> float:
     """R_coh: the mean of z(cos(E_{t+1}, E_t)) over T−1 (supp:structure_priors), or their sum (subsec:ccrft).
 
-    The paper has both; the mean is the default because the sum pays for length. T = 0 and T = 1 give 0. A chain with
-    NaN in it gives NaN, which the batch z-scoring of R(τ) turns into the batch's mean.
+    The paper has both; the mean is the default because the sum rewards length. T = 0 and T = 1 give 0. A chain that
+    contains NaN gives NaN, which the batch z-scoring of R(τ) turns into the batch's mean.
     """
     return _average(zscore_cosines(adjacent_cosines(embeddings), statistics), total=total)
 
@@ -49,7 +49,7 @@ def l2_smoothness(arguments: ArrayLike) -> float:
 def tv_smoothness(arguments: ArrayLike, *, epsilon: float = 0.1) -> float:
     """R_TV = −mean(‖a_{t+1} − a_t‖₁ + ε·‖a_{t+1} − a_t‖₂) (supp:structure_priors, B). T < 2 gives 0.
 
-    The paper names no ε; with 0.1 the second term stays the small correction that its place in the formula suggests.
+    The paper names no ε; with 0.1 the second term is a small correction, as its place in the formula suggests.
     """
     steps = np.diff(_chain(arguments), axis=0)
     return -_average(np.abs(steps).sum(axis=1) + epsilon * np.linalg.norm(steps, axis=1))
@@ -59,7 +59,7 @@ def cpc_alignment(embeddings: ArrayLike, others: ArrayLike | None = None, *, tem
     """R_CPC: mean log-probability that E_{t+1} picks E_t among the steps of the batch (supp:structure_priors, C).
 
     `others` (M, d) are the steps of the batch's other chains. The candidates 𝒩_t are all steps of the batch but E_{t+1}
-    itself, hence E_t is one of them, as in InfoNCE: the value is never over 0. T < 2 gives 0. The paper names no
+    itself, so that E_t is one of them, as in InfoNCE, and the value is at most 0. T < 2 gives 0. The paper names no
     temperature; 0.1 is usual for unit vectors.
     """
     E = _chain(embeddings)
@@ -69,7 +69,7 @@ def cpc_alignment(embeddings: ArrayLike, others: ArrayLike | None = None, *, tem
     logits = E[1:] @ batch.T / temperature  # (T-1, T+M)
     rows = np.arange(len(E) - 1)
     positive = logits[rows, rows]
-    logits[rows, rows + 1] = -np.inf  # a step is no candidate for itself
+    logits[rows, rows + 1] = -np.inf  # a step is not a candidate for itself
     peak = logits.max(axis=1)
     return _average(positive - peak - np.log(np.exp(logits - peak[:, None]).sum(axis=1)))
 
@@ -79,8 +79,8 @@ def argument_vector(
 ) -> NDArray[np.float64]:
     """a_t for L2 and TV: where a call looks, (x0, y0, x1, y1, start, end), all in 0 to 1 (supp:structure_priors).
 
-    The paper says "concat of typed tool parameters" and no more. Every tool acts on a region and a stretch of time; one
-    that names none acts on the whole frame or clip. Words have no distance and are left out.
+    The paper says only "concat of typed tool parameters". Every tool acts on a region and a time span; a call that
+    names none acts on the whole frame or clip. Text has no distance and is omitted.
     """
     return np.array([*(box_unit or WHOLE_FRAME), *(span_unit or WHOLE_CLIP)], dtype=float)
 

@@ -10,16 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def nonconformity(share: ArrayLike) -> NDArray[np.float64]:
-    """1 - calibrated vote share of an answer: 0 unanimous, 1 for an answer that nobody gave (subsec:ttrl)."""
+    """1 - calibrated vote share of an answer: 0 unanimous, 1 for an answer that no rollout gave (subsec:ttrl)."""
     return 1.0 - np.asarray(share, dtype=np.float64)
 
 
 def conformal_quantile(scores: ArrayLike, *, alpha: float = 0.1) -> float:
-    """The ceil((n+1)(1-alpha))-th smallest calibration score: sets built with it hold the truth with 1 - alpha.
+    """The ceil((n+1)(1-alpha))-th smallest calibration score: its sets contain the truth with probability 1 - alpha.
 
-    The paper asks for a conformal set without saying how (subsec:ttrl, supp:ttrl_loss_clean). `scores` are the
-    nonconformities of the true answers on dev-cal. Too few of them for the level (n + 1 < 1/alpha, none at all
-    included) give infinity: nothing can be ruled out yet. NaN scores count as infinitely strange.
+    The paper does not say how the conformal set is built (subsec:ttrl, supp:ttrl_loss_clean). `scores` are the
+    nonconformities of the true answers on dev-cal. With too few of them for the level
+    (n + 1 < 1/alpha) the threshold is infinite: no answer can be excluded yet. NaN scores count as infinite.
     """
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"the conformal level alpha lies between 0 and 1, got {alpha}")

@@ -1,4 +1,4 @@
-"""Curiosity: the dynamics loss that trains h_ψ, and the gated prediction error that it pays (supp:et_dynamics)."""
+"""Curiosity: the dynamics loss that trains h_ψ, and the gated prediction error as reward (supp:et_dynamics)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def feature_loss(
 ) -> Tensor:
     """λ₁·SmoothL1 + λ₂·(1 − cos) of (n, d) features, averaged over steps (supp:et_dynamics). No steps give 0.
 
-    The target passes no gradient: features are read off the backbone, which these losses must not train.
+    The target passes no gradient: its features come from the backbone, which this loss must not train.
     """
     if predicted.shape != target.shape or predicted.ndim != 2:
-        raise ValueError(f"features are {tuple(predicted.shape)} and {tuple(target.shape)}: want the same (n, d)")
+        raise ValueError(f"features are {tuple(predicted.shape)} and {tuple(target.shape)}: expected the same (n, d)")
     if len(predicted) == 0:
         return predicted.sum()
     target = target.detach()
@@ -38,7 +38,7 @@ def dynamics_loss(
 ) -> Tensor:
     """ℒ_dyn = λ₁·SmoothL1 + λ₂·(1 − cos) + λ₃·BCEWithLogits, averaged over steps (supp:et_dynamics).
 
-    v̂_{t+1} and v_{t+1} are (n, d); the validity logit r̂_t and what the verifier said are (n,). No steps give 0.
+    v̂_{t+1} and v_{t+1} are (n, d); the validity logit r̂_t and the verifier's verdicts are (n,). No steps give 0.
     """
     features = feature_loss(v_hat, v_next, lambda_1=lambda_1, lambda_2=lambda_2)
     if r_hat.shape != valid.shape or r_hat.shape != v_hat.shape[:1]:
@@ -53,12 +53,12 @@ def prediction_error(
 ) -> NDArray[np.float64]:
     """e_t = α·‖v̂_{t+1} − v_{t+1}‖₁ + (1 − α)·(1 − cos), (n, d) giving (n,) (supp:et_dynamics).
 
-    As printed, the first part grows with d and drowns the second one at d = 1024; `per_dimension` divides it by d. A
-    zero vector has cosine 0 with everything. NaN stays NaN, and `curiosity_rewards` prices it at 0.
+    As printed, the first part grows with d and dominates at d = 1024; `per_dimension` divides it by d. A zero vector
+    has cosine 0 with everything. NaN stays NaN, and `curiosity_rewards` gives it reward 0.
     """
     a, b = np.asarray(v_hat, dtype=float), np.asarray(v_next, dtype=float)
     if a.shape != b.shape or a.ndim != 2:
-        raise ValueError(f"features are {a.shape} and {b.shape}: want the same (n, d)")
+        raise ValueError(f"features are {a.shape} and {b.shape}: expected the same (n, d)")
     distance = np.abs(a - b).sum(axis=1) / (max(1, a.shape[1]) if per_dimension else 1)
     return alpha * distance + (1.0 - alpha) * (1.0 - row_cosines(a, b))
 
@@ -66,12 +66,12 @@ def prediction_error(
 def mc_variance(samples: ArrayLike) -> NDArray[np.float64]:
     """σ_t² from S dropout passes (S, n, d): variance over the passes, averaged over dimensions (supp:et_dynamics).
 
-    The paper does not say how d variances become one; the mean keeps the gate's β = 5 meaningful for any d. One pass
+    The paper does not say how d variances are combined; the mean keeps the gate's β = 5 meaningful for any d. One pass
     has variance 0, which is the paper's "gate off".
     """
     passes = np.asarray(samples, dtype=float)
     if passes.ndim != 3 or len(passes) == 0:
-        raise ValueError(f"dropout passes have shape {passes.shape}: want (S, n, d) with S at least 1")
+        raise ValueError(f"dropout passes have shape {passes.shape}: expected (S, n, d) with S at least 1")
     return passes.var(axis=0).mean(axis=1) if passes.shape[2] else np.zeros(passes.shape[1])
 
 
@@ -85,12 +85,12 @@ def curiosity_rewards(
 ) -> NDArray[np.float64]:
     """R_cur(t) = e_t / (1 + β·σ_t²), clipped to the batch's 95th percentile, times σ(r̂_t) (supp:et_dynamics).
 
-    All (n,) over the steps of one batch. A step with a NaN or infinite number in it gets 0 and takes no part in the
-    percentile. No steps give none.
+    All (n,) over the steps of one batch. A step with a NaN or infinite value gets 0 and is excluded from the
+    percentile.
     """
     e, variances, r_hat = (np.asarray(part, dtype=float) for part in (error, variance, validity_logit))
     if not e.shape == variances.shape == r_hat.shape or e.ndim != 1:
-        raise ValueError(f"errors {e.shape}, variances {variances.shape}, logits {r_hat.shape}: want the same (n,)")
+        raise ValueError(f"errors {e.shape}, variances {variances.shape}, logits {r_hat.shape}: expected the same (n,)")
     is_finite = np.isfinite(e) & np.isfinite(variances) & np.isfinite(r_hat)
     rewards = np.zeros_like(e)
     if is_finite.any():
@@ -103,7 +103,7 @@ def curiosity_rewards(
 def chain_curiosity(step_rewards: ArrayLike, *, total: bool = False) -> float:
     """R_cur(τ): the mean of R_cur(t) over a chain, or the sum (eq:ccrft_reward). An empty chain gives 0.
 
-    The paper defines the step's reward only. The mean matches R_coh, and a sum would pay for every further call.
+    The paper defines only the step's reward. The mean matches R_coh, and a sum would reward every further call.
     """
     rewards = np.asarray(step_rewards, dtype=float)
     if rewards.size == 0:

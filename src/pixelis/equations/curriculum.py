@@ -15,13 +15,12 @@ EASY, MEDIUM, HARD = 0, 1, 2
 def hardness_tertiles(predicted_error: ArrayLike) -> NDArray[np.int64]:
     """EASY, MEDIUM or HARD for each example by the tertiles of SFT-predicted error (subsec:sft).
 
-    Equal errors share a bin, and where all are equal all are MEDIUM. No examples give no bins; NaN or infinity is a
-    ValueError.
+    Equal errors share a bin; if all are equal, all are MEDIUM. Raises ValueError on NaN or infinity.
     """
     error = np.asarray(predicted_error, dtype=float)
     if not np.isfinite(error).all():
         num_invalid = int((~np.isfinite(error)).sum())
-        raise ValueError(f"{num_invalid} of {error.size} predicted errors are NaN or infinite: want a number for each")
+        raise ValueError(f"{num_invalid} of {error.size} predicted errors are NaN or infinite")
     if error.size == 0:
         return np.zeros(0, dtype=np.int64)
     low, high = np.quantile(error, [1 / 3, 2 / 3])
@@ -31,15 +30,15 @@ def hardness_tertiles(predicted_error: ArrayLike) -> NDArray[np.int64]:
 def sample_medium_hard(
     bins: ArrayLike, count: int, *, rng: np.random.Generator, medium_to_hard: float = 2.0
 ) -> NDArray[np.int64]:
-    """Positions of `count` examples, with replacement, MEDIUM to HARD at 2:1 (subsec:sft), even inside each bin.
+    """Positions of `count` examples, with replacement, MEDIUM to HARD at 2:1 (subsec:sft), uniform inside each bin.
 
-    Where one of the two is empty the other serves alone; where both are, ValueError.
+    If one of the two bins is empty, all come from the other; raises ValueError if both are.
     """
     bins = np.asarray(bins)
     pools = [np.flatnonzero(bins == MEDIUM), np.flatnonzero(bins == HARD)]
     shares = np.array([medium_to_hard if pools[0].size else 0.0, 1.0 if pools[1].size else 0.0])
     if not shares.any():
-        raise ValueError(f"none of {bins.size} examples is medium or hard: want at least one")
+        raise ValueError(f"none of {bins.size} examples is medium or hard: expected at least one")
     take_hard = rng.random(count) < shares[1] / shares.sum()
     result = np.empty(count, dtype=np.int64)
     for pool, pool_mask in zip(pools, (~take_hard, take_hard), strict=True):
@@ -49,9 +48,9 @@ def sample_medium_hard(
 
 
 def smoothed_losses(dev_losses: Sequence[float], *, rho: float = 0.9) -> list[float | None]:
-    """EMA of the dev losses L_k (subsec:sft). NaN is held: its place repeats the average before it (None at the start).
+    """EMA of the dev losses L_k (subsec:sft). NaN repeats the previous average (None at the start).
 
-    The paper gives no constant; 0.9 is the one it smooths KL with.
+    The paper gives no constant; 0.9 is the one with which it smooths KL.
     """
     smoothed: list[float | None] = []
     average: float | None = None
@@ -62,9 +61,9 @@ def smoothed_losses(dev_losses: Sequence[float], *, rho: float = 0.9) -> list[fl
 
 
 def should_advance(dev_losses: Sequence[float], *, rho: float = 0.9, tolerance: float = 1.05) -> bool:
-    """Whether the curriculum goes on: the smoothed dev loss has L_{k+1} ≤ 1.05·L_k (subsec:sft).
+    """Whether the curriculum advances: the smoothed dev loss has L_{k+1} ≤ 1.05·L_k (subsec:sft).
 
-    Fewer than two evaluations, and a last one that is NaN or infinite, do not advance.
+    It does not with fewer than two evaluations, or if the last one is NaN or infinite.
     """
     smoothed = smoothed_losses(dev_losses, rho=rho)
     if len(smoothed) < 2 or not np.isfinite(dev_losses[-1]):

@@ -1,8 +1,8 @@
-"""Dawid and Skene's EM: how reliable is each annotator, when nobody knows the truth (sec:supp:voting-calib).
+"""Dawid and Skene's EM: the reliability of annotators without ground truth (sec:supp:voting-calib).
 
-An annotator is a rollout in the paper. One query per annotator cannot tell a good one from a bad one, so callers pool
-over a window of queries, with the chain signature as annotator, and give EM pseudo-counts; one that has answered too
-few has its `agreement` with the others (scoring/consensus.py).
+In the paper an annotator is a rollout. One query per annotator cannot tell a good one from a bad one, so callers pool
+over a window of queries, with the chain signature as annotator, and give EM pseudo-counts; an annotator with too few
+answers is rated by its `agreement` with the others (voting/reliability.py).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class DawidSkene(NamedTuple):
 
     @property
     def accuracy(self) -> NDArray[np.float64]:
-        """(J,) how often an annotator is right on items as they come: the diagonal weighed by the class prior.
+        """(J,) an annotator's expected accuracy: the diagonal weighted by the class prior.
 
-        For classes of unlike frequency, where `reliability` would count one that never occurs as half.
+        For classes of unequal frequency, where `reliability` gives a class that never occurs half of the weight.
         """
         return np.einsum("jcc,c->j", self.confusion, self.prior)
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """(I,) the likeliest class of each item."""
+        """(I,) the most probable class of each item."""
         return self.posterior.argmax(axis=1)
 
 
@@ -64,24 +64,23 @@ def dawid_skene(
     A negative entry is a missing label. The prior starts at the majority labels' frequencies, every confusion matrix
     at the Laplace-smoothed diagonal (I + eps)/(1 + C eps); the prior is smoothed alike, because a class that starts at
     0 could never come back. Stops when the log-likelihood gains less than `tolerance` relative to itself, or after 50
-    iterations. A row of a confusion matrix that rests on less than eps of an item (a class never seen, an annotator
-    who labelled nothing) is given back as it started: the ratio of two vanishing masses says nothing.
+    iterations. A row of a confusion matrix that rests on less than eps of an item (a class that never occurs, an
+    annotator without labels) keeps its start value: the ratio of two vanishing masses says nothing.
 
-    `pseudo` are labels that every annotator has beforehand for each class: so many right ones, so many of each wrong
-    one. They count in every M-step, so that two or three labels cannot make a reliability of 0 or 1; (0, 0) is the
-    classical EM. `majority` (I,) is the majority label of each item where the caller knows it better than these labels
-    tell, because several annotators stand behind one of them.
+    `pseudo` are pseudo-counts of every annotator for each class: right labels, and labels of each wrong class. They
+    count in every M-step, so that two or three labels cannot make a reliability of 0 or 1; (0, 0) is classical EM.
+    `majority` (I,) overrides the majority label of each item, for callers that merged several annotators into one.
     An item without labels gets the prior; no items, or no annotators: uniform prior, log-likelihood 0.
     """
     label_matrix = np.asarray(labels)
     if label_matrix.ndim != 2 or not np.issubdtype(label_matrix.dtype, np.integer):
         raise ValueError(
-            f"labels must be an (items, annotators) matrix of whole numbers, got {label_matrix.dtype} {label_matrix.shape}"
+            f"labels must be an (items, annotators) matrix of integers, got {label_matrix.dtype} {label_matrix.shape}"
         )
     C = int(label_matrix.max(initial=0)) + 1 if n_classes is None else n_classes
     if label_matrix.max(initial=-1) >= C:
         raise ValueError(
-            f"label {label_matrix.max()} in a problem of {C} classes: want 0 to {C - 1}, negative for missing"
+            f"label {label_matrix.max()} in a problem of {C} classes: expected 0 to {C - 1}, negative for missing"
         )
     I, J = label_matrix.shape  # noqa: E741 - the paper's letters
     onehot = (label_matrix[:, :, None] == np.arange(C)).astype(np.float64)  # (I, J, C)
@@ -116,8 +115,8 @@ def dawid_skene(
 def agreement(labels: ArrayLike, *, n_classes: int | None = None, epsilon: float = 1e-2) -> NDArray[np.float64]:
     """(J,) share of the other annotators' labels, on the same items, that are the same; Laplace-smoothed by eps.
 
-    (same + eps) / (others + C eps), C the number of classes: what stands for r_j (sec:supp:voting-calib) where one
-    query is all there is. An annotator with nobody beside it, or without a label: 1.
+    (same + eps) / (others + C eps), C the number of classes: replaces r_j (sec:supp:voting-calib) when there is only
+    one query. 1 for an annotator without labels or without others.
     """
     label_matrix = np.asarray(labels)
     C = int(label_matrix.max(initial=0)) + 1 if n_classes is None else n_classes

@@ -18,17 +18,17 @@ AdvantageStd = Literal["group", "batch"]
 def group_advantage(rewards: ArrayLike, *, advantage_std: AdvantageStd = "group") -> NDArray[np.float64]:
     """A = (R − mean) / std inside each group, (..., K) giving (..., K), population std (subsec:ccrft).
 
-    With `spread="batch"` the mean is the group's and the std that of all such differences in the batch: a group that
-    agrees on its answer, and differs in its intrinsic terms alone, then speaks as softly as those terms are weighed,
-    where its own std would make it as loud as a group that was half right.
+    With `spread="batch"` the mean is the group's and the std is that of all such differences in the batch: a group that
+    agrees on its answer and differs only in its intrinsic terms then has advantages as small as those terms, while its
+    own std would scale them up to those of a group that is half right.
 
-    A group whose rewards are all equal teaches nothing: zeros, not noise blown up. So does a group of one. A rollout
-    whose reward is NaN or infinite gets 0 and takes no part in the statistics of its group.
+    A group of equal rewards, or of one rollout, gets zeros, not amplified rounding noise. A rollout whose reward is NaN
+    or infinite gets 0 and is excluded from the statistics of its group.
     """
     R = np.asarray(rewards, dtype=float)
     if R.ndim == 0:
-        raise ValueError("rewards are a single number, want the rewards of a group")
-    # a reward is a sum of terms around 1: equal sums may differ by their rounding even where they come out near 0
+        raise ValueError("rewards are a single number, expected the rewards of a group")
+    # a reward is a sum of terms around 1: equal sums may differ by rounding, even near 0
     if advantage_std == "group":
         return zscore(R, axis=-1, min_spread=1e-8)
     R = np.where(np.isfinite(R), R, np.nan)
@@ -39,19 +39,19 @@ def group_advantage(rewards: ArrayLike, *, advantage_std: AdvantageStd = "group"
 
 
 def top_k(rewards: ArrayLike, *, k: int = 8) -> tuple[int, ...]:
-    """Positions of the K best rollouts of a prompt, in their own order (subsec:ccrft). Ties: the earlier; NaN: last."""
+    """Positions of the K best rollouts of a prompt, in order (subsec:ccrft). Ties go to the earlier; NaN is last."""
     R = np.asarray(rewards, dtype=float)
     best = np.argsort(np.where(np.isnan(R), np.inf, -R), kind="stable")[:k]
     return tuple(sorted(int(position) for position in best))
 
 
 class GrpoLoss(NamedTuple):
-    """What to minimise, its two parts, and how many token ratios were clipped."""
+    """The loss, its two parts, and the share of clipped token ratios."""
 
     total: Tensor
     policy: Tensor
     kl: Tensor
-    """Unweighted, as given."""
+    """Unweighted."""
     clipped: float
     """Share of sampled tokens whose ratio lies outside the clip range."""
 
@@ -72,13 +72,13 @@ def grpo_loss(
     log_probs and old_log_probs (B, T) of the sampled tokens, advantages (B,), mask (B, T) True on sampled tokens; `kl`
     is a scalar such as `token_kl` gives. Length: `sequence` averages a rollout's tokens first and rollouts then, as in
     the GRPO that the paper cites, so that every rollout counts the same; `token` averages all tokens at once, so that
-    every token does. ε = 0.2 is a common choice: the paper names none. A rollout without sampled tokens counts in no
-    average; with none at all the policy part is 0. Masked places may hold NaN.
+    every token does. ε = 0.2 is a common choice: the paper names none. Rollouts without sampled tokens are excluded
+    from the averages; if no rollout has any, the policy part is 0. Masked positions may hold NaN.
     """
     if not (log_probs.shape == old_log_probs.shape == mask.shape and log_probs.shape[:1] == advantages.shape):
         raise ValueError(
             f"log-probabilities are {tuple(log_probs.shape)} and {tuple(old_log_probs.shape)}, the mask "
-            f"{tuple(mask.shape)}, advantages {tuple(advantages.shape)}: want (B, T) three times and (B,)"
+            f"{tuple(mask.shape)}, advantages {tuple(advantages.shape)}: expected (B, T) three times and (B,)"
         )
     kl = torch.zeros((), dtype=log_probs.dtype, device=log_probs.device) if kl is None else kl
     if not bool(mask.any()):
@@ -93,6 +93,6 @@ def grpo_loss(
     elif loss_average == "token":
         policy = -gain.sum() / mask.sum()
     else:
-        raise ValueError(f"per is {loss_average!r}, want sequence or token")
+        raise ValueError(f"per is {loss_average!r}, expected sequence or token")
     outside = ((ratio < 1.0 - clip) | (ratio > 1.0 + clip)) & mask
     return GrpoLoss(policy + beta * kl, policy, kl, float(outside.sum() / mask.sum()))

@@ -1,4 +1,4 @@
-"""Does a tool matter? Effects of taking it away, and the task x tool matrix (supp:tool_necessity)."""
+"""Tool necessity: the effect of removing a tool, and the task x tool matrix (supp:tool_necessity)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Effect(NamedTuple):
     """Tool necessity on the items that need the tool."""
 
     delta: float
-    """m_full - m_without: positive where the tool helps; NaN on an empty subset, which is `not run`."""
+    """m_full - m_without: positive if the tool helps; NaN on an empty subset, which is `not run`."""
     full: float
     without: float
     items: int
@@ -29,12 +29,12 @@ class Importance(NamedTuple):
     delta: Floats
     """(tasks, tools); NaN where no item of the task needs the tool."""
     items: NDArray[np.int64]
-    """(tasks, tools): how many items each cell rests on."""
+    """(tasks, tools): number of items of each cell."""
 
 
 def seg_required(iou: float, *, answer_changes: bool, threshold: float = 0.5) -> bool:
     """SEG-required: localised with IoU >= 0.5, and dilating or eroding the footprint by 8 px changes the answer
-    (supp:tool_necessity). NaN, here and below, is no evidence of need.
+    (supp:tool_necessity). NaN, here and below, is not evidence of need.
     """
     return iou >= threshold and answer_changes
 
@@ -63,8 +63,8 @@ def temp_required(tiou: float, *, random_window_flips: bool, threshold: float = 
 def necessity_effect(full: ArrayLike, without: ArrayLike, needed: ArrayLike | None = None) -> Effect:
     """Delta m_u = m_full(D_u) - m_without(D_u) (supp:tool_necessity).
 
-    `full` and `without` hold the metric of the same items with all tools and with u taken away: (n,), or (seeds, n).
-    `needed` (n,) marks D_u; without it all items count. An empty subset: NaN with 0 items. An item of the subset
+    `full` and `without` hold the metric of the same items with all tools and without u: (n,), or (seeds, n).
+    `needed` (n,) marks D_u; without it all items count. An empty subset gives NaN with 0 items. An item of the subset
     without a score (NaN) makes the effect NaN: the two means would not be over the same items.
     """
     f, w = _check_paired(full, without)
@@ -76,7 +76,7 @@ def necessity_effect(full: ArrayLike, without: ArrayLike, needed: ArrayLike | No
 
 
 def score_change(full: ArrayLike, without: ArrayLike) -> float:
-    """Absolute change on the whole split, negative where the tool helps (tab:supp_single_tool_ablation)."""
+    """Absolute change on the whole split, negative if the tool helps (tab:supp_single_tool_ablation)."""
     return -necessity_effect(full, without).delta
 
 
@@ -104,12 +104,12 @@ def importance_matrix(
 def _check_paired(full: ArrayLike, without: ArrayLike) -> tuple[Floats, Floats]:
     f, w = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (full, without))
     if f.shape != w.shape:
-        raise ValueError(f"scores with all tools {f.shape} and without one {w.shape}: want the same items and seeds")
+        raise ValueError(f"scores of all tools {f.shape}, without one {w.shape}: expected the same items and seeds")
     return f, w
 
 
 def _subset_mask(needed: ArrayLike | None, n: int) -> NDArray[np.bool_]:
     mask = np.ones(n, dtype=bool) if needed is None else np.asarray(needed, dtype=bool)
     if mask.shape != (n,):
-        raise ValueError(f"{n} items, but {mask.size} marks of need: want one for each item")
+        raise ValueError(f"{n} items, but {mask.size} marks of need: expected one for each item")
     return mask

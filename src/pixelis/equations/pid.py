@@ -1,21 +1,21 @@
 """The PID controller that keeps token KL in its corridor by moving β (supp:pid_kl), and plants to try gains on.
 
 The rule multiplies: β ← β·[1 + K_p·e + K_i·I + K_d·Δe]. So log β already integrates K_p·e, and K_d·Δe, summed over
-steps, is a proportional answer. On log β the published rule is therefore a doubly integrating controller: with
+steps, is a proportional term. On log β the published rule is therefore a doubly integrating controller: with
 K_i = 0.05 it limit-cycles on every plant tried here, at lags from 1 to 30 steps (docs/figures/pid.svg). `DEFAULT` keeps
 the rule and changes what makes it cycle:
 
-- K_i = 0 takes the second integrator out; no offset stays, since β integrates by itself.
+- K_i = 0 removes the second integrator; no offset remains, since β integrates by itself.
 - K_p = 0.026 is about 0.7/(g·θ), for the steepest slope g = 0.67 of the plant and θ = 40 steps (a lag of 30 and the
-  smoothing's 10); K_d = 0.3 is the proportional part, which answers before the lagged KL has come round. It works from
-  the first pair of readings on (no warm-up): the kick that the warm-up is there for cannot occur, because the first
+  smoothing's 10); K_d = 0.3 is the proportional part, which reacts before the lagged KL does. It acts from
+  the first pair of readings on (no warm-up): the kick that a warm-up prevents cannot occur, because the first
   reading has no slope and the smoothing passes a tenth of any jump.
 - Through K_p and K_i, β falls by at most 0.8 % a step (`fall_limit`). Out of SFT the KL lies under its target because
-  the policy has not moved yet; without the limit β runs to its floor meanwhile, and KL overshoots when the policy does
-  move. K_d is not limited: its falls and rises cancel, so that limiting one side would bias KL under noise.
-- A reading counts as at most six targets (`reading_limit`), so that one broken batch does not throw β away.
+  the policy has not moved yet; without the limit β falls to its floor meanwhile, and KL overshoots once the policy
+  moves. K_d is not limited: its falls and rises cancel, so that limiting one side would bias KL under noise.
+- A reading counts as at most six targets (`reading_limit`), so that one broken batch does not ruin β.
 
-Start β where it holds: `Pid()` starts at 0.2, which on the reference plant gives a KL of 0.133.
+Start β near its equilibrium: `Pid()` starts at 0.2, which on the reference plant gives a KL of 0.133.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from numpy.typing import NDArray
 from pixelis.equations.ema import ema
 
 READING_LIMIT = 1e6
-"""No preset takes a reading for more than this many targets: larger numbers would overflow the arithmetic."""
+"""Limit of a reading in targets for every preset; larger numbers would overflow the arithmetic."""
 
 
 @dataclass(frozen=True)
 class Gains:
-    """Gains on the error in units of the target, and the limits that a preset sets itself."""
+    """Gains on the error in units of the target, and a preset's limits."""
 
     kp: float
     ki: float
     kd: float
     warmup_steps: int = 0
-    """For so many readings K_d counts as 0."""
+    """Number of first readings for which K_d counts as 0."""
     fall_limit: float = math.inf
-    """Largest share of β that K_p and K_i together may take away in one step."""
+    """Largest share by which K_p and K_i together may reduce β in one step."""
     reading_limit: float = math.inf
     """A reading counts as at most this many targets."""
 
@@ -67,11 +67,11 @@ class Pid:
     error: float | None = None
     """(kl − target) / target."""
     steps: int = 0
-    """Readings taken. Those that were held do not count."""
+    """Number of finite readings."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.beta) and self.beta > 0.0 and math.isfinite(self.integral)):
-            raise ValueError(f"a Pid starts from beta {self.beta} and integral {self.integral}: want finite, beta > 0")
+            raise ValueError(f"Pid has beta {self.beta} and integral {self.integral}: expected finite, beta > 0")
 
 
 def pid_step(
@@ -88,15 +88,15 @@ def pid_step(
 ) -> Pid:
     """Next state of the KL-corridor controller (supp:pid_kl). `kl` is nats per token, one reading an optimizer step.
 
-    A NaN or infinite reading is held: nothing but the bounds of β and of the integral acts on the state.
-    `one_sided` never pushes drift up: at or under the target β is held, over it β only rises, and the integral stays in
-    [0, integral_max], so that a long time under the target does not delay the answer to leaving it. To let β down
-    again, start a new `Pid`.
+    A NaN or infinite reading changes nothing except that β and the integral are clipped to their bounds. With
+    `one_sided`, β never falls: it is constant while KL is at or below the target and rises above it, and the integral
+    stays in [0, integral_max], so that a long time below the target does not delay the reaction. To lower β again,
+    start a new `Pid`.
     """
     if not (math.isfinite(target) and target > 0.0):
-        raise ValueError(f"the KL target is {target}, want a finite number over 0")
+        raise ValueError(f"the KL target is {target}, expected a finite number over 0")
     if not 0.0 < beta_min <= beta_max:
-        raise ValueError(f"beta bounds are [{beta_min}, {beta_max}], want 0 < beta_min <= beta_max")
+        raise ValueError(f"beta bounds are [{beta_min}, {beta_max}], expected 0 < beta_min <= beta_max")
     integral_min = 0.0 if one_sided else -integral_max
     if not math.isfinite(kl):
         return replace(
@@ -118,11 +118,11 @@ def pid_step(
 
 
 CORRIDOR = (0.10, 0.20)
-"""Where token KL is wanted, nats (supp:pid_kl)."""
+"""Target of the token KL in nats (supp:pid_kl)."""
 
 
 def corridor(target: float = 0.15) -> tuple[float, float]:
-    """The corridor around a target: as wide as the paper's around 0.15 (supp:pid_kl)."""
+    """The corridor around a target, as wide as the paper's around 0.15 (supp:pid_kl)."""
     half = (CORRIDOR[1] - CORRIDOR[0]) / 2.0
     return target - half, target + half
 
@@ -133,7 +133,7 @@ def in_corridor(kl: float, *, low: float = CORRIDOR[0], high: float = CORRIDOR[1
 
 
 class Plant(NamedTuple):
-    """A policy seen from its controller: token KL settles at ceiling / (1 + β/half), some steps after β has moved."""
+    """A policy as its controller sees it: token KL settles at ceiling / (1 + β/half), with a lag."""
 
     lag: int
     """`first_order`: time constant in steps; `dead_time`: steps during which nothing happens."""
@@ -144,11 +144,11 @@ class Plant(NamedTuple):
     """Standard deviation of a reading, in nats per token."""
     disturbed_at: int = 1000
     disturbance: float = 1.5
-    """From step `disturbed_at` on the ceiling is this many times as high: the data shifted."""
+    """Factor on the ceiling from step `disturbed_at` on: a shift of the data."""
 
 
 class Response(NamedTuple):
-    """What a simulated controller did."""
+    """The course of a simulated controller."""
 
     kl: NDArray[np.float64]
     """Token KL without the readings' noise, (steps,)."""
@@ -166,9 +166,9 @@ def simulate(
     target: float = 0.15,
     one_sided: bool = False,
 ) -> Response:
-    """Run the controller on a plant, to see what gains do before a run is spent on them (supp:pid_kl, note iii).
+    """Simulate the controller on a plant, to try gains without a training run (supp:pid_kl, note iii).
 
-    KL starts at `start_kl` (0: the policy is still its anchor) or, where that is None, where β would hold it.
+    KL starts at `start_kl` (0: the policy equals its anchor) or, if that is None, at the equilibrium of β.
     """
     pid = Pid(beta=beta)
     betas, kls = [beta], [plant.ceiling / (1.0 + beta / plant.half) if start_kl is None else start_kl]
@@ -188,21 +188,21 @@ def simulate(
 
 
 class Settling(NamedTuple):
-    """How a KL curve came to its target."""
+    """How a KL curve approaches its target."""
 
     rise: int
-    """Steps until KL, having left the band of 10 % around the target, first came back into it."""
+    """Steps until KL, having left the band of 10 % around the target, first returns into it."""
     overshoot: float
     """Largest excursion on the far side of the target, as a share of the target."""
     settled: int
-    """Steps after which KL stayed in the band; the length of the curve where it never did."""
+    """Steps after which KL stays in the band; the length of the curve if it never does."""
 
 
 def settling(kl: NDArray[np.float64], *, target: float = 0.15, band: float = 0.1) -> Settling:
     """Rise, overshoot and settling of a curve (supp:pid_kl, note iii: rise under 200 steps, overshoot under 10 %).
 
-    The first deviation over half the band says from which side KL comes. A curve that never deviates so far has rise 0
-    and its largest deviation as overshoot; an empty one is all zeros.
+    The first deviation above half the band tells from which side KL comes. A curve that never deviates so far has rise
+    0 and its largest deviation as overshoot; an empty one gives zeros.
     """
     deviation = np.asarray(kl, dtype=float) / target - 1.0
     if deviation.size == 0:

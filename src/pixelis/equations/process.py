@@ -1,7 +1,7 @@
-"""How answers were reached: RaPR, RaCPR, run-to-run stability, action entropy, re-execution (subsec:eval_setup).
+"""Process metrics: RaPR, RaCPR, run-to-run stability, action entropy, re-execution (subsec:eval_setup).
 
-Many traces are scored at once from flat arrays: the steps of all traces one after another, and `lengths` saying how
-many belong to each.
+Many traces are scored at once from flat arrays: the concatenated steps of all traces, and the number of steps of each
+in `lengths`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Racpr(NamedTuple):
     values: Floats
     """(n,) the best q(C); 0 without a qualified chain."""
     qualified: NDArray[np.bool_]
-    """(n,) whether there is one: short traces cannot have one."""
+    """(n,) whether there is a qualified chain; short traces cannot have one."""
     chain_length: NDArray[np.int64]
-    """(n,) |C| of the best chain, in gates: |C| gates join |C| + 1 steps."""
+    """(n,) |C| of the best chain in gates; |C| gates connect |C| + 1 steps."""
 
 
 class ProcessSummary(NamedTuple):
@@ -43,7 +43,7 @@ class ProcessSummary(NamedTuple):
 
 
 class ActionEntropy(NamedTuple):
-    """AE in nats, and over the log of the number of tools: 0 one tool only, 1 all alike."""
+    """AE in nats, and divided by the log of the number of tools: 0 for one tool only, 1 for equal shares."""
 
     nats: float
     normalised: float
@@ -52,8 +52,8 @@ class ActionEntropy(NamedTuple):
 def chain_cosines(embeddings: ArrayLike, lengths: ArrayLike) -> Floats:
     """c_t = cos(E_ext(t), E_ext(t-1)) for every step; NaN at the first of each trace (subsec:eval_setup).
 
-    `embeddings` (S, d) in any float type. A vector of length 0 has cosine 0 with everything; NaN or infinity in one
-    gives NaN, which closes the gate.
+    `embeddings` (S, d) in any float type. A vector of length 0 has cosine 0 with everything; NaN or infinity gives NaN,
+    which closes the gate.
     """
     E = np.asarray(embeddings)
     first = _first_steps(lengths, len(E))
@@ -61,7 +61,7 @@ def chain_cosines(embeddings: ArrayLike, lengths: ArrayLike) -> Floats:
         raise ValueError(f"embeddings must be (steps, dimensions), got shape {E.shape}")
     cosines = np.full(len(E), np.nan)
     compute_dtype = np.float32 if E.dtype.itemsize <= 4 else np.float64
-    block = 4096  # keeps the copy of half-precision caches in the processor's own cache
+    block = 4096  # the converted copy of half-precision embeddings fits the processor's cache
     for start in range(1, len(E), block):
         rows: NDArray[Any] = E[start - 1 : start + block].astype(compute_dtype)  # block + 1 rows
         cosines[start : start + block] = row_cosines(rows[1:], rows[:-1])
@@ -72,8 +72,8 @@ def chain_cosines(embeddings: ArrayLike, lengths: ArrayLike) -> Floats:
 def rapr(valid: ArrayLike, lengths: ArrayLike | None = None) -> Floats:
     """RaPR(h) = (1/T) sum u_t of each trace, in [0, 1] (subsec:eval_setup).
 
-    `valid` (S,) holds u_t of all steps, 0 or 1; without `lengths` they are one trace. A step whose validity is NaN was
-    not verified and is not valid. A trace without steps: 0.
+    `valid` (S,) holds u_t of all steps, 0 or 1; without `lengths` they are one trace. A step whose validity is NaN
+    (not verified) is not valid. A trace without steps: 0.
     """
     u = _is_valid(valid)
     T = np.array([u.size]) if lengths is None else np.asarray(lengths, dtype=np.int64)
@@ -98,17 +98,17 @@ def racpr(
     """RaCPR(h) = max over qualified chains of q(C) (subsec:eval_setup, tab:hp-rcpr).
 
     `cosines` (S,) as `chain_cosines` gives them; `mean` and `std` are the task's, one number or one for each trace.
-    g_t = 1 where u_{t-1} = u_t = 1 and z(c_t) >= tau; runs of g_t = 1 are the chains C, kept from |C| = l_min on;
-    q(C) = mean [z - tau]+ - alpha_len (|C| - L_0)+ / |C| - alpha_inv (invalid in C) / |C|. The gate lets no invalid
-    step into a chain, so the last term is 0 wherever the formula is followed.
-    No qualified chain, T = 0 and T = 1 included: 0. A spread of 0 gives z = 0; a NaN or infinite cosine closes the
-    gate, and so does a NaN validity.
+    g_t = 1 where u_{t-1} = u_t = 1 and z(c_t) >= tau; runs of g_t = 1 with |C| >= l_min are the chains C;
+    q(C) = mean [z - tau]+ - alpha_len (|C| - L_0)+ / |C| - alpha_inv (invalid in C) / |C|. The gate excludes
+    invalid steps from chains, so the last term is 0 wherever the formula is followed.
+    Without a qualified chain (always for T = 0 and T = 1): 0. A spread of 0 gives z = 0; a NaN or infinite cosine
+    closes the gate, and so does a NaN validity.
     """
     u = _is_valid(valid)
     c = np.asarray(cosines, dtype=np.float64).ravel()
     T = np.array([u.size]) if lengths is None else np.asarray(lengths, dtype=np.int64)
     if c.size != u.size:
-        raise ValueError(f"{u.size} validity marks, but {c.size} cosines: want one of each for each step")
+        raise ValueError(f"{u.size} validity marks, but {c.size} cosines: expected one of each for each step")
     first = _first_steps(T, u.size)
     owner = np.repeat(np.arange(T.size), T)  # (S,) trace of each step
     z = zscore_with(c, np.broadcast_to(mean, T.shape)[owner], np.broadcast_to(std, T.shape)[owner])
@@ -131,10 +131,10 @@ def racpr(
 
 
 def process_summary(rapr_values: ArrayLike, racpr_values: Racpr) -> ProcessSummary:
-    """Means over traces x 100 with the share that has a qualified chain (subsec:eval_setup); no traces: zeros."""
+    """Means over traces x 100, and the share with a qualified chain (subsec:eval_setup); no traces: zeros."""
     p = np.asarray(rapr_values, dtype=np.float64)
     if p.size != racpr_values.values.size:
-        raise ValueError(f"RaPR of {p.size} traces, but RaCPR of {racpr_values.values.size}: want the same traces")
+        raise ValueError(f"RaPR of {p.size} traces, but RaCPR of {racpr_values.values.size}: expected the same traces")
     if not p.size:
         return ProcessSummary(0.0, 0.0, 0.0, 0)
     rapr_mean, racpr_mean, share = (100.0 * float(np.mean(x)) for x in (p, racpr_values.values, racpr_values.qualified))
@@ -144,11 +144,11 @@ def process_summary(rapr_values: ArrayLike, racpr_values: Racpr) -> ProcessSumma
 def run_to_run_stability(
     queries: Sequence[Sequence[Any]], *, similarity: Callable[[Any, Any], float] | None = None
 ) -> float:
-    """RCS: how alike the chains of several runs on one query are, averaged over pairs, then over queries (subsec:rq1).
+    """RCS: similarity of the chains of several runs on one query, averaged over pairs, then over queries (subsec:rq1).
 
-    The paper names it without a formula; ours is the similarity of action names (1 - edit distance / longer length),
-    or any `similarity` in [0, 1], such as Sim_behav. Queries with fewer than two runs say nothing and are left out;
-    ValueError where none is left.
+    The paper gives no formula; ours is the similarity of action names (1 - edit distance / longer length), or any
+    `similarity` in [0, 1], such as Sim_behav. Queries with fewer than two runs are skipped; raises ValueError if none
+    is left.
     """
     from pixelis.equations.behaviour import name_similarity
 
@@ -160,7 +160,7 @@ def run_to_run_stability(
 
 
 def action_entropy(actions: Sequence[str], *, tools: Sequence[str] = ACTIONS) -> ActionEntropy:
-    """AE: entropy of the tools called (subsec:rq1). No actions: 0. A name outside `tools` counts as one tool more."""
+    """AE: entropy of the tools called (subsec:rq1). No actions: 0. A name outside `tools` counts as a further tool."""
     counts = Counter(actions)
     nats = share_entropy(counts.values())
     kinds = len(set(tools) | set(counts))
@@ -176,8 +176,8 @@ def share_entropy(shares: Iterable[float]) -> float:
 def plan_reexecution(correct: ArrayLike) -> Floats:
     """PRC: share of perturbations under which the replayed plan still gives the right answer, per trace (subsec:rq2).
 
-    `correct` (n, P): 1, 0, or NaN where a perturbation does not apply (frame jitter on a still). A trace to which
-    none applies has NaN: it was not run.
+    `correct` (n, P): 1, 0, or NaN if a perturbation does not apply (frame jitter on a still image). A trace to which
+    none applies gets NaN: it was not run.
     """
     hits = np.atleast_2d(np.asarray(correct, dtype=np.float64))
     num_applicable = np.isfinite(hits).sum(axis=1)
@@ -190,13 +190,13 @@ def _is_valid(valid: ArrayLike) -> NDArray[np.bool_]:
 
 def _chain_sums(values: NDArray[Any], starts: NDArray[np.intp], ends: NDArray[np.intp]) -> Floats:
     """The sum from each start up to its end."""
-    # not by differences of one running sum: the huge z of a task without spread would drown every later trace
+    # not as differences of one cumulative sum: huge z-scores would ruin the precision of every later trace
     bounds = np.column_stack([starts, ends]).ravel()  # chains and the gaps between them, in turn
     return np.add.reduceat(np.append(values, 0.0), bounds)[::2]
 
 
 def _first_steps(lengths: ArrayLike, steps: int) -> NDArray[np.int64]:
-    """Index of the first step of every trace that has one; ValueError where the lengths do not add up."""
+    """Index of the first step of every trace that has one; ValueError if the lengths do not add up."""
     T = np.asarray(lengths, dtype=np.int64)
     if T.ndim != 1 or np.any(T < 0) or int(T.sum()) != steps:
         raise ValueError(f"trace lengths sum to {int(T.sum())}, but there are {steps} steps")

@@ -12,10 +12,10 @@ from pixelis.equations.zscore import zscore
 
 
 class RewardWeights(NamedTuple):
-    """w_1 to w_4 of (eq:ccrft_reward). The paper tunes them on dev and does not print them: these are ours.
+    """w_1 to w_4 of (eq:ccrft_reward). The paper tunes them on dev and does not report them: these are ours.
 
     R_final is ±1, so its spread is at most 1; a z-scored term has spread 1. With 0.2 each, curiosity and coherence hold
-    about 4 % of the variance of R where half of the answers are right: they break ties, the answer decides.
+    about 4 % of the variance of R if half of the answers are right: they break ties, the answer decides.
     `variance_shares` measures it on real batches.
     """
 
@@ -24,11 +24,11 @@ class RewardWeights(NamedTuple):
     coherence: float = 0.2
     penalty: float = 1.0
     tool_use: float = 0.0
-    """Of `tool_use`, the rival reward of Pixel-Reasoner; not in (eq:ccrft_reward)."""
+    """Weight of `tool_use`, the reward of Pixel-Reasoner, a baseline; not in (eq:ccrft_reward)."""
 
 
 class Rewards(NamedTuple):
-    """R(τ) of a batch and its terms, each already weighted and signed: `total` is their sum."""
+    """R(τ) of a batch and its terms, each weighted and signed: `total` is their sum."""
 
     total: NDArray[np.float64]
     final: NDArray[np.float64]
@@ -41,19 +41,19 @@ class Rewards(NamedTuple):
 def final_reward(score: ArrayLike) -> NDArray[np.float64]:
     """R_final from a task score in [0, 1]: 2·score − 1, so right is +1 and wrong −1 (eq:ccrft_reward).
 
-    The paper knows ±1 only; graded scores (ANLS, MRA) lie between. An answer that could not be scored (NaN) is wrong.
+    The paper uses only ±1; graded scores (ANLS, MRA) lie between. An answer that cannot be scored (NaN) is wrong.
     """
     scores = np.asarray(score, dtype=float)
     scores = np.where(np.isnan(scores), 0.0, scores)
     if ((scores < 0) | (scores > 1)).any():
-        raise ValueError(f"task scores reach from {scores.min()} to {scores.max()}, want 0 to 1")
+        raise ValueError(f"task scores reach from {scores.min()} to {scores.max()}, expected 0 to 1")
     return 2.0 * scores - 1.0
 
 
 def repeated_calls(calls: Sequence[Hashable]) -> tuple[bool, ...]:
     """For each call whether it equals the one before it (eq:value_pen counts it as invalid).
 
-    A repeated view is perfectly coherent, so it must not pay.
+    A repeated view is perfectly coherent and must not be rewarded for it.
     """
     return tuple(position > 0 and call == calls[position - 1] for position, call in enumerate(calls))
 
@@ -70,12 +70,12 @@ def penalty(
     """Pen(τ) = α_inv·(invalid calls) + α_len·max(0, |τ| − L₀) (eq:value_pen, values of tab:hp-rcpr).
 
     `calls` are the tool calls with canonical arguments. A call equal to the one before it counts as invalid; a call
-    counts once, however many things are wrong with it. `scalers` are the per-tool scalers of phase 1 (subsec:sft), one
-    a call. An empty trace has no penalty.
+    counts once, however many errors it has. `scalers` are the per-tool scalers of phase 1 (subsec:sft), one per call.
+    An empty trace has no penalty.
     """
     scale = [1.0] * len(calls) if scalers is None else scalers
     if not len(calls) == len(valid) == len(scale):
-        raise ValueError(f"{len(calls)} calls, {len(valid)} validities, {len(scale)} scalers: want one a call")
+        raise ValueError(f"{len(calls)} calls, {len(valid)} validities, {len(scale)} scalers: expected one a call")
     is_invalid = [not ok or repeated for ok, repeated in zip(valid, repeated_calls(calls), strict=True)]
     invalid = sum(scaler for scaler, invalid_call in zip(scale, is_invalid, strict=True) if invalid_call)
     return alpha_inv * invalid + alpha_len * max(0, len(calls) - l_0)
@@ -84,11 +84,11 @@ def penalty(
 def tool_use(
     calls: ArrayLike, *, target_rate: float = 0.3, bonus: float = 0.5, max_calls: int = 1, per_call: float = 0.05
 ) -> NDArray[np.float64]:
-    """Pixel-Reasoner's process reward of groups, (groups, K) numbers of calls giving (groups, K) (Su et al. 2025).
+    """Pixel-Reasoner's process reward, from (groups, K) numbers of calls to (groups, K) (Su et al. 2025).
 
-    A rollout that uses tools earns bonus·max(0, H − rate of its group), so that tools do not die out; every call beyond
-    N costs `per_call`. The values are that paper's, where a right answer earns 1 and a wrong one 0: beside R_final of
-    +1 and −1 their weight is 2.
+    A rollout that uses tools earns bonus·max(0, H − rate of its group), so that tool use does not vanish; every call
+    beyond N costs `per_call`. The values are that paper's, where a right answer earns 1 and a wrong one 0: with R_final
+    of +1 and −1 their weight is 2.
     """
     n = np.asarray(calls, dtype=float)
     rate = (n > 0).mean(axis=-1, keepdims=True) if n.size else n
@@ -106,16 +106,16 @@ def ccrft_reward(
 ) -> Rewards:
     """R(τ) = w₁·R_final + w₂·R_cur + w₃·R_coh − w₄·R_pen of a batch of rollouts (eq:ccrft_reward).
 
-    The intrinsic terms, curiosity and coherence, are z-scored over the batch; where one is NaN the rollout gets the
-    batch's mean. `final` and `penalty` must be finite. `tool_use` is a rival's term, added with its own weight. An
-    empty batch gives empty rewards.
+    The intrinsic terms, curiosity and coherence, are z-scored over the batch; a NaN counts as the batch's mean. `final`
+    and `penalty` must be finite. `tool_use` is a baseline's term, added with its own weight. An empty batch gives empty
+    rewards.
     """
     tool_use_term = np.zeros(np.shape(final)) if tool_use is None else tool_use
     terms = [np.asarray(term, dtype=float) for term in (final, curiosity, coherence, penalty, tool_use_term)]
     if len({term.shape for term in terms}) > 1:
         raise ValueError(f"reward terms differ in shape: {[term.shape for term in terms]}")
     if not (np.isfinite(terms[0]).all() and np.isfinite(terms[3]).all()):
-        raise ValueError("R_final or R_pen holds NaN or infinity: want a finite value for every rollout")
+        raise ValueError("R_final or R_pen holds NaN or infinity: expected a finite value for every rollout")
     parts = (
         weights.final * terms[0],
         weights.curiosity * zscore(terms[1]),
@@ -129,8 +129,8 @@ def ccrft_reward(
 def variance_shares(rewards: Rewards, *, samples: int | None = None) -> dict[str, float]:
     """Share of Var(R) that each term accounts for, Cov(term, R) / Var(R) (eq:ccrft_reward).
 
-    With `samples` rollouts to a question the variance is that inside groups, the only one that GRPO learns from.
-    The shares add up to 1; one is negative where its term works against the sum. All zero where R does not vary.
+    With `samples` rollouts per question the variance is that within groups, the only one from which GRPO learns.
+    The shares add up to 1; a share is negative if its term is anticorrelated with R. All are zero if R does not vary.
     """
     names = [name for name in Rewards._fields if name != "total"]
     if rewards.total.size == 0:
@@ -140,6 +140,6 @@ def variance_shares(rewards: Rewards, *, samples: int | None = None) -> dict[str
     terms = (grouped - grouped.mean(axis=2, keepdims=True)).reshape(terms.shape)
     total = terms.sum(axis=0)
     variance = float((total**2).sum())
-    if variance <= 1e-12 * float((terms**2).sum()):  # equal rewards, but for rounding
+    if variance <= 1e-12 * float((terms**2).sum()):  # equal rewards up to rounding
         return dict.fromkeys(names, 0.0)
     return {name: float(term @ total) / variance for name, term in zip(names, terms, strict=True)}

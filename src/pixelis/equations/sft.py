@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 IGNORE_INDEX = -100
-"""Target id of a place that carries no loss, as everywhere in torch."""
+"""Target id of a position without loss, as in torch."""
 
 _Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -33,9 +33,8 @@ def sft_loss(
     """ℒ_SFT: next-token cross-entropy in which tool names and arguments weigh w_act (subsec:sft), label-smoothed.
 
     logits (..., V), the others (...). The weighted sum is divided by the sum of the weights, so the loss stays in nats
-    per token whatever the share of action tokens. Places outside `loss_mask` (prompt, tool outputs, padding), or whose
-    target is `IGNORED`, carry neither loss nor weight and may hold anything, NaN included; where that leaves none the
-    loss is 0.
+    per token whatever the share of action tokens. Positions outside `loss_mask` (prompt, tool outputs, padding), or
+    with target `IGNORED`, carry neither loss nor weight and may hold NaN; if no other position is left, the loss is 0.
     """
     _same_shape(logits=logits[..., 0], targets=targets, action_mask=action_mask, loss_mask=loss_mask)
     loss_mask = loss_mask & (targets != IGNORE_INDEX)
@@ -49,8 +48,8 @@ def sft_loss(
 def feedback_dropout(output_of_token: ArrayLike, *, rng: np.random.Generator, p: float = 0.05) -> NDArray[np.bool_]:
     """Which tokens stay visible when each tool output is hidden with probability 5 % (subsec:sft).
 
-    `output_of_token` numbers the tool output that a token belongs to from 0, −1 where it belongs to none. An output is
-    hidden as a whole: half a box would teach nothing about a missing one.
+    `output_of_token` is the number, from 0, of the tool output that a token belongs to, or −1. An output is hidden as a
+    whole: half a box would not teach how to cope with a missing one.
     """
     outputs = np.asarray(output_of_token, dtype=int)
     return _keep_mask(outputs, outputs >= 0, p, rng)
@@ -61,20 +60,20 @@ def early_action_dropout(
 ) -> NDArray[np.bool_]:
     """Which tokens stay visible when each of the first three actions is hidden with probability 2 % (subsec:sft).
 
-    `step_of_token` is the step t = 1, 2, … of the action that a token belongs to, 0 where it belongs to none. The mask
-    is for the teacher-forced input; the dropped action remains a target.
+    `step_of_token` is the step t = 1, 2, … of the action that a token belongs to, or 0. The mask applies to the
+    teacher-forced input; the dropped action remains a target.
     """
     steps = np.asarray(step_of_token, dtype=int)
     return _keep_mask(steps, (steps >= 1) & (steps <= last_step), p, rng)
 
 
 class Head(NamedTuple):
-    """One argument head over the decisive steps: its outputs, what they should be, and where its tool applies."""
+    """One argument head over the decisive steps: its outputs, their targets, and the steps where its tool applies."""
 
     predicted: Tensor
     target: Tensor
     applies: Tensor
-    """(|𝒟|,) booleans. Rows where it is False may hold anything."""
+    """(|𝒟|,) booleans. The values of rows where it is False are ignored."""
 
 
 class ToolLoss(NamedTuple):
@@ -98,17 +97,17 @@ def tool_argument_loss(
     lambda_mask: float = 1.0,
     lambda_temp: float = 1.0,
 ) -> ToolLoss:
-    """ℒ_tool over the decisive steps 𝒟, each head active where its tool applies (eq:sft_tool_aux_compact).
+    """ℒ_tool over the decisive steps 𝒟, each head on the steps where its tool applies (eq:sft_tool_aux_compact).
 
     box: (|𝒟|, 4) unit coordinates, SmoothL1 averaged over the four. text: logits (|𝒟|, L, V) against ids (|𝒟|, L), with
     `IGNORED` after the end, cross-entropy averaged over a step's tokens. mask: logits (|𝒟|, H, W) against {0, 1}, one
     minus Dice. temp: logits (|𝒟|, frames) against {0, 1}, BCE averaged over frames. As in the paper the divisor is |𝒟|
-    and not the steps of a head: a tool that is rarely used has little say. An empty 𝒟, or no head, gives 0.
-    The paper leaves the λ out; ours are 1, for want of a reason to prefer a part.
+    and not the steps of a head: a rarely used tool has little weight. An empty 𝒟, or no head, gives 0.
+    The paper does not give the λ; ours are 1, because nothing favours one part.
     """
     heads = [head for head in (box, text, mask, temp) if head is not None]
     if len({len(head.applies) for head in heads}) > 1:
-        raise ValueError(f"heads cover {[len(head.applies) for head in heads]} decisive steps: want the same number")
+        raise ValueError(f"heads cover {[len(head.applies) for head in heads]} decisive steps: expected one number")
     decisive = len(heads[0].applies) if heads else 0
     parts = [
         weight * _per_step(head, loss).sum() / max(1, decisive) if head is not None else torch.zeros(())
@@ -123,7 +122,7 @@ def tool_argument_loss(
 
 
 def soft_dice(probability: Tensor, target: Tensor, *, epsilon: float = 1e-6) -> Tensor:
-    """Dice of (n, ...) probabilities against {0, 1}, one value a row. Both empty: 1 (eq:sft_tool_aux_compact)."""
+    """Dice of (n, ...) probabilities against {0, 1}, one value per row. Both empty: 1 (eq:sft_tool_aux_compact)."""
     p, m = probability.flatten(1), target.flatten(1).to(probability.dtype)
     return (2 * (p * m).sum(1) + epsilon) / (p.sum(1) + m.sum(1) + epsilon)
 
@@ -137,7 +136,7 @@ def _per_step(head: Head, loss: _Loss) -> Tensor:
     if not len(head.predicted) == len(head.target) == len(head.applies):
         raise ValueError(
             f"a head has {len(head.predicted)} outputs, {len(head.target)} targets and {len(head.applies)} steps: "
-            "want the same number"
+            "expected the same number"
         )
     if not bool(head.applies.any()):
         return _zero(head.predicted).reshape(1)
@@ -169,7 +168,7 @@ def _keep_mask(
     group: NDArray[np.int_], droppable: NDArray[np.bool_], p: float, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
     if not 0.0 <= p <= 1.0:
-        raise ValueError(f"dropout probability is {p}, want 0 to 1")
+        raise ValueError(f"dropout probability is {p}, expected 0 to 1")
     names = np.unique(group[droppable])
     dropped = names[rng.random(names.size) < p]
     return ~(droppable & np.isin(group, dropped))
@@ -182,5 +181,5 @@ def _same_shape(**tensors: Tensor) -> None:
 
 
 def _zero(like: Tensor) -> Tensor:
-    """A 0 that still hangs on the graph, so that backward() works on a batch without anything to learn."""
+    """A 0 that is attached to the graph, so that backward() works on a batch without any target."""
     return like[:0].sum()

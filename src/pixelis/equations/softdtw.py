@@ -1,7 +1,7 @@
 """Soft-DTW between two short chains: its value and the expected alignment, which is its gradient.
 
-Tool chains have two to ten steps, so the recursion runs over plain floats: on 8x8 that is quicker than numpy along
-anti-diagonals, and there is nothing to compile. Cuturi and Blondel (2017) give both recursions.
+Tool chains have two to ten steps, so the recursion runs over plain floats: on 8x8 that is faster than numpy along
+anti-diagonals, without a compiler. Cuturi and Blondel (2017) give both recursions.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Shares = tuple[float, float, float]
-"""Of the pair above, the pair to the left, and the one on the diagonal."""
+"""Shares of the pair above, the pair to the left, and the one on the diagonal."""
 
 
 class SoftDtw(NamedTuple):
-    """The soft minimum over all alignments of their cost, and how much each pair of steps is aligned."""
+    """The soft minimum of the cost over all alignments, and the alignment weight of each pair of steps."""
 
     value: float
     alignment: NDArray[np.float64]
@@ -33,11 +33,11 @@ def soft_dtw(costs: ArrayLike, *, gamma: float = 0.20) -> SoftDtw:
     """
     D = np.asarray(costs, dtype=np.float64)
     if D.ndim != 2:
-        raise ValueError(f"soft-DTW wants an (n, m) matrix of costs, got {D.ndim} dimensions")
+        raise ValueError(f"soft-DTW expects an (n, m) matrix of costs, got {D.ndim} dimensions")
     if not gamma > 0.0:
-        raise ValueError(f"soft-DTW wants gamma > 0, got {gamma}")
+        raise ValueError(f"soft-DTW expects gamma > 0, got {gamma}")
     if not np.isfinite(D).all():
-        raise ValueError("soft-DTW wants finite costs, got NaN or infinity")
+        raise ValueError("soft-DTW expects finite costs, got NaN or infinity")
     n, m = D.shape
     if n == 0 or m == 0:
         return SoftDtw(0.0 if n == m else inf, np.zeros((n, m)))
@@ -46,7 +46,7 @@ def soft_dtw(costs: ArrayLike, *, gamma: float = 0.20) -> SoftDtw:
 
 
 def _forward(costs: list[list[float]], gamma: float) -> tuple[float, list[list[Shares]]]:
-    """R[n,m], and for every pair how its soft minimum is shared between the three pairs before it."""
+    """R[n,m], and for every pair the shares of the three pairs before it in its soft minimum."""
     m = len(costs[0])
     sharpness = 1.0 / gamma
     above = [0.0] + [inf] * m
@@ -70,9 +70,9 @@ def _forward(costs: list[list[float]], gamma: float) -> tuple[float, list[list[S
 
 
 def _expected_alignment(shares: list[list[Shares]]) -> list[list[float]]:
-    """E[n,m] = 1, and before it E[i,j] = what the three pairs after it hand back."""
+    """E[n,m] = 1, and each earlier E[i,j] is the sum of what the three pairs after it pass back."""
     n, m = len(shares), len(shares[0])
-    # a pair past the end that hands everything to the last pair along the diagonal, and nothing to any other
+    # a pair past the end that passes everything to the last pair along the diagonal, and nothing to any other
     sentinel: list[Shares] = [(0.0, 0.0, 0.0)] * m + [(0.0, 0.0, 1.0)]
     below, below_shares = [0.0] * m + [1.0], sentinel
     rows = []

@@ -1,9 +1,9 @@
-"""VisFid: do the decisive tool steps of a trajectory agree with those of others? (subsec:ttrl)
+"""VisFid: agreement of the decisive tool steps of a trajectory with those of others (subsec:ttrl).
 
-A step is compared with another step of the same family by the metric that the field uses for it. The paper leaves the
+A step is compared with another step of the same family by the field's metric for it. The paper leaves the
 pseudo-reference to "simple matching rules"; ours: in every other trajectory take the step that matches best, and of
-these matches the one that agrees most with the rest (the medoid), so that two lucky rollouts cannot vouch for one
-another against six.
+these matches the one that agrees most with the rest (the medoid), so that two lucky rollouts cannot confirm one another
+against six.
 """
 
 from __future__ import annotations
@@ -38,46 +38,46 @@ FAMILY = {
     "TEMPORAL": "time",
     "PROP": "property",
 }
-"""Which tools' outputs can be held against one another; SEG and ZOOM share a row in the paper (runlatency)."""
+"""Families of tools with comparable outputs; SEG and ZOOM share a row in the paper (runlatency)."""
 
 MATCH_THRESHOLDS = {"region": 0.5, "track": 0.5, "text": 0.85, "time": 0.5, "property": 0.5}
 """Score from which two outputs count as the same evidence (runlatency); track and property are ours."""
 
 
 BILLION = 1_000_000_000
-"""Scores are summed in whole billionths: exactly, so that the order of the rollouts cannot decide a tie."""
+"""Scores are summed exactly, as integers in billionths, so that the order of the rollouts cannot decide a tie."""
 
 
 class DecisiveStep(NamedTuple):
-    """One decisive tool call, as far as fidelity and behaviour need it."""
+    """What fidelity and behaviour need of one decisive tool call."""
 
     tool: str
     footprints: tuple[Footprint, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
-    """What PROP said: pairs of attribute and value."""
+    """PROP's output: pairs of attribute and value."""
 
 
 class StepFidelity(NamedTuple):
-    """One step's score against its pseudo-reference; `reference` is (trajectory, step), None where nobody has one."""
+    """One step's score against its pseudo-reference; `reference` is (trajectory, step), or None without one."""
 
     score: float
     reference: tuple[int, int] | None
 
 
 class Fidelity(NamedTuple):
-    """VisFid of one trajectory and the scores that it averages."""
+    """VisFid of one trajectory, the mean of the scores of its steps."""
 
     visfid: float
     steps: tuple[StepFidelity, ...]
 
     @property
     def num_matched(self) -> int:
-        """How many steps found a pseudo-reference."""
+        """Number of steps with a pseudo-reference."""
         return sum(step.reference is not None for step in self.steps)
 
 
 def mask_overlap(a: Mask, b: Mask) -> float:
-    """IoU of two masks (subsec:ttrl); 1 where both are empty. On different grids both are read on the finer one."""
+    """IoU of two masks (subsec:ttrl); 1 if both are empty. Masks on different grids are compared on the finer one."""
     if (a.height, a.width) == (b.height, b.width):
         return region_iou(a, b)
     height, width = max(a.height, b.height), max(a.width, b.width)
@@ -90,7 +90,7 @@ def overlap_matrix(footprints: Sequence[Footprint]) -> NDArray[np.float64]:
     """(n, n) overlap of every two footprints in [0, 1], symmetric, ones on the diagonal (subsec:ttrl).
 
     Boxes and masks: IoU; a mask against a box by its bounding box. Tracks: IoU averaged over the frames in which
-    either was seen, 0 where only one was. Spans: F1 over time. Across media, frames, or between space, tracks and
+    either is present, 0 where only one is. Spans: F1 over time. Across media, frames, or between space, tracks and
     time: 0. An empty mask overlaps an empty mask (1) and nothing else (0).
     """
     overlaps = np.eye(len(footprints))
@@ -107,20 +107,20 @@ def overlap_matrix(footprints: Sequence[Footprint]) -> NDArray[np.float64]:
 def time_f1(a: Sequence[Span], b: Sequence[Span]) -> float:
     """2 x common seconds / (seconds of a + seconds of b), over the unions of spans (subsec:ttrl, F1-style).
 
-    Single instants have no length: where neither side has any, 1 if they name the same instants, else 0.
+    Instants have no length: if neither side has any length, 1 if the instants are equal, else 0.
     """
     return _interval_f1(_merge_spans(a), _merge_spans(b))
 
 
 def property_f1(a: Sequence[tuple[str, str]], b: Sequence[tuple[str, str]]) -> float:
-    """F1 of attribute-value pairs, normalised as text is (subsec:ttrl, F1-style); 1 where both said nothing."""
+    """F1 of attribute-value pairs, normalised as text (subsec:ttrl, F1-style); 1 if both are empty."""
     return _set_f1(_pairs(a), _pairs(b))
 
 
 def text_anls(a: Sequence[TextSpan], b: Sequence[TextSpan]) -> float:
-    """ANLS of what was read, lines joined in reading order (subsec:ttrl).
+    """ANLS of two readings, lines joined in reading order (subsec:ttrl).
 
-    A similarity under 0.5 scores 0; 1 where both are empty.
+    A similarity below 0.5 scores 0; 1 if both are empty.
     """
     return anls(_reading(a), [_reading(b)])
 
@@ -129,7 +129,7 @@ def match_score(a: DecisiveStep, b: DecisiveStep) -> float:
     """How well two tool outputs agree, in [0, 1], symmetric (subsec:ttrl, pixel fidelity).
 
     SEG and ZOOM: IoU; TRK: IoU averaged over tracklets; OCR: ANLS; TEMP: F1 over time; PROP: F1 over attributes.
-    Several regions or tracklets are paired one to one so that the sum is largest, and surplus ones count 0.
+    Several regions or tracklets are paired one to one with the largest sum; unpaired ones count 0.
     Steps of different families score 0; two steps that both found nothing score 1.
     """
     return float(step_scores([a, b])[0, 1])
@@ -138,7 +138,7 @@ def match_score(a: DecisiveStep, b: DecisiveStep) -> float:
 def step_scores(steps: Sequence[DecisiveStep]) -> NDArray[np.float64]:
     """(n, n) symmetric matrix of `match_score`, ones on the diagonal (subsec:ttrl). No steps: (0, 0).
 
-    Rollouts repeat one another's calls, so equal steps are compared once, and all regions are intersected in one go.
+    Rollouts repeat each other's calls, so equal steps are compared once, and all regions are intersected together.
     """
     first: dict[Hashable, int] = {}
     index = [first.setdefault(_key(step), len(first)) for step in steps]
@@ -162,14 +162,14 @@ def group_fidelity(
 ) -> tuple[Fidelity, ...]:
     """VisFid of every trajectory of a group (subsec:ttrl, pixel fidelity and pseudo-references).
 
-    Pseudo-references come from the other `successful` trajectories (all, if not said) and from retrieved
-    `neighbours`, which are counted after the group in `StepFidelity.reference`. A step that nobody else made is
-    neither confirmed nor refuted and scores `unmatched`; so does a trajectory without a decisive step.
-    `scores` are `step_scores` of all steps in this order, where the caller has them already. No trajectories: ().
+    Pseudo-references come from the other `successful` trajectories (default: all) and from retrieved `neighbours`,
+    which are numbered after the group in `StepFidelity.reference`. A step without a match is neither confirmed nor
+    refuted and scores `unmatched`; so does a trajectory without a decisive step. `scores` are precomputed `step_scores`
+    of all steps in this order. No trajectories: ().
     """
     usable = [True] * len(trajectories) if successful is None else list(successful)
     if len(usable) != len(trajectories):
-        raise ValueError(f"{len(trajectories)} trajectories, but {len(usable)} marks of success: want one each")
+        raise ValueError(f"{len(trajectories)} trajectories, but {len(usable)} marks of success: expected one each")
     chains = [*trajectories, *neighbours]
     usable += [True] * len(neighbours)
     flat = [step for chain in chains for step in chain]
@@ -207,7 +207,7 @@ def neighbour_match(
 ) -> float:
     """The retrieval reading of VisFid: share of neighbours whose evidence matches the query's footprints (subsec:rq3).
 
-    A neighbour matches when one of its steps reaches the threshold of its family against one of the query's.
+    A neighbour matches if one of its steps reaches the threshold of its family against one of the query's.
     No neighbours, or a query without steps: 0.
     """
     threshold_by_family = MATCH_THRESHOLDS if thresholds is None else thresholds
@@ -224,7 +224,7 @@ def neighbour_match(
 def _score_against_medoid(
     matches: list[int], integer_scores: list[list[int]], row: list[int], starts: list[int]
 ) -> StepFidelity:
-    """A step, whose scores are `row`, against the medoid of its matches; a tie goes to the one that agrees better."""
+    """A step, whose scores are `row`, against the medoid of its matches; ties go to the match that agrees better."""
     medoid = matches[0]
     if len(matches) > 1:
         scores_among = itemgetter(*matches)
@@ -234,7 +234,7 @@ def _score_against_medoid(
 
 
 def _family_scores(family: str, steps: Sequence[DecisiveStep]) -> NDArray[np.float64]:
-    """(k, k) scores of steps of one family, with everything prepared once that does not need both."""
+    """(k, k) scores of steps of one family; what depends on one step is computed once."""
     if family == "text":
         readings = [_reading([f for f in step.footprints if isinstance(f, TextSpan)]) for step in steps]
         return _symmetric(readings, lambda a, b: anls(a, [b]))
@@ -270,13 +270,13 @@ def _paired_overlap(overlaps: NDArray[np.float64]) -> float:
 
 def _family(step: DecisiveStep) -> str:
     if step.tool not in FAMILY:
-        raise ValueError(f"no matching rule for tool {step.tool!r}: want one of {', '.join(FAMILY)}")
+        raise ValueError(f"no matching rule for tool {step.tool!r}: expected one of {', '.join(FAMILY)}")
     return FAMILY[step.tool]
 
 
 @lru_cache(maxsize=4096)
 def _fold_text(text: str) -> str:
-    return normalise_text(text)  # kept: a vote compares each reading with many others
+    return normalise_text(text)  # cached: a vote compares each reading with many others
 
 
 def _reading(spans: Sequence[TextSpan]) -> str:
@@ -310,7 +310,7 @@ def _merge_spans(spans: Sequence[Span]) -> list[tuple[float, float]]:
 
 
 def _key(step: DecisiveStep) -> Hashable:
-    """The step without what no matching rule looks at (labels, confidences), for telling equal ones."""
+    """The step without what matching rules ignore (labels, confidences), to recognise equal steps."""
     return _family(step), tuple(_shape(f) for f in step.footprints), step.properties
 
 
@@ -351,7 +351,7 @@ def _region_ious(regions: Sequence[Footprint]) -> NDArray[np.float64]:
 def _track_ious(tracks: Sequence[Footprint]) -> NDArray[np.float64]:
     frames = sorted({frame for t in tracks if isinstance(t, Track) for frame in t.frames})
     column = {frame: i for i, frame in enumerate(frames)}
-    boxes = np.zeros((len(tracks), len(frames), 4))  # a box without area is nowhere
+    boxes = np.zeros((len(tracks), len(frames), 4))  # a box without area marks an absent object
     for row, t in zip(boxes, tracks, strict=True):
         if isinstance(t, Track):
             row[[column[frame] for frame in t.frames]] = t.boxes

@@ -1,4 +1,4 @@
-"""The vote over rollouts: weights, class scores, margin, the low-entropy gate and abstention, term by term."""
+"""The vote over rollouts: weights, class scores, margin, the low-entropy gate and abstention."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from pixelis.equations.conformal import prediction_set
 
 Answer = Hashable | None
-"""None is a rollout without an answer: it is kept in the record, and its part of the vote goes to nobody."""
+"""None is a rollout without an answer: it stays in the record, and its share of the vote goes to no answer."""
 
 
 class VoteWeights(NamedTuple):
-    """w_j and the four factors that it multiplies, each (N,)."""
+    """w_j and its four factors, each (N,)."""
 
     certainty: NDArray[np.float64]
     """exp(-H_j), H_j the token entropy on decisive steps."""
@@ -27,43 +27,43 @@ class VoteWeights(NamedTuple):
     reliability: NDArray[np.float64]
     """r_j of Dawid and Skene."""
     product: NDArray[np.float64]
-    """What is voted with, in [0, 1]."""
+    """The product of the factors, in [0, 1]."""
 
     @property
     def share(self) -> NDArray[np.float64]:
-        """The weights over their sum; all 0 where every weight is."""
+        """The weights over their sum; all 0 if every weight is 0."""
         total = fsum(self.product.tolist())
         return self.product / total if total > 0.0 else np.zeros_like(self.product)
 
 
 class Consensus(NamedTuple):
-    """What the rollouts agreed on, and why it counts or not."""
+    """The voted answer, and whether and why it is accepted."""
 
     answer: Answer
-    """The heaviest answer; None where nobody voted with weight."""
+    """The answer with the largest weight; None if every weight is 0."""
     margin: float
-    """(best score - second best) / sum of scores, times the share of rollouts that gave an answer, in [0, 1]; 1 where
-    all gave the same, 0 where nobody gave one."""
+    """(best score - second best) / sum of scores, times the share of rollouts that gave an answer, in [0, 1]; 1 if
+    all agree, 0 if none answered."""
     accepted: bool
     """m(q) = 1: the margin reaches delta and the conformal set holds this answer alone."""
     scores: dict[Hashable, float]
-    """s(a) over the sum, heaviest first; together the share of rollouts that gave an answer."""
+    """s(a) over the sum, largest first; they add up to the share of rollouts that gave an answer."""
     conformal_set: tuple[Hashable, ...] | None
-    """Answers that cannot be ruled out; None where no threshold was given."""
+    """Answers that cannot be excluded; None without a threshold."""
     majority: Answer
-    """The most frequent answer, weights and near-duplicates aside: the hard majority of tab:risk_coverage."""
+    """The most frequent answer, regardless of weights and near-duplicates: the hard majority of tab:risk_coverage."""
     most_frequent: bool
-    """No answer was given by more rollouts than the voted one, nor did more give none: it is a plain majority too."""
+    """No other answer, nor no answer, is more frequent: the voted answer is also a plain majority."""
     agreement: float
     """Share of all rollouts that gave the voted answer."""
     enough_agreement: bool
-    """It is as large as is wanted of what teaches."""
+    """The share is at least the one required of training targets."""
     entropy: float
-    """Entropy of the answers' frequencies over log N, in [0, 1], N all rollouts, silence being one answer more."""
+    """Entropy of the answers' frequencies over log N (all rollouts), in [0, 1]; no answer counts as an answer."""
     low_entropy: bool
-    """The gate of the successful set: entropy under 0.2."""
+    """The gate of the successful set: entropy below 0.2."""
     reason: str
-    """Why not accepted, in a few words; empty where it was."""
+    """Why the answer is not accepted; empty if it is."""
 
     @property
     def mask(self) -> int:
@@ -72,19 +72,19 @@ class Consensus(NamedTuple):
 
     @property
     def allows_update(self) -> bool:
-        """May the policy learn from it: an accepted update passes entropy and mask both (supp:budget_fairness).
+        """Whether the policy may learn from it: an accepted update passes both entropy and mask (supp:budget_fairness).
 
-        The low entropy must be that of the voted answer: seven of eight who say something else are no agreement.
+        The low entropy must be that of the voted answer: seven of eight with another answer are not agreement.
         """
         return self.accepted and self.low_entropy and self.most_frequent and self.enough_agreement
 
 
 class Flip(NamedTuple):
-    """The weight from which on one rollout alone would change the answer."""
+    """The weight at which one rollout alone changes the answer."""
 
     rollout: int
     weight: float
-    """Its weight as it was."""
+    """Its present weight."""
     flips_at: float
     """Past this weight (above it for a loser, below it for a winner) `answer` wins."""
     answer: Hashable
@@ -97,14 +97,14 @@ class Flip(NamedTuple):
 def decisive_entropy(token_entropy: ArrayLike, decisive: ArrayLike) -> float:
     """H_j: mean entropy, in nats, of the sampled tokens that belong to decisive steps (subsec:ttrl).
 
-    `token_entropy` and `decisive` have one entry for each sampled token. A rollout without decisive steps is judged by
-    all of its tokens; one without tokens has NaN, which carries no weight in `vote_weights`.
+    `token_entropy` and `decisive` have one entry for each sampled token. Without decisive steps all tokens count;
+    without tokens the result is NaN, which gets weight 0 in `vote_weights`.
     """
     entropy = np.atleast_1d(np.asarray(token_entropy, dtype=np.float64))
     decisive_mask = np.atleast_1d(np.asarray(decisive, dtype=bool))
     if entropy.shape != decisive_mask.shape:
         raise ValueError(
-            f"{entropy.size} token entropies, but {decisive_mask.size} marks of decisive tokens: want equal"
+            f"{entropy.size} token entropies, but {decisive_mask.size} marks of decisive tokens: expected equal"
         )
     selected = entropy[decisive_mask] if decisive_mask.any() else entropy
     return float(selected.mean()) if selected.size else float("nan")
@@ -115,27 +115,27 @@ def vote_weights(
 ) -> VoteWeights:
     """w_j proportional to exp(-H_j) Cal_j VisFid_j r_j (sec:supp:voting-calib, supp:ttrl_loss_clean).
 
-    A NaN in any factor makes that factor 0: what is not known carries no weight. Without `reliability`, r_j = 1.
-    Raises ValueError on lengths that differ and on a factor under 0.
+    A NaN factor counts as 0: what is not known carries no weight. Without `reliability`, r_j = 1.
+    Raises ValueError if lengths differ or a factor is negative.
     """
     H = np.atleast_1d(np.asarray(entropy, dtype=np.float64))
     ones = np.ones_like(H) if reliability is None else reliability
     rest = {"calibration": calibration, "fidelity": fidelity, "reliability": ones}
-    factors = {"certainty": np.exp(-np.maximum(H, 0.0))}  # rounding may put an entropy just under 0
+    factors = {"certainty": np.exp(-np.maximum(H, 0.0))}  # rounding may make an entropy slightly negative
     factors |= {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in rest.items()}
     for name, value in factors.items():
         if value.shape != H.shape:
-            raise ValueError(f"{H.size} entropies, but {value.size} values of {name}: want one for each rollout")
+            raise ValueError(f"{H.size} entropies, but {value.size} values of {name}: expected one for each rollout")
         if np.any(value < 0.0):
-            raise ValueError(f"{name} of rollout {int(np.argmax(value < 0.0))} is negative: want 0 or more")
+            raise ValueError(f"{name} of rollout {int(np.argmax(value < 0.0))} is negative: expected 0 or more")
     finite_factors = {name: np.where(np.isnan(value), 0.0, value) for name, value in factors.items()}
     return VoteWeights(**finite_factors, product=np.prod(list(finite_factors.values()), axis=0))
 
 
 def merge_duplicate_votes(weights: NDArray[np.float64], groups: Sequence[int]) -> NDArray[np.float64]:
-    """Weights after near-duplicates were merged: a group votes once, with its best weight (supp:ttrl_loss_clean)."""
+    """Weights with near-duplicates merged: a group votes once, with its best weight (supp:ttrl_loss_clean)."""
     if len(groups) != len(weights):
-        raise ValueError(f"{len(weights)} weights, but {len(groups)} groups: want one for each rollout")
+        raise ValueError(f"{len(weights)} weights, but {len(groups)} groups: expected one for each rollout")
     best: dict[int, int] = {}
     for j, group in enumerate(groups):
         if group not in best or weights[j] > weights[best[group]]:
@@ -146,10 +146,10 @@ def merge_duplicate_votes(weights: NDArray[np.float64], groups: Sequence[int]) -
 
 
 def class_scores(answers: Sequence[Answer], weights: ArrayLike) -> dict[Hashable, float]:
-    """s(a) = sum of w_j over the rollouts that answered a, heaviest first (supp:ttrl_loss_clean, pseudo-code).
+    """s(a) = sum of w_j over the rollouts that answered a, largest first (supp:ttrl_loss_clean, pseudo-code).
 
-    Summed exactly, and ties ordered by how many rollouts gave the answer, then by its text, so that the order of the
-    rollouts decides nothing.
+    Sums are exact, and ties are ordered by the number of rollouts with the answer, then by its text, so that the order
+    of the rollouts decides nothing.
     """
     w = _check_weights(answers, weights)
     votes: dict[Hashable, list[float]] = {}
@@ -161,7 +161,7 @@ def class_scores(answers: Sequence[Answer], weights: ArrayLike) -> dict[Hashable
 
 
 def normalised_margin(scores: ArrayLike) -> float:
-    """(largest - second largest) / sum (sec:supp:voting-calib); 1 for a single answer, 0 where nothing has weight."""
+    """(largest - second largest) / sum (sec:supp:voting-calib); 1 for a single answer, 0 if all weights are 0."""
     ranked = sorted(np.asarray(scores, dtype=np.float64).tolist(), reverse=True)
     total = fsum(ranked)
     if total <= 0.0:
@@ -173,7 +173,7 @@ def answer_entropy(answers: Sequence[Answer]) -> float:
     """Entropy of the answers' frequencies over log N, N rollouts: 0 unanimous, 1 all different (subsec:ttrl).
 
     Over log N, 7 of 8 gives 0.18 and passes the paper's 0.2, 6 of 8 gives 0.27 and does not; in nats only unanimity
-    would ever pass. To give no answer counts as one answer more. Fewer than two rollouts: 0.
+    would pass. No answer counts as a further answer. Fewer than two rollouts: 0.
     """
     if len(answers) < 2:
         return 0.0
@@ -194,12 +194,12 @@ def consensus(
 ) -> Consensus:
     """The weighted vote with abstention (sec:supp:voting-calib, supp:ttrl_loss_clean; delta from tab:risk_coverage).
 
-    m(q) = 1 iff the margin is at least `delta` and the conformal set holds one answer: an answer is in it when
-    1 - its vote share is at most `conformal_threshold`. Without a threshold the margin alone decides. Majority and
-    entropy are taken over the answers of all rollouts, whatever they weigh: equal chains are one vote where an answer
-    is chosen, but seven of eight that came to the same answer do agree. `own` are those answers (the ones that are
-    voted with, unless told): others may vote from outside. A rollout without an answer takes its part of the vote with
-    it: one voice among seven that say nothing has a share and a margin of an eighth.
+    m(q) = 1 iff the margin is at least `delta` and the conformal set holds one answer: an answer is in it if 1 - its
+    vote share is at most `conformal_threshold`. Without a threshold the margin alone decides. Majority and entropy
+    count the answers of all rollouts regardless of weight: equal chains have one vote when an answer is chosen, but
+    seven of eight with the same answer do agree. `rollout_answers` are those answers (default: `answers`, which may
+    also hold external votes). A rollout without an answer keeps its share of the vote: one answer beside seven
+    rollouts without any has a share and a margin of an eighth.
     No rollouts, none with an answer, or all weights 0: no answer, margin 0, not accepted. One rollout with weight:
     its answer, margin 1. All answers different with equal weights: margin 0, not accepted.
     """
@@ -248,10 +248,10 @@ def consensus(
 def single_flips(answers: Sequence[Answer], weights: ArrayLike, *, ceiling: float = 1.0) -> tuple[Flip, ...]:
     """Which rollout's weight, changed alone within [0, ceiling], would change the answer; smallest change first.
 
-    For the record of a vote, so that a reader sees what it hung on (sec:supp:voting-calib, sensitivity).
+    For the record of a vote, which shows on what it depended (sec:supp:voting-calib, sensitivity).
 
-    A rollout of the winning answer flips it by falling under `flips_at`, another by rising over it. Every factor of
-    w_j is at most 1, and so is the ceiling. Nobody voted with weight, or nothing flips it: ().
+    A rollout of the winning answer flips it by falling below `flips_at`, another by rising above it. Every factor of
+    w_j is at most 1, and so is the ceiling. All weights 0, or no such rollout: ().
     """
     w = _check_weights(answers, weights)
     scores = class_scores(answers, w)
@@ -277,7 +277,7 @@ def single_flips(answers: Sequence[Answer], weights: ArrayLike, *, ceiling: floa
 def _check_weights(answers: Sequence[Answer], weights: ArrayLike) -> list[float]:
     w = np.atleast_1d(np.asarray(weights, dtype=np.float64))
     if w.shape != (len(answers),):
-        raise ValueError(f"{len(answers)} answers, but {w.size} weights: want one for each rollout")
+        raise ValueError(f"{len(answers)} answers, but {w.size} weights: expected one for each rollout")
     if np.any(w < 0.0) or np.any(np.isinf(w)):
         raise ValueError("vote weights must be finite and 0 or more")
     return np.where(np.isnan(w), 0.0, w).tolist()

@@ -1,7 +1,7 @@
-"""Standardising: over a batch or inside groups, and with statistics that were fixed beforehand.
+"""Z-scores: over a batch or within groups, and with fixed statistics.
 
-Corpus scores, intrinsic rewards and the rewards of a group take the statistics of the batch itself (`zscore`); adjacent
-cosines and the memory's summaries take fixed ones (`zscore_with`).
+Corpus scores, intrinsic rewards and the rewards of a group use the statistics of the batch itself (`zscore`); adjacent
+cosines and the memory's summaries use fixed ones (`zscore_with`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 ROUNDING = 1e-12
-"""A spread under this share of the values is what rounding leaves where all are equal."""
+"""A spread below this share of the values is rounding noise of equal values."""
 
 
 class MeanStd(NamedTuple):
-    """Mean and population standard deviation of so many values."""
+    """Mean, population standard deviation and number of values."""
 
     mean: float
     std: float
@@ -24,7 +24,7 @@ class MeanStd(NamedTuple):
 
 
 def mean_and_std(values: ArrayLike) -> MeanStd:
-    """Statistics to fix for `zscore_with`, of the finite values (supp:et_dynamics, subsec:eval_setup).
+    """Statistics for `zscore_with`, of the finite values (supp:et_dynamics, subsec:eval_setup).
 
     Equal values have spread 0, exactly: one of 1e-17 would turn their rounding into z-scores. No values: 0, 0, 0.
     """
@@ -39,8 +39,8 @@ def mean_and_std(values: ArrayLike) -> MeanStd:
 def zscore(values: ArrayLike, *, axis: int | None = None, min_spread: float = 0.0) -> NDArray[np.float64]:
     """(x − mean) / standard deviation over the batch or along an axis, population form (sec:data, subsec:ccrft).
 
-    A value that is NaN or infinite takes no part in the statistics and gets 0, the batch's middle. Equal values, a
-    single value and no value at all give zeros; so does a spread that is not over `least_spread`.
+    A NaN or infinite value is excluded from the statistics and gets 0, the batch's mean. Equal values and a single
+    value give zeros; so does a spread of at most `least_spread`.
     """
     x = np.asarray(values, dtype=float)
     is_finite = np.isfinite(x)
@@ -59,7 +59,7 @@ def zscore(values: ArrayLike, *, axis: int | None = None, min_spread: float = 0.
 def zscore_with(values: ArrayLike, mean: ArrayLike, std: ArrayLike) -> NDArray[np.float64]:
     """(x − mean) / std with given statistics, one pair or one for each value (supp:et_dynamics, subsec:eval_setup).
 
-    A spread that is not over 0 gives 0, since nothing can be told apart; NaN stays NaN.
+    A spread of 0 gives 0; NaN stays NaN.
     """
     x, mu, sigma = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (values, mean, std)))
     z = np.divide(x - mu, sigma, out=np.zeros(x.shape), where=sigma > 0.0)

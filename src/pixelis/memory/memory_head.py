@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from pixelis.core.atomic import atomic_write, make_directory
-from pixelis.core.errors import MemoryFileError
+from pixelis.core.errors import MemoryFileError, validation_problem
 from pixelis.core.geometry import Value
 from pixelis.trace.schema import Sha256, canonical_json
 
@@ -46,9 +46,7 @@ def read_memory_head(folder: Path) -> MemoryHead:
     except OSError as error:
         raise MemoryFileError(f"{path} cannot be read ({error.strerror})") from error
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field_path = ".".join(map(str, first["loc"])) or "the whole"
-        raise MemoryFileError(f"{path} is no memory of this build: {field_path}: {first['msg']}") from error
+        raise MemoryFileError(f"{path} is not a memory of this build: {validation_problem(error)}") from error
 
 
 def write_memory_head(folder: Path, head: MemoryHead) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from pixelis.core.errors import MemoryFileError
+from pixelis.core.errors import MemoryFileError, validation_problem
 from pixelis.core.geometry import Value
 from pixelis.dedup.media_features import Features
 from pixelis.memory.keys import Key
@@ -90,9 +90,7 @@ class MemoryItem(Value):
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            field_path = ".".join(map(str, first["loc"])) or "the whole"
-            raise MemoryFileError(f"not an item of a memory: {field_path}: {first['msg']}") from error
+            raise MemoryFileError(f"not an item of a memory: {validation_problem(error)}") from error
 
 
 class MemoryDraft(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which new items only repeat one that a memory has (subsec:eval_setup: near-duplicate keys are suppressed)."""
+"""New items that only repeat one already in a memory (subsec:eval_setup: near-duplicate keys are suppressed)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pixelis.memory.keys import weight_query
 from pixelis.memory.vector_index import rerank
 
 NUM_CANDIDATES = 64
-"""Rows that a search proposes to be compared with a new item."""
+"""Number of rows that a search proposes for comparison with a new item."""
 EQUAL_WEIGHT = 0.5
-"""λ_pix of the comparison, however a memory is searched: ablations of the search must search the same items."""
+"""λ_pix of the comparison, independent of the search, so that ablations of the search have the same items."""
 
 
 class AddOutcome(NamedTuple):
-    """What became of a draft: the row it got, or the row that it repeats."""
+    """The row of an added draft, or the row that it repeats."""
 
     row: int | None
     repeats: int | None = None
@@ -32,8 +32,8 @@ def find_repeats(
     text_dimensions: int,
     max_similarity: float,
 ) -> list[AddOutcome]:
-    """Which of the new keys, (n, D), are nearer than `most` to a row that is proposed for them, (n, PROPOSED) and −1
-    where there are fewer, or to an earlier new one that stays (as −1 − its number)."""
+    """Find new keys, (n, D), whose similarity to a candidate row, or to an earlier new key that is kept, exceeds
+    `max_similarity`. `candidate_rows` is (n, NUM_CANDIDATES), padded with −1; the new key i is reported as −1 − i."""
     query = weight_query(keys, text_dimensions, EQUAL_WEIGHT)
     pairwise = query @ keys.T  # (n, n)
     outcomes: list[AddOutcome] = []

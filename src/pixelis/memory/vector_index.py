@@ -1,10 +1,10 @@
-"""From a query to rows: exact for small memories, OPQ + IVF-PQ for large ones, HNSW for the text-only ablation
+"""Nearest-neighbour search: exact for small memories, OPQ + IVF-PQ for large ones, HNSW for the text-only ablation
 (supp:retrieval_index, tab:supp_index_conf).
 
-Whatever proposes rows, the exact mix of cosines over the keys on disk orders them: product codes alone have a recall@8
-of about 0.4. Keys in half precision are what is compared, by the same FAISS routine in the exact index and in the
-re-rank, so that they agree to the bit.
-An index is trained once and then only grows, in whole blocks of rows; the rest, less than a block, is searched exactly.
+Proposed rows are re-ranked by the exact mix of cosines over the keys on disk, because product codes alone have a
+recall@8 of about 0.4. The exact index and the re-rank compare half-precision keys by the same FAISS routine, so that
+they agree to the bit.
+An index is trained once and then grows in whole blocks of rows; the remainder, less than a block, is searched exactly.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from pixelis.memory.keys import Floats, mix_halves, weight_query
 
 RowIds = NDArray[np.int64]
 BLOCK = 1024
-"""Rows that are coded together: the same ones whenever and however often the memory was opened between."""
+"""Number of rows that are coded together, so that codes do not depend on how often the memory was opened."""
 CHUNK_KEYS = 8192
-"""Keys in full precision at a time while an index is made."""
+"""Number of keys converted to full precision at a time while an index is built."""
 
 
 class IndexConfig(Config):
-    """How a memory is searched; the paper's values where it gives them (tab:supp_index_conf)."""
+    """Settings of the search, with the paper's values where it gives them (tab:supp_index_conf)."""
 
     kind: Literal["auto", "exact", "ivfpq", "hnsw-text"] = "auto"
-    """`auto`: exact below `exact_below` rows, IVF-PQ from there. `hnsw-text`: the text half alone (ablation)."""
+    """`auto`: exact below `exact_below` rows, else IVF-PQ. `hnsw-text`: the text half alone (ablation)."""
     lambda_pix: float = Field(default=0.5, ge=0.0, le=1.0)
     """Weight of the visual half; the text half has the rest (subsec:ttrl: equal weights)."""
     exact_below: int = Field(default=20_000, ge=1)
-    """Rows under which every key is compared: up to here that is as quick as an index."""
+    """Number of rows below which every key is compared, which is then as fast as an index."""
     n_list: int | None = Field(default=None, ge=1)
-    """Coarse cells; None: the power of two nearest to 4·√N, at most the paper's 4096 (which is 1.25 M's)."""
+    """Coarse cells; None: the power of two nearest to 4·√N, at most the paper's 4096 (reached at 1.25 M keys)."""
     n_probe: int | None = Field(default=None, ge=1)
-    """Cells that are searched; None: three of sixteen, at least the paper's 32."""
+    """Number of cells to search; None: three of sixteen, at least the paper's 32."""
     m: int = Field(default=64, ge=1)
     """Bytes of a product code."""
     bits: Literal[4, 8] = 4
-    """Of each part of a code: 8 is the paper's, m parts; 4 has twice as many, whose tables stay in registers."""
+    """Bits of each part of a code. 8, the paper's, gives m parts; 4 gives 2m, whose tables fit in registers."""
     opq: bool = True
     """Learn a rotation before coding."""
     opq_dimensions: int = Field(default=768, ge=1)
-    """What OPQ rotates into; the paper's size for CPUs."""
+    """Output dimensions of OPQ; the paper's value for CPUs."""
     opq_iterations: int = Field(default=0, ge=0)
     """Alternations of coding and Procrustes after the parametric start (the paper has 200 epochs)."""
     opq_keys: int = Field(default=16_384, ge=256)
-    """Keys that OPQ learns from: 64 for each of 256 codes."""
+    """Number of keys to train OPQ on: 64 for each of 256 codes."""
     train_keys: int = Field(default=164_000, ge=256)
-    """Most keys that cells and codes are learned from; 40 for each cell are enough."""
+    """Maximum number of keys to train cells and codes on; 40 per cell are enough."""
     iterations: int = Field(default=20, ge=1)
-    """Of k-means."""
+    """Iterations of k-means."""
     rerank: int | None = Field(default=None, ge=1)
-    """Rows that the exact comparison orders; None: one in 800, at least the paper's 256."""
+    """Number of rows to re-rank exactly; None: one in 800, at least the paper's 256."""
     hnsw_m: int = Field(default=32, ge=2)
     hnsw_ef_construction: int = Field(default=80, ge=1)
     hnsw_ef_search: int = Field(default=128, ge=1)
@@ -77,25 +77,25 @@ class IndexConfig(Config):
 
     @property
     def num_subquantizers(self) -> int:
-        """Of a code."""
+        """Number of parts of a code."""
         return self.m * 8 // self.bits
 
     def num_probes(self, cells: int) -> int:
         return self.n_probe or max(32, 3 * cells // 16)
 
     def num_candidates(self, rows: int) -> int:
-        """Rows that codes propose."""
+        """Number of rows that the codes propose."""
         return self.rerank or max(256, rows // 800)
 
     @property
     def build_settings(self) -> dict[str, Any]:
-        """The settings that an index file depends on; the others may change from search to search."""
+        """The settings that an index file depends on; the others may change between searches."""
         search_only = {"kind", "exact_below", "n_probe", "rerank", "hnsw_ef_search"}
         return self.model_dump(mode="json", exclude=search_only)
 
 
 class SearchResult(NamedTuple):
-    """Rows and similarities of each query, best first, ties to the earlier row; −1 and −inf where there are fewer."""
+    """Rows and similarities of each query, best first, ties to the earlier row; padded with −1 and −inf."""
 
     rows: RowIds
     """(Q, k)."""
@@ -104,7 +104,7 @@ class SearchResult(NamedTuple):
 
 
 class ExactIndex:
-    """Every row compared, in half precision as the keys lie on the disk."""
+    """Compares every row, in half precision like the keys on disk."""
 
     kind = "exact"
 
@@ -116,17 +116,17 @@ class ExactIndex:
         return int(self._flat.ntotal)
 
     def reset(self, first_row: int) -> None:
-        """Forget everything; the next row that is added is number `first`."""
+        """Remove all rows; the next row to be added has number `first_row`."""
         self._flat.reset()
         self._first_row = first_row
 
     def add(self, keys: NDArray[np.float16]) -> None:
         if len(keys):
-            codes = np.ascontiguousarray(keys, "<f2").view(np.uint8)  # QT_fp16 keeps these very bytes
+            codes = np.ascontiguousarray(keys, "<f2").view(np.uint8)  # QT_fp16 stores exactly these bytes
             self._flat.add_sa_codes(codes)
 
     def search(self, queries: Floats, k: int, allowed: NDArray[np.bool_] | None) -> SearchResult:
-        """`allowed` is over all rows of the memory."""
+        """`allowed` is a mask over all rows of the memory."""
         params = None
         if allowed is not None:
             local_mask = allowed[self._first_row : self._first_row + len(self)]
@@ -136,12 +136,12 @@ class ExactIndex:
 
 
 def make_selector(allowed: NDArray[np.bool_]) -> Any:
-    """FAISS's own mask: a bit for each row."""
+    """A FAISS selector with one bit per row."""
     return faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
 
 
 class ApproximateIndex:
-    """A FAISS index over mixed keys (IVF-PQ, with OPQ or without) or over text halves (HNSW): it proposes rows."""
+    """A FAISS index over mixed keys (IVF-PQ, with or without OPQ) or over text halves (HNSW) that proposes rows."""
 
     def __init__(
         self,
@@ -155,13 +155,13 @@ class ApproximateIndex:
         self.index, self.kind = index, kind
         self._text, self._lambda = text_dimensions, lambda_pix
         self.trained_rows = trained_rows
-        """Rows that there were when it was made: it learned from them, and cannot forget a part of them."""
+        """Number of rows that it was trained on, which it cannot remove."""
 
     def __len__(self) -> int:
         return int(self.index.ntotal)
 
     def to_index_vectors(self, keys: NDArray[np.floating]) -> Floats:
-        """Keys as this index sees them."""
+        """The vectors of keys in this index."""
         if self.kind == "hnsw-text":
             return np.ascontiguousarray(keys[:, : self._text], np.float32)
         return np.ascontiguousarray(mix_halves(keys, self._text, self._lambda))
@@ -171,7 +171,7 @@ class ApproximateIndex:
             self.index.add(self.to_index_vectors(keys))
 
     def propose(self, queries: Floats, count: int, config: IndexConfig, allowed: NDArray[np.bool_] | None) -> RowIds:
-        """(Q, count) rows, unordered as far as the caller is concerned; −1 where there are fewer."""
+        """(Q, count) rows in no particular order, padded with −1."""
         sel = None if allowed is None else make_selector(allowed[: len(self)])
         if self.kind == "hnsw-text":
             params = faiss.SearchParametersHNSW(sel=sel, efSearch=max(config.hnsw_ef_search, count))
@@ -182,7 +182,7 @@ class ApproximateIndex:
         return self.index.search(self.to_index_vectors(queries), min(count, max(1, len(self))), params=params)[1]
 
     def truncate(self, rows: int) -> bool:
-        """Forget the rows from `rows` on, in whole blocks; False where it learned from them, or cannot forget."""
+        """Remove the rows from `rows` on, in whole blocks; False if the index cannot, or was trained on them."""
         trained_rows = len(self) if self.trained_rows is None else self.trained_rows
         if len(self) <= rows:
             return True
@@ -194,7 +194,7 @@ class ApproximateIndex:
         return True
 
     def erase(self, rows: Collection[int]) -> bool:
-        """Blank the codes of deleted rows, which tell what a key was like; whether there was anything to blank."""
+        """Zero the codes of deleted rows, because codes reveal keys; returns whether any code changed."""
         targets = [row for row in rows if row < len(self)]
         if not targets:
             return False
@@ -215,15 +215,15 @@ class ApproximateIndex:
 
     @property
     def inner_index(self) -> Any:
-        """The index behind the rotation, where there is one."""
+        """The index behind the rotation, if there is one."""
         rotated = isinstance(self.index, faiss.IndexPreTransform)
         return faiss.downcast_index(self.index.index) if rotated else self.index
 
 
 def blank_code(lists: Any, cell: int, position: int, code_size: int) -> bool:
-    """Zeros for one code of a cell; whether it was anything else."""
+    """Zero one code of a cell; returns whether it changed."""
     count = lists.list_size(cell)
-    if isinstance(lists, faiss.BlockInvertedLists):  # 32 codes of 4 bits lie woven into one block
+    if isinstance(lists, faiss.BlockInvertedLists):  # 32 codes of 4 bits are interleaved in one block
         blocks = -(-count // lists.n_per_block)
         packed_block = faiss.rev_swig_ptr(lists.get_codes(cell), blocks * lists.block_size).reshape(blocks, -1)
         code = lists.packer.unpack_1(packed_block, position)
@@ -244,7 +244,7 @@ def train_index(
     kind: Literal["ivfpq", "hnsw-text"],
     progress: ProgressCallback = no_progress,
 ) -> ApproximateIndex:
-    """Learn rotation, cells and codes from a sample of the keys, then code them all. The same keys, the same index."""
+    """Train rotation, cells and codes on a sample of the keys, then code all keys. Deterministic."""
     dimensions = keys.shape[1]
     if kind == "hnsw-text":
         graph = faiss.IndexHNSWFlat(text_dimensions, config.hnsw_m, faiss.METRIC_INNER_PRODUCT)
@@ -276,10 +276,8 @@ def _train_ivfpq(
         opq_sample = sample[np.sort(rng.permutation(sample_size)[: config.opq_keys])]
         rotation = train_opq(mix_halves(keys[opq_sample], text_dimensions, config.lambda_pix), config)
         progress("learning the rotation", 1, 1)
-    training_vectors = np.empty(
-        (sample_size, width), np.float32
-    )  # 0.5 GB of 164,000 keys; never all of them at full width
-    for start in range(0, sample_size, CHUNK_KEYS):  # sorted rows, so that the disk is read forwards
+    training_vectors = np.empty((sample_size, width), np.float32)  # 0.5 GB for 164,000 keys, after the rotation
+    for start in range(0, sample_size, CHUNK_KEYS):  # in row order, so that the disk is read sequentially
         batch = mix_halves(keys[sample[start : start + CHUNK_KEYS]], text_dimensions, config.lambda_pix)
         training_vectors[start : start + CHUNK_KEYS] = rotation.apply(batch) if rotation is not None else batch
     metric = faiss.METRIC_INNER_PRODUCT
@@ -288,7 +286,7 @@ def _train_ivfpq(
     inner.by_residual = True
     inner.cp.niter, inner.cp.seed, inner.cp.spherical = config.iterations, config.seed + 1, True
     for clustering in (inner.cp, inner.pq.cp):
-        clustering.min_points_per_centroid = 1  # FAISS would print a line for each part of a small memory's codes
+        clustering.min_points_per_centroid = 1  # silences FAISS's warnings for small memories
     progress("learning cells and codes", 0, 1)
     inner.train(training_vectors)
     progress("learning cells and codes", 1, 1)
@@ -296,9 +294,9 @@ def _train_ivfpq(
 
 
 def train_opq(sample: Floats, config: IndexConfig) -> Any:
-    """OPQ (ge2013opq) as a FAISS transform. Parametric start: principal directions, dealt out to the parts so that
-    the products of their variances are equal, which is optimal for Gaussian keys and takes seconds; FAISS's own starts
-    at random and takes minutes. Moments are not centred: inner products are to be kept.
+    """OPQ (ge2013opq) as a FAISS transform. Parametric start: principal directions, distributed over the parts so that
+    the products of their variances are equal, which is optimal for Gaussian keys and takes seconds; FAISS's own OPQ
+    starts at random and takes minutes. Moments are not centred, in order to keep inner products.
     """
     variance, directions = np.linalg.eigh((sample.T @ sample).astype(np.float64) / len(sample))
     variance, directions = variance[::-1], directions[:, ::-1]  # largest first
@@ -325,11 +323,11 @@ def train_opq(sample: Floats, config: IndexConfig) -> Any:
 
 
 def require_divisible(config: IndexConfig, dimensions: int) -> None:
-    """Codes cut a key into equal parts."""
+    """MemoryFileError if a key cannot be divided into equal parts of a code."""
     width = config.opq_dimensions if config.opq else dimensions
     if width % config.num_subquantizers or (config.opq and width > dimensions):
         raise MemoryFileError(
-            f"keys of {dimensions} values{f' rotated into {width}' if config.opq else ''} cannot be cut into "
+            f"keys of {dimensions} values{f' rotated into {width}' if config.opq else ''} cannot be divided into "
             f"{config.num_subquantizers} equal parts (m = {config.m}, bits = {config.bits}); choose another m "
             "or opq_dimensions"
         )
@@ -341,8 +339,8 @@ def iter_chunks(keys: NDArray[np.float16], size: int = CHUNK_KEYS) -> Iterator[t
 
 
 def rerank(keys: NDArray[np.float16], query: Floats, rows: RowIds, k: int) -> tuple[RowIds, Floats]:
-    """The k best of the proposed rows by the exact mix; `query` is weighted."""
-    rows = np.unique(rows[rows >= 0])  # in order, as the disk is read, and as ties are told apart
+    """The k best of the proposed rows by the exact mix of cosines; `query` is weighted."""
+    rows = np.unique(rows[rows >= 0])  # in row order, for the disk and for ties
     if not len(rows):
         return rows, np.zeros(0, np.float32)
     exact = ExactIndex(keys.shape[1])
@@ -352,7 +350,7 @@ def rerank(keys: NDArray[np.float16], query: Floats, rows: RowIds, k: int) -> tu
 
 
 class Searcher:
-    """All that is searched of a memory: a coded part, if there is one, and exact rows behind it."""
+    """Searches a memory: a coded part, if there is one, and the remaining rows exactly."""
 
     def __init__(
         self, config: IndexConfig, text_dimensions: int, dimensions: int, approx_index: ApproximateIndex | None
@@ -362,7 +360,7 @@ class Searcher:
         self._exact_index.reset(len(approx_index) if approx_index else 0)
 
     def add_new_rows(self, keys: NDArray[np.float16]) -> None:
-        """Take in rows that were appended since; whole blocks are coded where there is an index that can."""
+        """Add rows that were appended since; whole blocks are coded if there is an approximate index."""
         num_coded = 0 if self.approx_index is None else len(self.approx_index)
         if self.approx_index is not None and len(keys) - num_coded >= BLOCK:
             while len(keys) - num_coded >= BLOCK:
@@ -372,7 +370,7 @@ class Searcher:
         self._exact_index.add(keys[num_coded + len(self._exact_index) :])
 
     def rollback(self, keys: NDArray[np.float16]) -> bool:
-        """Only the rows of `keys` stay; False where the index must be made again."""
+        """Keep only the rows of `keys`; False if the index must be built again."""
         if self.approx_index is not None and not self.approx_index.truncate(len(keys)):
             return False
         self._exact_index.reset(len(self.approx_index) if self.approx_index else 0)
@@ -382,7 +380,7 @@ class Searcher:
     def search(
         self, keys: NDArray[np.float16], queries: Floats, k: int, allowed: NDArray[np.bool_] | None = None
     ) -> SearchResult:
-        """The k nearest rows of each bare query key, (Q, D); `allowed` masks rows out before they are proposed."""
+        """The k nearest rows of each unweighted query key, (Q, D); rows outside `allowed` are never proposed."""
         count = len(queries)
         result = SearchResult(np.full((count, k), -1, np.int64), np.full((count, k), -np.inf, np.float32))
         if not len(keys) or not count:

@@ -1,7 +1,7 @@
-"""An index on disk: the FAISS file, named by its content, and a head that says for which rows and settings it holds.
+"""An index on disk: the FAISS file, named by its content, and a head that states its rows and settings.
 
-The head is replaced whole after the file is there, so that a process that is killed leaves the old index or the new
-one. The file's hash is checked before FAISS reads it, and a file that is not what was written is never used.
+The head is replaced atomically after the file is written, so that a killed process leaves either the old or the new
+index. The file's hash is checked before FAISS reads it, and a damaged file is never used.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ INDEX_HEAD_FILE = "index.json"
 
 
 class IndexHead(Value):
-    """What an index file holds."""
+    """The description of an index file."""
 
     version: Literal[1] = 1
     kind: Literal["ivfpq", "hnsw-text"]
     rows: int = Field(ge=0)
     trained: int = Field(ge=0)
-    """Rows that there were when it was made."""
+    """Number of rows that it was trained on."""
     digest: Sha256
-    """Of those rows: an index of other rows proposes nonsense."""
+    """Digest of its rows: an index of other rows would propose wrong ones."""
     settings: dict[str, Any]
     sha256: Sha256
     size_bytes: int
@@ -43,7 +43,7 @@ class IndexHead(Value):
 
 
 def save_index(folder: Path, approx_index: ApproximateIndex, config: IndexConfig, digest: str) -> IndexHead:
-    """Write the index and then its head; the files of older ones go."""
+    """Write the index and then its head; remove the files of older ones."""
     temporary = folder / f".index.{os.getpid()}.part"
     try:
         faiss.write_index(approx_index.index, str(temporary))
@@ -64,7 +64,7 @@ def save_index(folder: Path, approx_index: ApproximateIndex, config: IndexConfig
         with atomic_write(folder / INDEX_HEAD_FILE) as stream:
             stream.write(canonical_json(head.model_dump(mode="json")) + b"\n")
     except (OSError, RuntimeError) as error:
-        raise MemoryFileError(f"{folder}: its index cannot be written ({str(error).splitlines()[0][:200]})") from error
+        raise MemoryFileError(f"{folder}: the index cannot be written ({str(error).splitlines()[0][:200]})") from error
     finally:
         temporary.unlink(missing_ok=True)
     for old_file in folder.glob("index-*.faiss"):
@@ -74,7 +74,7 @@ def save_index(folder: Path, approx_index: ApproximateIndex, config: IndexConfig
 
 
 def delete_index(folder: Path) -> None:
-    """Remove the index; the head first, so that nothing points at a file that is gone."""
+    """Remove the index; the head first, so that no head names a missing file."""
     (folder / INDEX_HEAD_FILE).unlink(missing_ok=True)
     fsync_path(folder)
     for old_file in folder.glob("index-*.faiss"):
@@ -82,7 +82,7 @@ def delete_index(folder: Path) -> None:
 
 
 def read_index_head(folder: Path) -> IndexHead | None:
-    """None where there is no index; MemoryFileError where its head is damaged."""
+    """None without an index; MemoryFileError if its head is damaged."""
     path = folder / INDEX_HEAD_FILE
     try:
         return IndexHead.model_validate_json(path.read_bytes())
@@ -94,17 +94,17 @@ def read_index_head(folder: Path) -> IndexHead | None:
         ) from error
 
 
-REINDEX_HINT = "`pixelis index build --reindex -o {}` makes the index again from the keys"
+REINDEX_HINT = "`pixelis index build --reindex -o {}` rebuilds the index from the keys"
 
 
 def load_index(folder: Path, head: IndexHead, text_dimensions: int, config: IndexConfig) -> ApproximateIndex:
-    """MemoryFileError in one line where the file is not the one that the head names."""
+    """MemoryFileError of one line if the file is not the one that the head describes."""
     path = folder / head.file
     try:
         with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         if sha256 != head.sha256:
-            raise MemoryFileError(f"{path} is damaged: it is not what was written; {REINDEX_HINT.format(folder)}")
+            raise MemoryFileError(f"{path} is damaged: its hash differs; {REINDEX_HINT.format(folder)}")
         index = faiss.read_index(str(path))
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0][:200]

@@ -1,4 +1,4 @@
-"""Whether an answer is right: exact, multiple choice, relaxed numeric, and VSI-Bench's mean relative accuracy."""
+"""Answer accuracy: exact, multiple choice, relaxed numeric, and VSI-Bench's mean relative accuracy."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def exact_match(prediction: str, golds: Sequence[str]) -> bool:
 
 
 def choice_letter(text: str, options: Sequence[str] = ()) -> str | None:
-    """The letter that an answer chooses, as a capital; None where it chooses none.
+    """The letter that an answer chooses, as a capital; None if it chooses none.
 
-    A bare letter comes first, then an answer that is word for word one of the options ("a dog"), then "the answer is
-    B", "(B)", "B. a dog" and "B because ...". Two different letters in one of these ways are no choice, and neither is
-    a letter past the last option.
+    A bare letter comes first, then an answer that equals one of the options ("a dog"), then "the answer is
+    B", "(B)", "B. a dog" and "B because ...". Two different letters in one of these forms are not a choice, and
+    neither is a letter past the last option.
     """
     letters = [chr(ord("A") + i) for i in range(len(options) or 26)]
     stripped, normalised = text.strip(), normalise_text(text)
@@ -80,7 +80,7 @@ def choice_match(prediction: str, gold: str, options: Sequence[str] = ()) -> boo
 def relaxed_match(prediction: str, gold: str, *, tolerance: float = 0.05) -> bool:
     """ChartQA's relaxed accuracy: numbers may be off by 5 % of the gold value, anything else must match exactly.
 
-    "12%" is 0.12 on both sides. A gold of 0 wants exactly 0.
+    "12%" is 0.12 on both sides. A gold of 0 requires exactly 0.
     """
     p, g = _whole_number(prediction), _whole_number(gold)
     if p is None or g is None:
@@ -89,7 +89,7 @@ def relaxed_match(prediction: str, gold: str, *, tolerance: float = 0.05) -> boo
 
 
 def parse_number(text: str, *, reading: NumberReading = "official") -> float | None:
-    """The number that an answer states, by one of VSI-Bench's two readings; None where there is none, or no finite one.
+    """The number that an answer states, by one of VSI-Bench's two readings; None without a finite one.
 
     "There are 3 chairs" and "twenty-one" are numbers only to `lmms`; a comma ends a number for both ("1,200" is 1 or
     nothing).
@@ -120,14 +120,14 @@ def relative_accuracy(prediction: float | None, gold: float) -> float:
 def mean_relative_accuracy(
     predictions: Sequence[str], golds: Sequence[str | float], *, reading: NumberReading = "official"
 ) -> float:
-    """MRA over answers as text, in [0, 1]. No answers, lengths that differ, or a gold that is no number: ValueError."""
+    """MRA over answers as text, in [0, 1]. ValueError without answers, if lengths differ, or if a gold is not numeric."""
     if len(predictions) != len(golds) or not predictions:
-        raise ValueError(f"{len(predictions)} predictions and {len(golds)} golds: want as many, at least one")
+        raise ValueError(f"{len(predictions)} predictions and {len(golds)} golds: expected as many, at least one")
     scores = []
     for prediction, gold in zip(predictions, golds, strict=True):
         target = _finite(str(gold))
         if target is None:
-            raise ValueError(f"gold answer {gold!r} is no number: MRA has no meaning")
+            raise ValueError(f"gold answer {gold!r} is not a number: MRA is undefined")
         scores.append(relative_accuracy(parse_number(prediction, reading=reading), target))
     return float(np.mean(scores))
 
@@ -141,7 +141,7 @@ def _finite(text: str) -> float | None:
 
 
 def _whole_number(text: str) -> float | None:
-    """The number where the text is nothing else: separators of thousands, a currency sign or a percent sign allowed."""
+    """The number if the text is nothing else; thousands separators, a currency sign and a percent sign are allowed."""
     match = re.fullmatch(r"[$€£]?\s*([-+]?[\d,]*\.?\d+)\s*(%?)", text.strip())
     value = _finite(match.group(1).replace(",", "")) if match else None
     if match is None or value is None:

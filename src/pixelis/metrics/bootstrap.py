@@ -1,7 +1,7 @@
 """Bootstrap intervals: BCa (bias-corrected and accelerated), plain, stratified and clustered.
 
-The same numbers as `scipy.stats.bootstrap(method="BCa")` from the same `rng`, but defined on constant data as well,
-where scipy gives NaN. The paper's intervals are 95 % with 10,000 resamples (tab:supp_single_tool_ablation).
+The same numbers as `scipy.stats.bootstrap(method="BCa")` from the same `rng`, but also defined on constant data, where
+scipy gives NaN. The paper's intervals are 95 % with 10,000 resamples (tab:supp_single_tool_ablation).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy.special import ndtr, ndtri
 from pixelis.metrics.statistics import clopper_pearson
 
 Statistic = Callable[[NDArray[np.float64]], float]
-"""From rows (n,) or (n, k) to one number; `np.mean` is computed for many resamples at once."""
+"""Maps rows (n,) or (n, k) to one number; `np.mean` is computed for many resamples at once."""
 
 RESAMPLES = 10_000
 CHUNK_CELLS = 4_000_000
@@ -30,7 +30,7 @@ class Interval(NamedTuple):
     low: float
     high: float
     method: Literal["BCa", "exact", "constant"]
-    """`exact`: Clopper-Pearson, for answers that are all right or all wrong. `constant`: the sample does not vary."""
+    """`exact`: Clopper-Pearson, if all answers are right, or all wrong. `constant`: the sample does not vary."""
 
 
 class _Stratum(NamedTuple):
@@ -40,7 +40,7 @@ class _Stratum(NamedTuple):
 
     @property
     def single_rows(self) -> NDArray[np.intp] | None:
-        """(n,) the row of each unit, where each unit is one row."""
+        """(n,) the row of each unit, if each unit is one row."""
         return np.concatenate(self.units) if all(len(u) == 1 for u in self.units) else None
 
 
@@ -54,18 +54,12 @@ def bca_interval(
 ) -> Interval:
     """BCa interval of a statistic of independent rows, (n,) or (n, k) with rows kept whole.
 
-    Where all rows are equal the interval is exact, never NaN: Clopper-Pearson's for the mean of zeros or of ones,
-    else the point itself. No rows is a ValueError.
+    If all rows are equal the interval is exact, never NaN: Clopper-Pearson's for the mean of zeros or of ones, else
+    the point itself. Raises ValueError without rows.
     """
     sample = _rows(rows)
-    return _interval(
-        sample,
-        [_Stratum([np.array([i]) for i in range(len(sample))])],
-        statistic,
-        rng=rng,
-        level=level,
-        resamples=resamples,
-    )
+    strata = [_Stratum([np.array([i]) for i in range(len(sample))])]
+    return _interval(sample, strata, statistic, rng=rng, level=level, resamples=resamples)
 
 
 def stratified_interval(
@@ -79,19 +73,12 @@ def stratified_interval(
 ) -> Interval:
     """BCa interval where each stratum (task, seed) is resampled within itself and keeps its size.
 
-    Constant rows as in `bca_interval`; where every stratum is constant in itself, nothing varies and the interval is
-    the point. Another number of strata than rows is a ValueError.
+    Constant rows as in `bca_interval`; if every stratum is constant, nothing varies and the interval is the point.
+    Raises ValueError if `strata` and rows differ in number.
     """
     sample = _rows(rows)
-    groups = _groups(sample, strata, "strata")
-    return _interval(
-        sample,
-        [_Stratum([np.array([i]) for i in g]) for g in groups],
-        statistic,
-        rng=rng,
-        level=level,
-        resamples=resamples,
-    )
+    units = [_Stratum([np.array([i]) for i in rows_of_group]) for rows_of_group in _groups(sample, strata, "strata")]
+    return _interval(sample, units, statistic, rng=rng, level=level, resamples=resamples)
 
 
 def clustered_interval(
@@ -105,13 +92,12 @@ def clustered_interval(
 ) -> Interval:
     """BCa interval where whole clusters (clips, shards) are resampled, because rows of a cluster resemble each other.
 
-    Constant rows as in `bca_interval`; a single cluster shows no variation and its interval is the point. Another
-    number of cluster names than rows is a ValueError.
+    Constant rows as in `bca_interval`; the interval of a single cluster is the point, because nothing varies. Raises
+    ValueError if cluster names and rows differ in number.
     """
     sample = _rows(rows)
-    return _interval(
-        sample, [_Stratum(_groups(sample, clusters, "clusters"))], statistic, rng=rng, level=level, resamples=resamples
-    )
+    strata = [_Stratum(_groups(sample, clusters, "clusters"))]
+    return _interval(sample, strata, statistic, rng=rng, level=level, resamples=resamples)
 
 
 def _interval(
@@ -124,11 +110,11 @@ def _interval(
     resamples: int,
 ) -> Interval:
     if not 0 < level < 1 or resamples < 1:
-        raise ValueError(f"level {level} and {resamples} resamples: want a level in (0, 1) and at least one resample")
+        raise ValueError(f"level {level} and {resamples} resamples: expected a level in (0, 1), at least one resample")
     point = float(statistic(sample))
     if (sample == sample[0]).all():
         if statistic is np.mean and sample.ndim == 1 and point in (0.0, 1.0):
-            trials = sum(len(s.units) for s in strata)  # a cluster is one trial: its rows are no independent proof
+            trials = sum(len(s.units) for s in strata)  # a cluster is one trial, because its rows are not independent
             low, high = clopper_pearson(int(point) * trials, trials, level=level)
             return Interval(point, low, high, "exact")
         return Interval(point, point, point, "constant")
@@ -145,12 +131,12 @@ def _bca_shares(
 ) -> tuple[float, float]:
     """Which quantiles of the resampled statistics bound the interval (Efron and Tibshirani 1993, eq. 15.36)."""
     below = float(np.count_nonzero(thetas < point) + np.count_nonzero(thetas <= point)) / (2 * len(thetas))
-    below = min(max(below, 0.5 / len(thetas)), 1 - 0.5 / len(thetas))  # a point outside all resamples stays finite
+    below = min(max(below, 0.5 / len(thetas)), 1 - 0.5 / len(thetas))  # finite if the point lies outside all resamples
     bias = float(ndtri(below))
     influence = [(len(t) - 1) * (t.mean() - t) for t in jackknife_values]
     skew = sum(float((u**3).sum()) / len(u) ** 3 for u in influence)
     spread = sum(float((u**2).sum()) / len(u) ** 2 for u in influence)
-    acceleration = skew / (6 * spread**1.5) if spread > 0 else 0.0  # a median may not move when one row leaves
+    acceleration = skew / (6 * spread**1.5) if spread > 0 else 0.0  # a median may not change without one row
     z = float(ndtri((1 - level) / 2))
     low, high = (_accelerated_quantile(bias, bias + side, acceleration) for side in (z, -z))
     return low, high
@@ -158,7 +144,7 @@ def _bca_shares(
 
 def _accelerated_quantile(bias: float, shifted: float, acceleration: float) -> float:
     scale = 1 - acceleration * shifted
-    if scale <= 0:  # the correction has no meaning this far out: the bound is the extreme resample
+    if scale <= 0:  # the correction is undefined this far out: the bound is the extreme resample
         return 0.0 if shifted < 0 else 1.0
     return float(ndtr(bias + shifted / scale))
 
@@ -198,11 +184,11 @@ def _statistics(sample: NDArray[np.float64], rows: NDArray[np.intp], statistic: 
 
 
 def _jackknife(sample: NDArray[np.float64], stratum: _Stratum, statistic: Statistic) -> NDArray[np.float64]:
-    """(n,) the statistic without each unit of the stratum in turn; a lone unit cannot leave, and has no influence."""
+    """(n,) the statistic without each unit of the stratum in turn; a single unit stays, and has no influence."""
     units = stratum.units
     if len(units) == 1:
         return np.zeros(1)
-    if statistic is np.mean and sample.ndim == 1:  # the weight of each stratum in the mean stays what it was
+    if statistic is np.mean and sample.ndim == 1:  # the weight of each stratum in the mean does not change
         sums, sizes = np.array([sample[u].sum() for u in units]), np.array([len(u) for u in units])  # (n,), (n,)
         means = (sums.sum() - sums) / (sizes.sum() - sizes)
         return (sample.sum() - sums.sum() + sizes.sum() * means) / len(sample)
@@ -212,9 +198,9 @@ def _jackknife(sample: NDArray[np.float64], stratum: _Stratum, statistic: Statis
 def _rows(rows: ArrayLike) -> NDArray[np.float64]:
     sample = np.asarray(rows, dtype=np.float64)
     if sample.ndim == 0 or not len(sample):
-        raise ValueError("no rows to resample: want at least one")
+        raise ValueError("no rows to resample: expected at least one")
     if not np.isfinite(sample).all():
-        raise ValueError("a row holds NaN or infinity: an interval of it has no meaning")
+        raise ValueError("a row contains NaN or infinity: its interval is undefined")
     return sample
 
 
@@ -222,6 +208,6 @@ def _groups(sample: NDArray[np.float64], names: ArrayLike, label: str) -> list[N
     """The rows of each group, in the order of the groups' names."""
     array = np.asarray(names)
     if array.shape != (len(sample),):
-        raise ValueError(f"{len(sample)} rows and {label} of shape {array.shape}: want one name a row")
+        raise ValueError(f"{len(sample)} rows and {label} of shape {array.shape}: expected one name a row")
     _, index = np.unique(array, return_inverse=True)
     return [np.flatnonzero(index == g) for g in range(index.max() + 1)]

@@ -1,4 +1,4 @@
-"""Whether stated confidence is earned: reliability bins and the expected calibration error (fig:calib_supp)."""
+"""Calibration of stated confidence: reliability bins and the expected calibration error (fig:calib_supp)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def reliability_bins(
 ) -> list[ReliabilityBin]:
     """Bins of equal width `(low, high]` over [0, 1] (0 lies in the first), or of equal mass (sizes differ by one).
 
-    With equal mass there are never more bins than answers. Raises ValueError on no answers, lengths that differ,
-    or a confidence outside [0, 1].
+    With equal mass there are at most as many bins as answers. Raises ValueError without answers, if lengths differ, or
+    if a confidence lies outside [0, 1].
     """
     p, right = _answers(confidence, correct)  # (N,), (N,)
     if bins < 1:
-        raise ValueError(f"{bins} bins: want at least one")
+        raise ValueError(f"{bins} bins: expected at least one")
     if binning == "mass":
         groups = [g for g in np.array_split(np.argsort(p, kind="stable"), bins) if len(g)]
         return [_bin(p[g], right[g], float(p[g[0]]), float(p[g[-1]])) for g in groups]
@@ -64,7 +64,7 @@ def maximum_calibration_error(
 def _answers(confidence: ArrayLike, correct: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     p, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if p.shape != right.shape or p.ndim != 1 or not p.size:
-        raise ValueError(f"{p.size} confidences and {right.size} outcomes: want as many, at least one")
+        raise ValueError(f"{p.size} confidences and {right.size} outcomes: expected as many, at least one")
     if not ((p >= 0) & (p <= 1)).all():
         raise ValueError("a confidence lies outside [0, 1]")
     return p, right

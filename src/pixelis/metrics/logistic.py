@@ -1,4 +1,4 @@
-"""Does the process predict success (tab:supp_corr_overall)? Regularised logistic regression, AUC, average precision."""
+"""Prediction of success from the process (tab:supp_corr_overall): logistic regression, AUC, average precision."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Logistic(NamedTuple):
 
 
 class PredictivePower(NamedTuple):
-    """How well held-out predictions of the logistic model rank right answers over wrong ones."""
+    """How well held-out predictions of the logistic model rank right answers above wrong ones."""
 
     auc: float
     average_precision: float
@@ -34,12 +34,12 @@ class PredictivePower(NamedTuple):
 def fit_logistic(features: ArrayLike, outcome: ArrayLike, *, C: float = 1.0) -> Logistic:
     """Minimum of ½|w|² + C Σ log-loss, the intercept left free (scikit-learn's convention), by Newton's method.
 
-    One class only: no slope, and the log-odds of (successes + ½) / (n + 1), since the free intercept would run away.
-    No rows, lengths that differ, or an outcome other than 0 and 1: ValueError.
+    One class only: no slope, and the log-odds of (successes + ½) / (n + 1), since the free intercept would diverge.
+    Raises ValueError without rows, if lengths differ, or if an outcome is neither 0 nor 1.
     """
     x, y = _features(features), _outcome(outcome)  # (n, k), (n,)
     if len(x) != len(y) or C <= 0:
-        raise ValueError(f"{len(x)} rows, {len(y)} outcomes and C = {C}: want an outcome a row and C over 0")
+        raise ValueError(f"{len(x)} rows, {len(y)} outcomes and C = {C}: expected an outcome a row and C over 0")
     if (y == y[0]).all():
         odds = (y.sum() + 0.5) / (len(y) - y.sum() + 0.5)
         return Logistic(float(np.log(odds)), np.zeros(x.shape[1]))
@@ -60,17 +60,17 @@ def fit_logistic(features: ArrayLike, outcome: ArrayLike, *, C: float = 1.0) -> 
 def held_out_probabilities(
     features: ArrayLike, outcome: ArrayLike, *, rng: np.random.Generator, folds: int = 5, C: float = 1.0
 ) -> NDArray[np.float64]:
-    """(n,) each row's probability by a model that was fitted without it, over shuffled folds stratified by outcome.
+    """(n,) each row's probability by a model fitted without it, over shuffled folds stratified by outcome.
 
-    Never more folds than rows; a single row is predicted by itself. Lengths that differ are a ValueError.
+    There are at most as many folds as rows; a single row is predicted from itself. Raises ValueError if lengths differ.
     """
     x, y = _features(features), _outcome(outcome)
     if len(x) != len(y):
-        raise ValueError(f"{len(x)} rows and {len(y)} outcomes: want an outcome a row")
+        raise ValueError(f"{len(x)} rows and {len(y)} outcomes: expected an outcome a row")
     order = rng.permutation(len(y))
     order = order[np.argsort(y[order], kind="stable")]
     fold = np.empty(len(y), dtype=np.intp)
-    fold[order] = np.arange(len(y)) % max(2, folds)  # dealt round within each outcome, like cards
+    fold[order] = np.arange(len(y)) % max(2, folds)  # round-robin within each outcome
     p = np.empty(len(y))
     for f in range(max(2, folds)):
         held_out = fold == f
@@ -89,7 +89,7 @@ def predictive_power(
 
 
 def roc_auc(outcome: ArrayLike, score: ArrayLike) -> float:
-    """Probability that a success scores over a failure, ties counting half, in [0, 1]. One class only: 0.5."""
+    """Probability that a success scores above a failure, ties counting half, in [0, 1]. One class only: 0.5."""
     y, s = _check_scores(outcome, score)
     successes, failures = int(y.sum()), int(len(y) - y.sum())
     if not (successes and failures):
@@ -112,7 +112,7 @@ def average_precision(outcome: ArrayLike, score: ArrayLike) -> float:
 def _line_search(
     w: NDArray[np.float64], step: NDArray[np.float64], design: NDArray[np.float64], y: NDArray[np.float64], C: float
 ) -> NDArray[np.float64]:
-    """One Newton step, halved until the loss does not rise: a full one may overshoot on separable data."""
+    """One Newton step, halved until the loss does not rise, because a full step may overshoot on separable data."""
 
     def loss(v: NDArray[np.float64]) -> float:
         logits = design @ v
@@ -130,7 +130,7 @@ def _features(features: ArrayLike) -> NDArray[np.float64]:
     x = np.asarray(features, dtype=np.float64)
     x = x[:, None] if x.ndim == 1 else x
     if x.ndim != 2 or not len(x) or not np.isfinite(x).all():
-        raise ValueError(f"features have the shape {x.shape}: want (n, k), finite, at least one row")
+        raise ValueError(f"features have the shape {x.shape}: expected (n, k), finite, at least one row")
     return x
 
 
@@ -144,5 +144,5 @@ def _outcome(outcome: ArrayLike) -> NDArray[np.float64]:
 def _check_scores(outcome: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     y, s = _outcome(outcome), np.asarray(score, dtype=np.float64)
     if y.shape != s.shape or np.isnan(s).any():
-        raise ValueError(f"{len(y)} outcomes and scores of shape {s.shape}: want one for each, not NaN")
+        raise ValueError(f"{len(y)} outcomes and scores of shape {s.shape}: expected one for each, not NaN")
     return y, s

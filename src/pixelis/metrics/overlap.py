@@ -1,4 +1,4 @@
-"""How well regions agree: IoU of boxes and masks, Dice, and DAVIS's region (J) and boundary (F) measures.
+"""Agreement of regions: IoU of boxes and masks, Dice, and DAVIS's region (J) and boundary (F) measures.
 
 Boxes are `x0, y0, x1, y1` in any one frame of reference, unit or pixels: IoU does not change with the scale.
 """
@@ -24,11 +24,11 @@ class DavisScores(NamedTuple):
     j_mean: float
     """Region similarity: mean mask IoU."""
     j_recall: float
-    """Share of frames whose J is over 0.5."""
+    """Share of frames with J above 0.5."""
     f_mean: float
     """Contour accuracy: mean boundary F1."""
     f_recall: float
-    """Share of frames whose F is over 0.5."""
+    """Share of frames with F above 0.5."""
     j: tuple[float, ...]
     f: tuple[float, ...]
 
@@ -40,8 +40,8 @@ class DavisScores(NamedTuple):
 def box_iou_matrix(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     """IoU of every box of `a` with every box of `b`, in [0, 1].
 
-    A box without area (or with its corners swapped) has IoU 0 with everything, itself included. No boxes on one side
-    give a matrix with no rows or no columns.
+    A box without area (or with its corners swapped) has IoU 0 with everything, itself included. Without boxes on one
+    side the matrix has no rows or no columns.
     """
     a, b = _boxes(a), _boxes(b)  # (N, 4), (M, 4)
     width = np.minimum(a[:, None, 2], b[None, :, 2]) - np.maximum(a[:, None, 0], b[None, :, 0])  # (N, M)
@@ -54,7 +54,7 @@ def box_iou_matrix(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
 
 
 def box_iou(a: Sequence[float], b: Sequence[float]) -> float:
-    """IoU of two boxes, in [0, 1]; 0 where one of them has no area."""
+    """IoU of two boxes, in [0, 1]; 0 if one of them has no area."""
     (ax0, ay0, ax1, ay1), (bx0, by0, bx1, by1) = a, b
     area_a, area_b = max(ax1 - ax0, 0.0) * max(ay1 - ay0, 0.0), max(bx1 - bx0, 0.0) * max(by1 - by0, 0.0)
     if not (area_a > 0 and area_b > 0):
@@ -73,7 +73,7 @@ def mask_iou(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
 def region_iou(a: Mask, b: Mask) -> float:
     """IoU of two run-length masks over the same grid, in [0, 1], without unpacking them. Two empty masks agree: 1."""
     if (a.width, a.height) != (b.width, b.height):
-        raise ValueError(f"masks lie on grids of {a.width}x{a.height} and {b.width}x{b.height} cells: want one grid")
+        raise ValueError(f"masks lie on grids of {a.width}x{a.height} and {b.width}x{b.height}: expected one grid")
     first, second = _run_lengths(a), _run_lengths(b)
     if not (coco.area(first) or coco.area(second)):
         return 1.0
@@ -88,7 +88,7 @@ def dice(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
 
 
 def boundary_map(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Pixels that differ from their right, lower or lower-right neighbour; the image's own border is no boundary."""
+    """Pixels that differ from their right, lower or lower-right neighbour; the image's border is not a boundary."""
     padded = np.pad(mask, ((0, 1), (0, 1)), mode="edge")  # (H+1, W+1)
     right, below, diagonal = padded[:-1, 1:], padded[1:, :-1], padded[1:, 1:]
     result: NDArray[np.bool_] = (mask ^ right) | (mask ^ below) | (mask ^ diagonal)
@@ -100,8 +100,8 @@ def boundary_f1(
 ) -> float:
     """Boundary F1 of a predicted mask, in [0, 1]: DAVIS 2017's F.
 
-    `tolerance` under 1 is a share of the diagonal, else pixels. As in DAVIS, two masks without any boundary (both
-    empty, both full, or one of each) score 1, and a boundary against none scores 0.
+    A `tolerance` below 1 is a share of the diagonal, else it is in pixels. As in DAVIS, two masks without any boundary
+    (both empty, both full, or one of each) score 1, and a boundary against none scores 0.
     """
     gold, predicted = _same_shape(gold, predicted)
     radius = int(tolerance) if tolerance >= 1 else int(np.ceil(tolerance * np.hypot(*gold.shape)))
@@ -115,12 +115,12 @@ def boundary_f1(
 
 
 def davis_scores(gold: Sequence[NDArray[np.bool_]], predicted: Sequence[NDArray[np.bool_]]) -> DavisScores:
-    """J and F over the frames of one object. No frames, or another number of them, is a ValueError.
+    """J and F over the frames of one object. Raises ValueError without frames, or if their numbers differ.
 
-    The DAVIS benchmark leaves out the first and the last frame of a sequence; here every frame that is given counts.
+    The DAVIS benchmark skips the first and the last frame of a sequence; here every frame counts.
     """
     if len(gold) != len(predicted) or not gold:
-        raise ValueError(f"{len(gold)} gold and {len(predicted)} predicted frames: want the same number, at least one")
+        raise ValueError(f"{len(gold)} gold and {len(predicted)} predicted frames: expected as many, at least one")
     j = tuple(mask_iou(g, p) for g, p in zip(gold, predicted, strict=True))
     f = tuple(boundary_f1(g, p) for g, p in zip(gold, predicted, strict=True))
     return DavisScores(
@@ -138,7 +138,7 @@ def _boxes(boxes: ArrayLike) -> NDArray[np.float64]:
     if array.size == 0:
         return array.reshape(0, 4)
     if array.ndim != 2 or array.shape[1] != 4:
-        raise ValueError(f"boxes have the shape {array.shape}: want (N, 4), one row x0, y0, x1, y1 for each box")
+        raise ValueError(f"boxes have the shape {array.shape}: expected (N, 4), one row x0, y0, x1, y1 for each box")
     return array
 
 
@@ -149,7 +149,7 @@ def _areas(boxes: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _same_shape(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     if a.shape != b.shape or a.ndim != 2:
-        raise ValueError(f"masks have the shapes {a.shape} and {b.shape}: want one shape (height, width) for both")
+        raise ValueError(f"masks have the shapes {a.shape} and {b.shape}: expected one shape (height, width) for both")
     return a.astype(bool, copy=False), b.astype(bool, copy=False)
 
 

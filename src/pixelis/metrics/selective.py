@@ -1,7 +1,7 @@
-"""What abstaining buys: risk-coverage curves, the area under them, and Err@Sel (tab:risk_coverage).
+"""Selective answering: risk-coverage curves, the area under them, and Err@Sel (tab:risk_coverage).
 
-Queries are answered from the most confident down. Where confidences tie, the value is the mean over all orders of the
-tied queries, so that no curve depends on the order in which queries came.
+The most confident queries are answered first. Where confidences tie, the value is the mean over all orders of the tied
+queries, so that no curve depends on the order of the queries.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ class RiskCoverage(NamedTuple):
     risk: NDArray[np.float64]
     """(N,) share of wrong answers among them: Err@Sel at that coverage."""
     threshold: NDArray[np.float64]
-    """(N,) the confidence of the k-th: abstaining under it gives at least this coverage."""
+    """(N,) the confidence of the k-th: abstaining below it gives at least this coverage."""
 
 
 class SelectivePoint(NamedTuple):
-    """What was answered under one abstention rule."""
+    """The outcome of an abstention rule."""
 
     coverage: float
     """Share of the queries that were answered."""
     error: float
-    """Err@Sel: share of wrong answers among them; 0 where none was answered."""
+    """Err@Sel: share of wrong answers among them; 0 if none was answered."""
 
 
 def risk_coverage(confidence: ArrayLike, wrong: ArrayLike) -> RiskCoverage:
-    """The risk-coverage curve. `wrong` is 0/1 or a loss. Raises ValueError on no queries or lengths that differ."""
+    """The risk-coverage curve. `wrong` is 0/1 or a loss. Raises ValueError without queries or if lengths differ."""
     p, loss = _queries(confidence, wrong)  # (N,), (N,)
     order = np.argsort(-p, kind="stable")
     p, loss = p[order], loss[order]
@@ -49,13 +49,13 @@ def aurc(confidence: ArrayLike, wrong: ArrayLike) -> float:
 
 
 def excess_aurc(confidence: ArrayLike, wrong: ArrayLike) -> float:
-    """`aurc` minus that of the best possible order of the same losses: 0 where confidence ranks perfectly."""
+    """`aurc` minus that of the best possible order of the same losses: 0 if confidence ranks perfectly."""
     p, loss = _queries(confidence, wrong)
     return aurc(p, loss) - aurc(-loss, loss)
 
 
 def error_at_coverage(confidence: ArrayLike, wrong: ArrayLike, *, coverage: float) -> SelectivePoint:
-    """Err@Sel when at least this share of the queries must be answered; coverage 0 answers none and has error 0."""
+    """Err@Sel if at least this share of the queries is answered; coverage 0 has error 0."""
     curve = risk_coverage(confidence, wrong)
     if not 0 <= coverage <= 1:
         raise ValueError(f"coverage {coverage} lies outside [0, 1]")
@@ -64,10 +64,10 @@ def error_at_coverage(confidence: ArrayLike, wrong: ArrayLike, *, coverage: floa
 
 
 def error_at_margin(margin: ArrayLike, wrong: ArrayLike, *, delta: float) -> SelectivePoint:
-    """Err@Sel when queries with a margin under `delta` abstain. None answered: coverage 0, error 0.
+    """Err@Sel if queries with a margin below `delta` abstain. None answered: coverage 0, error 0.
 
-    A margin of delta itself is answered, as `voting.consensus` does it, however it was rounded. A NaN margin abstains.
-    Raises ValueError on no queries or lengths that differ.
+    A margin of delta itself is answered despite rounding, as in `voting.consensus`. A NaN margin abstains.
+    Raises ValueError without queries or if lengths differ.
     """
     m, loss = np.asarray(margin, dtype=np.float64), np.asarray(wrong, dtype=np.float64)
     _check(m, loss)
@@ -85,4 +85,4 @@ def _queries(confidence: ArrayLike, wrong: ArrayLike) -> tuple[NDArray[np.float6
 
 def _check(p: NDArray[np.float64], loss: NDArray[np.float64]) -> None:
     if p.shape != loss.shape or p.ndim != 1 or not p.size:
-        raise ValueError(f"{p.size} confidences and {loss.size} outcomes: want as many, at least one")
+        raise ValueError(f"{p.size} confidences and {loss.size} outcomes: expected as many, at least one")

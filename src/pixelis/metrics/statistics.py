@@ -1,7 +1,7 @@
-"""Inference that the paper reports: exact proportions, paired permutation tests, false discovery, correlations
+"""Statistical inference of the paper: exact proportions, paired permutation tests, false discovery, correlations
 (tab:supp_corr_overall, tab:supp_corr_by_bench).
 
-scipy does the computing; what is added here is a defined value where scipy has none, and plain errors.
+scipy computes; this module adds defined values where scipy has none, and readable errors.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class FalseDiscovery(NamedTuple):
     adjusted: NDArray[np.float64]
     """(m,) adjusted p-values."""
     rejected: NDArray[np.bool_]
-    """(m,) which hypotheses fall at the level asked for."""
+    """(m,) which hypotheses are rejected at the level."""
 
 
 class MeanOfRuns(NamedTuple):
-    """What a few runs say of the mean of all that could have been made."""
+    """The mean of a few runs, as an estimate of the mean of all possible runs."""
 
     low: float
     high: float
     p_value: float
-    """Of the mean being 0, two-sided."""
+    """Two-sided p-value of a mean of 0."""
 
 
 class Correlation(NamedTuple):
-    """A correlation in [-1, 1] with its two-sided p-value; 0 and 1 where one side does not vary."""
+    """A correlation in [-1, 1] with its two-sided p-value; 0 and 1 if one side does not vary."""
 
     value: float
     p_value: float
@@ -58,10 +58,10 @@ class Correlation(NamedTuple):
 def clopper_pearson(successes: int, trials: int, *, level: float = 0.95) -> Proportion:
     """Exact two-sided interval of a binomial share (supp:index_whitelist_dedup, residual estimation).
 
-    0 of 50,216 gives [0, 0.0073 %]. No trials say nothing: [0, 1].
+    0 of 50,216 gives [0, 0.0073 %]. No trials: [0, 1].
     """
     if not 0 <= successes <= trials:
-        raise ValueError(f"{successes} of {trials}: want 0 <= successes <= trials")
+        raise ValueError(f"{successes} of {trials}: expected 0 <= successes <= trials")
     if trials == 0:
         return Proportion(0.0, 1.0)
     bounds = stats.binomtest(successes, trials).proportion_ci(confidence_level=level, method="exact")
@@ -73,14 +73,14 @@ def paired_permutation_test(
 ) -> PermutationTest:
     """Two-sided test of equal means by swapping within pairs, as `scipy.stats.permutation_test` does it.
 
-    Exact where all 2^n swaps are at most `permutations`, else Monte Carlo with the one that was seen counted in. Pairs
-    that are all equal: p = 1. No pairs, or lengths that differ: ValueError.
+    Exact if there are at most `permutations` of the 2^n swaps, else Monte Carlo with the observed one included. If all
+    pairs are equal, p = 1. Raises ValueError without pairs or if lengths differ.
     """
     x, y = _pairs(a, b)  # (n,), (n,)
     difference = float(np.mean(x - y))
     if (x == y).all():
         return PermutationTest(difference, 1.0)
-    differences = x - y  # (n,) a pair that is not swapped keeps its difference, a swapped one changes its sign
+    differences = x - y  # (n,) swapping a pair changes the sign of its difference
     result = stats.permutation_test(
         (differences, -differences),
         lambda first, second, axis: np.mean(first, axis=axis),
@@ -94,8 +94,8 @@ def paired_permutation_test(
 
 
 def mean_of_runs(differences: ArrayLike, *, level: float = 0.95) -> MeanOfRuns | None:
-    """Student's t over runs, such as seeds: what an interval over items does not hold is that another run might have
-    learnt otherwise. None for fewer than two runs, or where all are the same but for rounding."""
+    """Student's t over runs, such as seeds, which covers the variation between runs that an interval over items
+    omits. None for fewer than two runs, or if all are equal up to rounding."""
     x = np.asarray(differences, dtype=np.float64).ravel()
     if len(x) < 2 or np.ptp(x) <= 1e-9 * max(1.0, float(np.abs(x).max())):
         return None
@@ -105,9 +105,9 @@ def mean_of_runs(differences: ArrayLike, *, level: float = 0.95) -> MeanOfRuns |
 
 
 def benjamini_hochberg(p_values: ArrayLike, *, level: float = 0.05) -> FalseDiscovery:
-    """Adjusted p-values of one family of tests, and which fall at `level`. No tests: empty arrays.
+    """Adjusted p-values of one family of tests, and which are rejected at `level`. No tests: empty arrays.
 
-    NaN or anything outside [0, 1] is a ValueError.
+    Raises ValueError on NaN or a value outside [0, 1].
     """
     p = np.asarray(p_values, dtype=np.float64).ravel()  # (m,)
     if not ((p >= 0) & (p <= 1)).all():
@@ -117,9 +117,9 @@ def benjamini_hochberg(p_values: ArrayLike, *, level: float = 0.05) -> FalseDisc
 
 
 def relative_gain(score: float, baseline: float) -> float:
-    """(score - baseline) / baseline, as the paper's headline counts (sec:supp-clarify-table1).
+    """(score - baseline) / baseline, as in the paper's headline (sec:supp-clarify-table1).
 
-    A baseline of 0 has no relative gain: ValueError. NaN stays NaN.
+    Raises ValueError for a baseline of 0. NaN stays NaN.
     """
     if baseline == 0:
         raise ValueError(f"no gain of {score} relative to a baseline of 0: report the difference")
@@ -136,7 +136,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> Correlation:
 
 
 def point_biserial(outcome: ArrayLike, score: ArrayLike) -> Correlation:
-    """Pearson's r between a 0/1 outcome and a score. A side that does not vary, or under three pairs: 0 with p = 1."""
+    """Pearson's r of a 0/1 outcome and a score. A side that does not vary, or fewer than three pairs: 0 with p = 1."""
     y, x = _pairs(outcome, score)
     if not np.isin(y, (0.0, 1.0)).all():
         raise ValueError("an outcome is neither 0 nor 1")
@@ -147,16 +147,16 @@ def point_biserial(outcome: ArrayLike, score: ArrayLike) -> Correlation:
 
 
 def partial_correlation(x: ArrayLike, y: ArrayLike, controls: ArrayLike, *, ranks: bool = False) -> Correlation:
-    """Correlation of what the controls (chain length, token KL) do not explain linearly; of ranks with `ranks`.
+    """Partial correlation given the controls (chain length, token KL); of ranks with `ranks`.
 
-    `controls` is (n,) or (n, k); the p-value is that of a t with n - 2 - k degrees of freedom. 0 with p = 1 where x or
-    y is constant or wholly explained, or where no degree of freedom is left.
+    `controls` is (n,) or (n, k); the p-value is that of a t with n - 2 - k degrees of freedom. 0 with p = 1 if x or y
+    is constant or fully explained, or if no degree of freedom is left.
     """
     a, b = _pairs(x, y)  # (n,), (n,)
     z = np.asarray(controls, dtype=np.float64)
     z = z[:, None] if z.ndim == 1 else z  # (n, k)
     if z.ndim != 2 or len(z) != len(a) or not np.isfinite(z).all():
-        raise ValueError(f"{len(a)} pairs and controls of shape {z.shape}: want one finite row of controls a pair")
+        raise ValueError(f"{len(a)} pairs and controls of shape {z.shape}: expected one finite row of controls a pair")
     if ranks:
         a, b, z = stats.rankdata(a), stats.rankdata(b), stats.rankdata(z, axis=0)
     freedom = len(a) - 2 - z.shape[1]
@@ -171,7 +171,7 @@ def partial_correlation(x: ArrayLike, y: ArrayLike, controls: ArrayLike, *, rank
 def _pairs(x: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if a.shape != b.shape or a.ndim != 1 or not a.size:
-        raise ValueError(f"{a.size} and {b.size} values: want as many on both sides, at least one")
+        raise ValueError(f"{a.size} and {b.size} values: expected as many on both sides, at least one")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise ValueError("a value is NaN or infinite")
     return a, b
@@ -182,7 +182,7 @@ def _is_degenerate(x: NDArray[np.float64], y: NDArray[np.float64]) -> bool:
 
 
 def _residuals(values: NDArray[np.float64], controls: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n,) what an intercept and the controls leave over; exactly 0 where that is rounding noise."""
+    """(n,) residuals of a linear fit on an intercept and the controls; exactly 0 if they are rounding noise."""
     design = np.column_stack([np.ones(len(values)), controls])  # (n, 1+k)
     rest = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
     noise = 1e-10 * float(np.abs(values).max())

@@ -1,9 +1,9 @@
-"""How well stretches of time agree: temporal IoU, NMS, and QVHighlights' moment retrieval scores.
+"""Agreement of time spans: temporal IoU, NMS, and QVHighlights' moment retrieval scores.
 
-The scores follow the official scorer (jayleicn/moment_detr, `standalone_eval`) in all that it defines: only the first
+The scores follow the official scorer (jayleicn/moment_detr, `standalone_eval`) wherever it is defined: only the first
 ten windows of a query count for AP, ordered by score with ties as listed; R1 takes the window that is *listed* first,
 against the gold window that it overlaps most; a length range keeps the gold windows inside it and every prediction.
-Where the scorer divides by zero or stops (no predicted window, an empty range) the value is written at the function.
+Where the scorer divides by zero or stops (no predicted window, an empty range), the function's docstring has the value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 IOU_THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 MAX_WINDOWS = 10
 LENGTH_RANGES_S = {"short": (0.0, 10.0), "middle": (10.0, 30.0), "long": (30.0, 150.0)}
-"""Gold windows of a range are longer than its first and at most as long as its second number of seconds."""
+"""Gold windows of a range are longer than its first number of seconds and at most as long as its second."""
 
 Window = Sequence[float]
 """start, end in seconds, and for predictions a score."""
@@ -64,12 +64,12 @@ def temporal_iou(a: Window, b: Window) -> float:
 
 
 def temporal_nms(spans: ArrayLike, scores: ArrayLike, *, threshold: float) -> NDArray[np.intp]:
-    """Indices of the spans that survive, best score first: a span goes when it overlaps a kept one by *more* than
-    `threshold` (IoU). Equal scores keep their order. No spans, no indices.
+    """Indices of the spans that survive, best score first: a span is suppressed if its IoU with a kept one
+    is *above* `threshold`. Equal scores keep their order.
     """
     spans, scores = _spans(spans), np.asarray(scores, dtype=np.float64)  # (N, 2), (N,)
     if len(spans) != len(scores):
-        raise ValueError(f"{len(spans)} spans and {len(scores)} scores: want one score a span")
+        raise ValueError(f"{len(spans)} spans and {len(scores)} scores: expected one score a span")
     iou = temporal_iou_matrix(spans, spans)  # (N, N)
     selected: list[int] = []
     for i in np.argsort(-scores, kind="stable"):
@@ -83,8 +83,8 @@ def span_average_precision(
 ) -> NDArray[np.float64]:
     """Interpolated (VOC) average precision of one query's windows at each IoU threshold, in [0, 1].
 
-    A prediction takes the unclaimed gold window that it overlaps most. Predictions without a score keep their order.
-    No prediction: 0. No gold window: ValueError, because recall has no meaning.
+    A prediction takes the unmatched gold window that it overlaps most. Predictions without a score keep their order.
+    No prediction: 0. Raises ValueError without gold windows, because recall is undefined.
     """
     gold = _gold_windows(gold)  # (G, 2)
     ranked = _rank_windows(predicted[:MAX_WINDOWS])  # (P, 2)
@@ -97,7 +97,7 @@ def span_average_precision(
 
 def first_window_iou(gold: ArrayLike, predicted: Sequence[Window]) -> float:
     """IoU of the window that is listed first with the gold window that it overlaps most, in [0, 1]; no prediction: 0.
-    No gold window is a ValueError.
+    Raises ValueError without gold windows.
     """
     gold = _gold_windows(gold)  # (G, 2)
     if not predicted:
@@ -116,9 +116,9 @@ def moment_scores(
     length_range_s: tuple[float, float] | None = None,
     thresholds: Sequence[float] = IOU_THRESHOLDS,
 ) -> MomentScores | None:
-    """mAP and R1@θ over queries, as QVHighlights defines them; None where no gold window lies in the length range.
+    """mAP and R1@θ over queries, as QVHighlights defines them; None if no gold window lies in the length range.
 
-    Both sides must know the same queries, else ValueError. A query without a predicted window counts as 0 (the
+    Raises ValueError if the two sides have different queries. A query without a predicted window counts as 0 (the
     official scorer stops at it).
     """
     if gold.keys() != predicted.keys():
@@ -127,7 +127,7 @@ def moment_scores(
             f"gold and predictions must hold the same queries, {len(mismatched)} differ: {', '.join(mismatched[:3])}"
         )
     if not gold:
-        raise ValueError("no queries to score: want at least one")
+        raise ValueError("no queries to score: expected at least one")
     gold_in_range = {q: _windows_in_range(windows, length_range_s) for q, windows in gold.items()}
     if length_range_s:
         gold_in_range = {q: windows for q, windows in gold_in_range.items() if windows}
@@ -157,16 +157,16 @@ def _spans(spans: ArrayLike) -> NDArray[np.float64]:
     if array.size == 0:
         return array.reshape(0, 2)
     if array.ndim != 2 or array.shape[1] < 2:
-        raise ValueError(f"spans have the shape {array.shape}: want (N, 2), one row start, end for each span")
+        raise ValueError(f"spans have the shape {array.shape}: expected (N, 2), one row start, end for each span")
     return array[:, :2]
 
 
 def _gold_windows(gold: ArrayLike) -> NDArray[np.float64]:
     windows = _spans(gold)
     if not len(windows):
-        raise ValueError("a query without gold windows cannot be scored: want at least one")
+        raise ValueError("a query without gold windows cannot be scored: expected at least one")
     if not (windows[:, 0] < windows[:, 1]).all():
-        raise ValueError("a gold window has no length: want start < end")
+        raise ValueError("a gold window has no length: expected start < end")
     return windows
 
 
@@ -178,7 +178,7 @@ def _windows_in_range(windows: Sequence[Window], length_range_s: tuple[float, fl
 
 
 def _rank_windows(predicted: Sequence[Window]) -> NDArray[np.float64]:
-    """(P, 2) windows, best score first; windows that carry no score stay as listed."""
+    """(P, 2) windows, best score first; windows without scores stay as listed."""
     if {len(w) for w in predicted} - {2, 3} or len({len(w) for w in predicted}) > 1:
         raise ValueError("predicted windows must be all [start, end] or all [start, end, score]")
     if not predicted or len(predicted[0]) == 2:
@@ -188,7 +188,7 @@ def _rank_windows(predicted: Sequence[Window]) -> NDArray[np.float64]:
 
 
 def _hits(iou: NDArray[np.float64], best_first: NDArray[np.intp], threshold: float) -> NDArray[np.bool_]:
-    """(P,) whether each prediction, in order, claims a gold window of its own."""
+    """(P,) whether each prediction, in order, matches a gold window that is still free."""
     claimed: set[int] = set()
     hits = np.zeros(len(iou), dtype=bool)
     for p, order in enumerate(best_first):

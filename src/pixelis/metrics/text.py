@@ -1,4 +1,4 @@
-"""How well strings agree: the paper's normalisation, ANLS as InfoVQA scores it, and the character error rate."""
+"""Agreement of strings: the paper's normalisation, ANLS as InfoVQA scores it, and the character error rate."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ANLS_THRESHOLD = 0.5
 
 
 def normalise_text(text: str, *, fold_case: bool = True) -> str:
-    """NFKC, no punctuation, white space as single blanks: what OCR is compared under (supp:failures_risk_coverage).
+    """NFKC, no punctuation, single blanks: the form in which OCR is compared (supp:failures_risk_coverage).
 
-    Punctuation is Unicode's category P. It stays where it carries a number: between two digits ("3.5", "12:30") and
-    as the sign before one ("-4"), so that 3.5 never equals 35. `fold_case` makes A equal a.
+    Punctuation is Unicode's category P. It stays where it is part of a number: between two digits ("3.5", "12:30")
+    and as the sign before one ("-4"), so that 3.5 never equals 35. `fold_case` makes A equal a.
     """
     text = unicodedata.normalize("NFKC", text)
     characters = [
@@ -32,18 +32,19 @@ def normalised_distance(a: str, b: str) -> float:
 
 
 def nearest_gold(prediction: str, golds: Sequence[str]) -> str:
-    """The gold text that is nearest to the prediction by `normalised_distance`, the first of equals."""
+    """The gold text nearest to the prediction by `normalised_distance`; ties go to the first."""
     return min(golds, key=lambda gold: normalised_distance(gold, prediction))
 
 
 def anls(prediction: str, golds: Sequence[str], *, threshold: float = ANLS_THRESHOLD) -> float:
-    """Normalised Levenshtein similarity with the nearest gold answer, 0 where it is under `threshold`; in [0, 1].
+    """Normalised Levenshtein similarity with the nearest gold answer, 0 if it is below `threshold`; in [0, 1].
 
-    As the official InfoVQA scorer: case and runs of white space do not count in the distance, the length is that of
-    the longer string as given, and a similarity of exactly 0.5 stays 0.5. Two empty strings: 1. No gold: ValueError.
+    As in the official InfoVQA scorer, case and runs of white space do not count in the distance, the length is that of
+    the longer original string, and a similarity of exactly 0.5 stays 0.5. Two empty strings: 1. Raises ValueError
+    without gold answers.
     """
     if not golds:
-        raise ValueError("no gold answers to compare with: want at least one")
+        raise ValueError("no gold answers to compare with: expected at least one")
     similarity = 1.0 - min(_infovqa_distance(prediction, gold) for gold in golds)
     return similarity if similarity >= threshold else 0.0
 
@@ -56,16 +57,16 @@ def normalised_anls(prediction: str, golds: Sequence[str], *, threshold: float =
 def mean_anls(
     predictions: Sequence[str], golds: Sequence[Sequence[str]], *, threshold: float = ANLS_THRESHOLD
 ) -> float:
-    """Mean `anls` over questions, in [0, 1]. No questions, or another number of golds, is a ValueError."""
+    """Mean `anls` over questions, in [0, 1]. Raises ValueError without questions, or if lengths differ."""
     if len(predictions) != len(golds) or not predictions:
-        raise ValueError(f"{len(predictions)} predictions and {len(golds)} golds: want as many, at least one")
+        raise ValueError(f"{len(predictions)} predictions and {len(golds)} golds: expected as many, at least one")
     return float(np.mean([anls(p, g, threshold=threshold) for p, g in zip(predictions, golds, strict=True)]))
 
 
 def cer(reference: str, hypothesis: str) -> float:
-    """Character error rate: edits over the characters of the reference; 0 is perfect, over 1 is possible.
+    """Character error rate: edits over the characters of the reference; 0 is perfect, above 1 is possible.
 
-    Against an empty reference: 0 where the hypothesis is empty too, else 1. Normalise first where that is wanted.
+    Against an empty reference: 0 if the hypothesis is empty too, else 1. The strings are not normalised.
     """
     if not reference:
         return float(bool(hypothesis))
@@ -75,10 +76,10 @@ def cer(reference: str, hypothesis: str) -> float:
 def corpus_cer(references: Sequence[str], hypotheses: Sequence[str]) -> float:
     """All edits over all characters of the references, so that long texts weigh more; 0 is perfect.
 
-    Nothing but empty references: 0 where all hypotheses are empty too, else 1. Lengths that differ: ValueError.
+    If all references are empty: 0 if all hypotheses are empty too, else 1. Raises ValueError if lengths differ.
     """
     if len(references) != len(hypotheses):
-        raise ValueError(f"{len(references)} references and {len(hypotheses)} hypotheses: want as many")
+        raise ValueError(f"{len(references)} references and {len(hypotheses)} hypotheses: expected as many")
     characters = sum(map(len, references))
     if not characters:
         return float(any(hypotheses))

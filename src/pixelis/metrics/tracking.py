@@ -1,7 +1,7 @@
 """Tracking quality as TrackEval computes it, in memory: HOTA, CLEAR-MOT and the identity scores.
 
 Rows are MOTChallenge's: frame, id, left, top, width, height, confidence, class, in pixels or any other unit. TrackEval
-itself does the counting; this module only arranges the rows as its own MOTChallenge reader would.
+does the counting; this module only arranges the rows as TrackEval's MOTChallenge reader does.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Benchmark = Literal["MOT15", "MOT16", "MOT17", "MOT20"]
 
 PEDESTRIAN = 1
 CLASSES = range(1, 14)
-"""MOTChallenge's classes: pedestrian is what counts, the others only explain predictions away."""
+"""MOTChallenge's classes: only pedestrian counts; the others excuse predictions that match them."""
 DISTRACTORS = (2, 7, 8, 12)
-"""person on vehicle, static person, distractor, reflection: a prediction that matches one of them is no mistake."""
+"""person on vehicle, static person, distractor, reflection: a prediction that matches one of them is not an error."""
 NON_MOT_VEHICLE = 6
 
 
 @dataclass(frozen=True)
 class TrackScores:
-    """One sequence, or several combined. Shares are in [0, 1], except MOTA, which may be as low as one likes."""
+    """One sequence, or several combined. Shares are in [0, 1], except MOTA, which has no lower bound."""
 
     hota: float
     """Mean over the 19 localisation thresholds 0.05, 0.10 ... 0.95; so are the next seven."""
@@ -62,14 +62,14 @@ def score_rows(gold: ArrayLike, predicted: ArrayLike, *, benchmark: Benchmark | 
 
     Missing confidences and classes are 1. `benchmark` chooses TrackEval's cleaning (`cleaned`); without one it is
     MOT17's where the gold classes are MOTChallenge's own, else MOT15's. No predictions: every share is 0 but `loc_a`,
-    which is 1. No gold rows: the same, all predictions being false positives. Two boxes of one id in one frame are a
-    ValueError.
+    which is 1. No gold rows: the same, and all predictions are false positives. Raises ValueError on two boxes of one
+    id in one frame.
     """
     return score_sequences({"sequence": (gold, predicted)}, benchmark=benchmark)[1]["sequence"]
 
 
 def score_tracks(gold: Sequence[Track], predicted: Sequence[Track]) -> TrackScores:
-    """The same of `Track` values: every gold track counts, whatever its label. Edge cases as in `score_rows`."""
+    """The same for `Track` values: every gold track counts, whatever its label. Edge cases as in `score_rows`."""
     return score_rows(_rows_from_tracks(gold), _rows_from_tracks(predicted), benchmark="MOT15")
 
 
@@ -78,10 +78,10 @@ def score_sequences(
 ) -> tuple[TrackScores, dict[str, TrackScores]]:
     """TrackEval's combination of several sequences (its row COMBINED), and each sequence alone.
 
-    No sequences are a ValueError.
+    Raises ValueError without sequences.
     """
     if not sequences:
-        raise ValueError("no sequences to score: want at least one")
+        raise ValueError("no sequences to score: expected at least one")
     from trackeval.metrics import CLEAR, HOTA, Identity
 
     data = {name: _to_trackeval(as_rows(g), as_rows(p), benchmark) for name, (g, p) in sequences.items()}
@@ -93,22 +93,22 @@ def score_sequences(
 
 
 def as_rows(rows: ArrayLike) -> NDArray[np.float64]:
-    """(N, 8) rows with confidence and class filled up with ones; anything narrower than six columns is a ValueError."""
+    """(N, 8) rows with confidence and class filled with ones; raises ValueError for fewer than six columns."""
     array = np.asarray(rows, dtype=np.float64)
     if array.size == 0:
         return np.empty((0, 8))
     if array.ndim != 2 or array.shape[1] < 6:
-        raise ValueError(f"track rows have the shape {array.shape}: want frame, id, left, top, width, height, ...")
+        raise ValueError(f"track rows have the shape {array.shape}: expected frame, id, left, top, width, height, ...")
     return np.hstack([array[:, :8], np.ones((len(array), max(0, 8 - array.shape[1])))])
 
 
 def clean_rows(
     gold: NDArray[np.float64], predicted: NDArray[np.float64], iou: NDArray[np.float64], benchmark: Benchmark
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which gold and which predicted rows of one frame count, by the rules of the benchmark.
+    """Which gold and predicted rows of one frame count, by the rules of the benchmark.
 
-    Gold rows with a confidence under 1 never count (TrackEval reads it as a whole number). Except in MOT15, only
-    pedestrians do, and a prediction that matches a distractor (IoU at least 0.5, best assignment) is taken out.
+    Gold rows with a confidence below 1 never count (TrackEval reads it as an integer). Except in MOT15, only
+    pedestrians do, and a prediction that matches a distractor (IoU at least 0.5, best assignment) is removed.
     """
     gold_mask, predicted_mask = np.trunc(gold[:, 6]) != 0, np.ones(len(predicted), dtype=bool)  # (G,), (P,)
     if benchmark == "MOT15":
@@ -127,7 +127,7 @@ def clean_rows(
 def _to_trackeval(
     gold: NDArray[np.float64], predicted: NDArray[np.float64], benchmark: Benchmark | None
 ) -> dict[str, Any]:
-    """What TrackEval's metrics read: for each frame ids from 0 and an IoU matrix, and the totals."""
+    """The input of TrackEval's metrics: for each frame ids from 0 and an IoU matrix, and the totals."""
     for rows, side in ((gold, "gold"), (predicted, "predicted")):
         _one_box_for_each_id(rows, side)
     has_mot_classes = bool(np.isin(gold[:, 7], CLASSES).all())
@@ -164,7 +164,7 @@ def _one_box_for_each_id(rows: NDArray[np.float64], side: str) -> None:
     pairs, counts = np.unique(rows[:, :2], axis=0, return_counts=True)
     if (counts > 1).any():
         frame, track = pairs[np.argmax(counts > 1)]
-        raise ValueError(f"{side} id {track:g} has two boxes in frame {frame:g}: want one")
+        raise ValueError(f"{side} id {track:g} has two boxes in frame {frame:g}: expected one")
 
 
 def _relabel(ids: list[NDArray[np.float64]]) -> tuple[list[NDArray[np.intp]], int]:
