@@ -220,7 +220,7 @@ def test_the_time_of_a_kept_result_is_that_of_its_first_run_and_said_as_such(pho
     page = report([make_chain([photograph], [looked, looked.model_copy(update={"first_seconds": 2.84})])])
     assert page.count('<span class="measure">250 ms</span>') == 1
     assert page.count('<span class="measure">kept result, first run took 2.8 s</span>') == 1
-    assert "2 calls, 500 ms (1 of them kept result)" in page
+    assert "2 calls, 500 ms (1 kept result)" in page
     assert "<dt>kept result</dt>" in page
     assert "kept result" not in report([make_chain([photograph], [looked])])
 
