@@ -28,8 +28,8 @@ test: models  ## the whole test suite, real parts included
 	$(BIN)/python -m pytest -n 2
 
 check: $(STAMP)  ## lint, types, layers, module size
-	$(BIN)/ruff check src tests scripts benchmarks experiments
-	$(BIN)/ruff format --check src tests scripts benchmarks experiments
+	$(BIN)/ruff check src tests scripts benchmarks experiments examples
+	$(BIN)/ruff format --check src tests scripts benchmarks experiments examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/module_size.py
