@@ -1,4 +1,4 @@
-"""What the tests of de-duplication share."""
+"""Fixtures of the de-duplication tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clips that are stretches of others."""
+"""Clips that are parts of others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.weights
 
 @pytest.fixture(scope="module")
 def crossing() -> Clip:
-    """Discs over a background that stands still: most of every frame is the same."""
+    """Discs over a static background: most of every frame is the same."""
     return Clip.from_frames(render_discs(1), fps=12)
 
 

@@ -1,4 +1,4 @@
-"""`pixelis data dedup` and `audit` on a corpus, whose media are rendered when they are looked at."""
+"""`pixelis data dedup` and `audit` on a corpus, whose media are rendered on demand."""
 
 from __future__ import annotations
 

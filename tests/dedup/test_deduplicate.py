@@ -199,7 +199,7 @@ def test_the_known_threshold_is_what_calibration_measures(encoder: VisualEncoder
 
 def test_another_encoder_is_calibrated_when_it_comes() -> None:
     class Grey:
-        """Sixty-four grey values: a poor encoder, and one nobody has seen."""
+        """Sixty-four grey values: a poor encoder without a stored threshold."""
 
         fingerprint = "grey-8x8"
 

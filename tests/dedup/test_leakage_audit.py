@@ -124,7 +124,7 @@ def test_a_mask_has_the_same_bytes_whenever_it_is_saved_and_is_whole_or_not_ther
 
 
 def forged(path: Path, **members: bytes) -> Path:
-    """A saved mask with members in place of its own."""
+    """A saved mask with some members replaced."""
     with zipfile.ZipFile(path) as archive:
         content = {info.filename: archive.read(info) for info in archive.infolist()}
     content |= {name.replace("_", "."): new for name, new in members.items()}
@@ -156,7 +156,7 @@ def test_a_malformed_head_of_a_mask_is_one_line(head: bytes, mask: EvaluationMas
 
 
 def npz(features: Features, name: str, header: dict[str, object] | None, data: bytes = b"") -> bytes:
-    """The features with one array in place of their own, whose header says what it likes."""
+    """The features with one array replaced by another, whose header may be wrong."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(features.to_bytes())) as old, zipfile.ZipFile(out, "w") as new:
         for info in old.infolist():

@@ -1,4 +1,4 @@
-"""Copies and look-alikes, laid over each other."""
+"""Pixel similarity of copies and look-alikes."""
 
 from __future__ import annotations
 

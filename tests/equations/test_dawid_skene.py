@@ -42,7 +42,7 @@ def expectation(labels, prior, pi):
 
 
 def maximisation(said, q, start, least):
-    """One annotator's confusion matrix; a row with no more evidence than `least` is the start's."""
+    """One annotator's confusion matrix; a row with at most `least` evidence keeps its start values."""
     rows = []
     for c in range(len(start)):
         total = sum(qi[c] for x, qi in zip(said, q, strict=True) if x >= 0)

@@ -18,7 +18,7 @@ from pixelis.equations.process import (
 
 
 def literal_racpr(u, z, *, tau=0.30, l_min=3, l_0=6, alpha_len=0.02, alpha_inv=0.30):
-    """The paper's definition, sentence by sentence, for one trace; z[t] is z(c_t), z[0] is not used."""
+    """The paper's definition, literally, for one trace; z[t] is z(c_t), z[0] is not used."""
     gates = [t for t in range(1, len(u)) if u[t - 1] == 1 and u[t] == 1 and z[t] >= tau]
     candidates = [[t for _, t in run] for _, run in groupby(enumerate(gates), lambda p: p[1] - p[0])]
     best = []

@@ -14,7 +14,7 @@ import numpy as np
 
 from pixelis.core.errors import ConfigError
 from pixelis.dedup.calibrate import get_threshold
-from pixelis.dedup.candidates import UNFLAGGED_DISTANCE, Candidate, embedding_rows
+from pixelis.dedup.candidates import UNFLAGGED_DISTANCE, Candidate, embedding_rows, indices_of_kind
 from pixelis.dedup.deduplicate import DuplicateReport, Removal, count_outcomes, duplicates_by_left, verify_candidates
 from pixelis.dedup.media_collection import MediaCollection, MediaItem, ProgressCallback, collect, no_progress
 from pixelis.dedup.media_features import FeatureCache, ImageEncoder
@@ -148,11 +148,7 @@ def estimate_residual(
 
     Random pairs are never duplicates; an inspector would pick the nearest by embedding and by hash.
     """
-    sample = (
-        rng.choice(kept_indices, size=min(max_inspected, len(kept_indices)), replace=False).tolist()
-        if kept_indices and len(right)
-        else []
-    )
+    sample = rng.choice(kept_indices, size=min(max_inspected, len(kept_indices)), replace=False).tolist()
     inspector = PixelVerifier(left, right, config, threshold, thorough=True)
     rows, owner = embedding_rows(right.features)
     embedding_table = rows.astype(np.float32) if sample else rows
@@ -217,5 +213,5 @@ def canary_items(
 
 
 def sample_indices(side: MediaCollection, kind: str, rng: np.random.Generator, max_count: int) -> list[int]:
-    numbers = [number for number, features in enumerate(side.features) if features.kind == kind]
-    return sorted(rng.choice(numbers, size=min(max_count, len(numbers)), replace=False).tolist()) if numbers else []
+    numbers = indices_of_kind(side.features, kind)
+    return sorted(rng.choice(numbers, size=min(max_count, len(numbers)), replace=False).tolist())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from pixelis.core.errors import ConfigError, MediaError
 from pixelis.dedup.media_features import FeatureCache, Features, ImageEncoder, compute_features
 from pixelis.media import Medium, open_media
-from pixelis.media.opening import PICTURE_SUFFIXES
+from pixelis.media.opening import PICTURE_SUFFIXES, hash_file
 
 VIDEO_SUFFIXES = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts")
 MEDIA_SUFFIXES = (*PICTURE_SUFFIXES, *VIDEO_SUFFIXES)
@@ -58,8 +57,7 @@ class MediaItem:
             return self.known_sha256
         if self.medium is None and self.path is not None and self.path.is_file():
             try:
-                with self.path.open("rb") as file:
-                    return hashlib.file_digest(file, "sha256").hexdigest()
+                return hash_file(self.path)
             except OSError as error:
                 raise MediaError(f"{self.path} cannot be read ({error.strerror})") from error
         return self.open().sha256
@@ -131,7 +129,7 @@ def collect(
     """Features of every item that opens, from the cache if its content is there."""
     items = list(items)
     collection = MediaCollection()
-    results = map_in_order(make_reader(encoder, cache), items, workers)
+    results = map_in_order(lambda item: read_features(item, encoder, cache), items, workers)
     for number, (item, features) in enumerate(zip(items, results, strict=True), 1):
         if isinstance(features, Features):
             collection.items.append(item)
@@ -142,19 +140,17 @@ def collect(
     return collection
 
 
-def make_reader(encoder: ImageEncoder, cache: FeatureCache | None) -> Callable[[MediaItem], Features | str]:
-    def read(item: MediaItem) -> Features | str:
-        try:
-            features = cache.get(item.sha256(), encoder) if cache else None
-            if features is None:
-                features = compute_features(item.open(), encoder)
-                if cache:
-                    cache.put(features, encoder)
-        except MediaError as error:
-            return str(error)
-        return features
-
-    return read
+def read_features(item: MediaItem, encoder: ImageEncoder, cache: FeatureCache | None) -> Features | str:
+    """The features of an item, or why it cannot be read."""
+    try:
+        features = cache.get(item.sha256(), encoder) if cache else None
+        if features is None:
+            features = compute_features(item.open(), encoder)
+            if cache:
+                cache.put(features, encoder)
+    except MediaError as error:
+        return str(error)
+    return features
 
 
 def map_in_order(work: Callable[[T], R], inputs: Sequence[T], workers: int) -> Iterator[R]:

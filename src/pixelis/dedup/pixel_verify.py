@@ -268,13 +268,5 @@ class PixelVerifier:
     ) -> PairFinding:
         distance = min(pair.distance, pair.mirror_distance) if kind == "flip" else pair.distance
         return PairFinding(
-            pair.left,
-            pair.right,
-            kind,
-            distance,
-            pair.cosine,
-            similarity.ssim,
-            similarity.overlap,
-            offset_s,
-            reason,
+            pair.left, pair.right, kind, distance, pair.cosine, similarity.ssim, similarity.overlap, offset_s, reason
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -44,12 +45,8 @@ def crop_border(frame: Frame, share: float) -> Frame:
     return np.ascontiguousarray(frame[top : height - top, left : width - left])
 
 
-def crop_border_5(frame: Frame) -> Frame:
-    return crop_border(frame, 0.05)
-
-
-def crop_border_10(frame: Frame) -> Frame:
-    return crop_border(frame, 0.10)
+crop_border_5 = partial(crop_border, share=0.05)
+crop_border_10 = partial(crop_border, share=0.10)
 
 
 def brighten(frame: Frame) -> Frame:

@@ -6,7 +6,6 @@ index. The file's hash is checked before FAISS reads it, and a damaged file is n
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from pydantic import Field, ValidationError
 from pixelis.core.atomic import atomic_write, fsync_path
 from pixelis.core.errors import MemoryFileError
 from pixelis.core.geometry import Value
+from pixelis.media.opening import hash_file
 from pixelis.memory.vector_index import ApproximateIndex, IndexConfig
 from pixelis.trace.schema import Sha256, canonical_json
 
@@ -47,9 +47,8 @@ def save_index(folder: Path, approx_index: ApproximateIndex, config: IndexConfig
     temporary = folder / f".index.{os.getpid()}.part"
     try:
         faiss.write_index(approx_index.index, str(temporary))
-        with temporary.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            os.fsync(file.fileno())
+        sha256 = hash_file(temporary)
+        fsync_path(temporary)
         head = IndexHead(
             kind=approx_index.kind,
             rows=len(approx_index),
@@ -101,9 +100,7 @@ def load_index(folder: Path, head: IndexHead, text_dimensions: int, config: Inde
     """MemoryFileError of one line if the file is not the one that the head describes."""
     path = folder / head.file
     try:
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        if sha256 != head.sha256:
+        if hash_file(path) != head.sha256:
             raise MemoryFileError(f"{path} is damaged: its hash differs; {REINDEX_HINT.format(folder)}")
         index = faiss.read_index(str(path))
     except (OSError, RuntimeError) as error:

@@ -1,1 +1,1 @@
-"""The evaluators that everybody knows, as pure functions of arrays and text: no I/O, no torch, no model."""
+"""The field's standard metrics as pure functions of arrays and text: no I/O, no torch, no model."""

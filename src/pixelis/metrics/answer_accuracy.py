@@ -120,7 +120,7 @@ def relative_accuracy(prediction: float | None, gold: float) -> float:
 def mean_relative_accuracy(
     predictions: Sequence[str], golds: Sequence[str | float], *, reading: NumberReading = "official"
 ) -> float:
-    """MRA over answers as text, in [0, 1]. ValueError without answers, if lengths differ, or if a gold is not numeric."""
+    """MRA over answers as text, in [0, 1]. ValueError without answers, if lengths differ, or for a non-numeric gold."""
     if len(predictions) != len(golds) or not predictions:
         raise ValueError(f"{len(predictions)} predictions and {len(golds)} golds: expected as many, at least one")
     scores = []
