@@ -53,7 +53,7 @@ class Consensus(NamedTuple):
     majority: Answer
     """The most frequent answer, regardless of weights and near-duplicates: the hard majority of tab:risk_coverage."""
     most_frequent: bool
-    """No other answer, nor no answer, is more frequent: the voted answer is also a plain majority."""
+    """Neither another answer nor the lack of one has more rollouts: the voted answer is also a plain majority."""
     agreement: float
     """Share of all rollouts that gave the voted answer."""
     enough_agreement: bool
