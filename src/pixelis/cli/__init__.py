@@ -10,6 +10,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from pixelis.cli import (
     adapt,
@@ -80,7 +81,7 @@ def _print_version(requested: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Visual question answering with executable tools on images and videos, and evidence that can be replayed."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from pixelis.cli import options as opt
@@ -42,7 +43,7 @@ DEFAULT_RUN_FOLDER = Path("runs/ttrl")
 def run(
     stream: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="STREAM or KEY=VALUE",
             help="Families of the world (all six by default), corpora or files of items; keys of the configuration.",
         ),
@@ -51,18 +52,18 @@ def run(
     out: RunFolder = DEFAULT_RUN_FOLDER,
     limit: Annotated[int, opt.limit("At most this many queries of each task.")] = 50,
     split: Annotated[
-        Literal["dev", "dev-cal", "test"], typer.Option(help="Which seeds of the world, or which split of a corpus.")
+        Literal["dev", "dev-cal", "test"], Option(help="Which seeds of the world, or which split of a corpus.")
     ] = "test",
     shift: Annotated[
-        list[str] | None, typer.Option(help="A distribution shift, such as lighting:3; several alternate.")
+        list[str] | None, Option(help="A distribution shift, such as lighting:3; several alternate.")
     ] = None,
     course: Annotated[
         Literal["steady", "abrupt", "gradual", "returning"],
-        typer.Option(help="When the shift applies: always, from the middle on, growing, or in the middle third."),
+        Option(help="When the shift applies: always, from the middle on, growing, or in the middle third."),
     ] = "steady",
     evaluation: Annotated[
         list[Path] | None,
-        typer.Option(help="Evaluation media (a folder, a list or a corpus split): answered, never trained on."),
+        Option(help="Evaluation media (a folder, a list or a corpus split): answered, never trained on."),
     ] = None,
     seg: opt.SegOfConfig = None,
     plugin: opt.Plugin = None,
@@ -168,12 +169,8 @@ def describe_accuracy(rows: Sequence[dict[str, Any]]) -> str:
     """Of the answered queries, as in the final report."""
     if all(row["score"] is None for row in rows):
         return "no references"
-    answered_scores = [row["score"] for row in rows if row["answered"] and row["score"] is not None]
-    return (
-        f"{100 * sum(answered_scores) / len(answered_scores):.1f} % of the answers"
-        if answered_scores
-        else "no answer yet"
-    )
+    scores = [row["score"] for row in rows if row["answered"] and row["score"] is not None]
+    return f"{100 * sum(scores) / len(scores):.1f} % of the answers" if scores else "no answer yet"
 
 
 def describe_kl(row: dict[str, Any]) -> str:
@@ -228,7 +225,7 @@ def print_ttrl_report(report: TtrlReport, out: Path) -> None:
 @app.command()
 def log(
     out: RunFolder = DEFAULT_RUN_FOLDER,
-    last: Annotated[int, typer.Option(min=1, help="Number of rows.")] = 20,
+    last: Annotated[int, Option(min=1, help="Number of rows.")] = 20,
     as_json: opt.AsJson = False,
 ) -> None:
     """List the last rows of an adaptation run."""
@@ -257,9 +254,9 @@ def log(
 
 @app.command()
 def show(
-    query: Annotated[int, typer.Argument(min=1, help="Number of the row, from 1.")],
+    query: Annotated[int, Argument(min=1, help="Number of the row, from 1.")],
     out: RunFolder = DEFAULT_RUN_FOLDER,
-    page: Annotated[Path | None, typer.Option(help="Also write the vote as an HTML page.")] = None,
+    page: Annotated[Path | None, Option(help="Also write the vote as an HTML page.")] = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """Show one row: the question, every term of its vote, and what would have changed the result."""
@@ -304,7 +301,7 @@ def print_row(row: dict[str, Any]) -> None:
 
 @app.command()
 def revert(
-    query: Annotated[int, typer.Argument(min=0, help="Number of the row to revert to; 0 is the start.")],
+    query: Annotated[int, Argument(min=0, help="Number of the row to revert to; 0 is the start.")],
     out: RunFolder = DEFAULT_RUN_FOLDER,
 ) -> None:
     """Revert a run to its state after a row, bit for bit: weights, optimizer, averages, controller and memory."""

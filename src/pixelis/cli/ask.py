@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
@@ -26,13 +27,13 @@ MAX_LISTED_ANSWERS = 5
 def ask(
     words: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar='MEDIA... "QUESTION"', help="Images and videos, and the question in quotes, before or after them."
         ),
     ],
     model: opt.Model = DEFAULT_MODEL,
     samples: Annotated[
-        int, typer.Option("--samples", "-n", min=1, max=64, help="How many answers to sample and put to a vote.")
+        int, Option("--samples", "-n", min=1, max=64, help="How many answers to sample and put to a vote.")
     ] = 1,
     out: Annotated[Path | None, opt.out("Write the evidence page to this file, and the trace beside it.")] = None,
     seed: opt.Seed = 0,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.clone import require_clone
@@ -37,12 +38,10 @@ VERBS = {"rollout": "rollouts"}
 
 
 @app.callback()
-def quick(
-    context: typer.Context, as_json: opt.AsJson = False, out: opt.ReportOut = None, quiet: opt.Quiet = False
-) -> None:
+def quick(ctx: typer.Context, as_json: opt.AsJson = False, out: opt.ReportOut = None, quiet: opt.Quiet = False) -> None:
     """Run the quick benchmarks: tools, equations, world and deduplication, under ten minutes on two cores."""
     require_clone("benchmarks")
-    if context.invoked_subcommand is None:
+    if ctx.invoked_subcommand is None:
         report({name: bench_rows(name) for name in QUICK}, as_json=as_json, out=out)
 
 
@@ -66,9 +65,7 @@ for module, help_text in (QUICK | SLOW).items():
 
 @app.command()
 def memory(
-    figure: Annotated[
-        Path | None, typer.Option(help="Also draw memory over trajectory length, as .svg or .png.")
-    ] = None,
+    figure: Annotated[Path | None, Option(help="Also draw memory over trajectory length, as .svg or .png.")] = None,
     as_json: opt.AsJson = False,
     out: opt.ReportOut = None,
     quiet: opt.Quiet = False,
@@ -100,13 +97,13 @@ def memory(
 @app.command()
 def index(
     full: Annotated[
-        bool, typer.Option("--full", help="Also the paper's 1,250,000 keys; takes 4.5 GB of disk and ten minutes.")
+        bool, Option("--full", help="Also the paper's 1,250,000 keys; takes 4.5 GB of disk and ten minutes.")
     ] = False,
     size: Annotated[
-        list[int] | None, typer.Option(min=1000, help="Number of keys instead of 10,000 and 100,000; may be repeated.")
+        list[int] | None, Option(min=1000, help="Number of keys instead of 10,000 and 100,000; may be repeated.")
     ] = None,
     config: opt.Config = None,
-    work: Annotated[Path | None, typer.Option(help="A folder in which built indexes are kept for later runs.")] = None,
+    work: Annotated[Path | None, Option(help="A folder in which built indexes are kept for later runs.")] = None,
     as_json: opt.AsJson = False,
     out: opt.ReportOut = None,
     quiet: opt.Quiet = False,
@@ -156,12 +153,12 @@ def adapt(as_json: opt.AsJson = False, out: opt.ReportOut = None, quiet: opt.Qui
 
 @app.command()
 def trk(
-    det: Annotated[Path, typer.Option(help="Detections in MOTChallenge format.")],
+    det: Annotated[Path, Option(help="Detections in MOTChallenge format.")],
     gt: Annotated[
-        Path | None, typer.Option(help="Reference tracks in MOTChallenge format; without them nothing is scored.")
+        Path | None, Option(help="Reference tracks in MOTChallenge format; without them nothing is scored.")
     ] = None,
     media: Annotated[
-        Path | None, typer.Option(help="The frames, as a folder or a video, for camera-motion compensation.")
+        Path | None, Option(help="The frames, as a folder or a video, for camera-motion compensation.")
     ] = None,
     as_json: opt.AsJson = False,
     out: opt.ReportOut = None,
@@ -177,7 +174,7 @@ def trk(
 
 @app.command("seg")
 def segmentation(
-    folder: Annotated[Path, typer.Argument(help="A folder with labelme JSON files and their images.")],
+    folder: Annotated[Path, Argument(help="A folder with labelme JSON files and their images.")],
     seg: opt.Seg = "auto",
     limit: Annotated[int | None, opt.limit("Stop after this many objects.")] = None,
     as_json: opt.AsJson = False,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from pixelis.cli import data_dedup, data_files, data_photographs
 from pixelis.cli import options as opt
@@ -27,17 +28,14 @@ app = typer.Typer(no_args_is_help=True)
 def build(
     config: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             metavar="CONFIG",
             help="A YAML file such as configs/nano/corpus.yaml, or your own questions or items as JSON lines.",
-            show_default=False,
         ),
     ],
     overrides: opt.Overrides = None,
     out: Annotated[Path, opt.out("Folder of the corpus; an unfinished build in it is resumed.")] = Path("corpus"),
-    workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Number of processes; it does not change the corpus.")
-    ] = 2,
+    workers: Annotated[int, Option(min=1, max=64, help="Number of processes; it does not change the corpus.")] = 2,
     media: opt.MediaFolder = None,
     seg: opt.SegOfConfig = None,
     plugin: opt.Plugin = None,
@@ -128,7 +126,7 @@ def print_user_items(report: BuildReport) -> None:
 
 @app.command()
 def stats(
-    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="Folder of a finished corpus.", show_default=False)],
+    corpus: Annotated[Path, Argument(metavar="CORPUS", help="Folder of a finished corpus.")],
     as_json: opt.AsJson = False,
 ) -> None:
     """Count a corpus: trajectories, steps, calls per tool and rejections, next to the paper's numbers."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.progress import progress_bars
@@ -23,15 +24,15 @@ SOURCE = "A folder, a list of paths in order of ingest, a corpus, or one split o
 
 Flips = Annotated[
     Literal["report", "remove", "ignore"],
-    typer.Option(help="Mirror images: list them, remove them, or do not look for them."),
+    Option(help="Mirror images: list them, remove them, or do not look for them."),
 ]
 Cosine = Annotated[
     float | None,
-    typer.Option(min=-1.0, max=1.0, help="Smallest cosine that flags a pair; by default calibrated for the encoder."),
+    Option(min=-1.0, max=1.0, help="Smallest cosine that flags a pair; by default calibrated for the encoder."),
 ]
 TrustPhash = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--trust-phash",
         help="Remove pairs that are near by pHash alone, as the paper does; slides of one template are removed too.",
     ),
@@ -39,7 +40,7 @@ TrustPhash = Annotated[
 
 
 def dedup(
-    source: Annotated[Path, typer.Argument(metavar="MEDIA", help=SOURCE, show_default=False)],
+    source: Annotated[Path, Argument(metavar="MEDIA", help=SOURCE)],
     out: opt.ReportOut = None,
     as_json: opt.AsJson = False,
     flips: Flips = "report",
@@ -47,7 +48,7 @@ def dedup(
     cosine: Cosine = None,
     block_list: Annotated[
         Path | None,
-        typer.Option(help="JSON lines of media that earlier runs removed; they are removed again, new ones are added."),
+        Option(help="JSON lines of media that earlier runs removed; they are removed again, new ones are added."),
     ] = None,
     cache: opt.FeatureCacheFile = None,
     trust_phash: TrustPhash = False,
@@ -65,24 +66,19 @@ def dedup(
     items = media_from_source(source)
     if not items:
         raise ConfigError(f"{source} contains no files")
-    with progress_bars() as progress, closing(FeatureCache(cache)) as feature_cache:
-        known_removals = BlockList(block_list) if block_list else None
+    with progress_bars() as progress, closing(FeatureCache(cache)) as store:
+        removed = BlockList(block_list) if block_list else None
         report = deduplicate(
-            items,
-            make_image_encoder(),
-            config=config,
-            cache=feature_cache,
-            block_list=known_removals,
-            progress=progress,
+            items, make_image_encoder(), config=config, cache=store, block_list=removed, progress=progress
         )
     content = report.as_dict()
-    finish_report(content, config, out, as_json, lambda: show_dedup(content))
+    finish(content, config, out, as_json, lambda: show_dedup(content))
 
 
 def audit(
-    train: Annotated[Path | None, typer.Argument(metavar="TRAIN", help=f"Training media. {SOURCE}")] = None,
+    train: Annotated[Path | None, Argument(metavar="TRAIN", help=f"Training media. {SOURCE}")] = None,
     evaluation: Annotated[
-        Path | None, typer.Argument(metavar="EVAL", help="Evaluation media, given in the same way.")
+        Path | None, Argument(metavar="EVAL", help="Evaluation media, given in the same way.")
     ] = None,
     out: opt.ReportOut = None,
     as_json: opt.AsJson = False,
@@ -90,23 +86,23 @@ def audit(
     quiet: opt.Quiet = False,
     cosine: Cosine = None,
     canaries: Annotated[
-        int, typer.Option(min=0, help="Number of evaluation images of which modified copies are planted, as a check.")
+        int, Option(min=0, help="Number of evaluation images of which modified copies are planted, as a check.")
     ] = 10,
     inspect: Annotated[
-        int, typer.Option(min=0, help="Number of kept items that are checked again, for the residual rate.")
+        int, Option(min=0, help="Number of kept items that are checked again, for the residual rate.")
     ] = 1000,
     seed: opt.Seed = 0,
     cache: opt.FeatureCacheFile = None,
     trust_phash: TrustPhash = False,
     self_check: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--self-check", help="Measure recall and precision on planted duplicates instead; TRAIN adds originals."
         ),
     ] = False,
     world: Annotated[
         int,
-        typer.Option(
+        Option(
             min=0, help="With --self-check: use this many items of each family of the world, not the built-in images."
         ),
     ] = 0,
@@ -126,13 +122,10 @@ def audit(
     config = make_dedup_config(flips=flips, cosine=cosine, trust_phash=trust_phash)
     if not self_check and (train is None or evaluation is None):
         raise ConfigError("audit needs two arguments, TRAIN and EVAL, or --self-check")
-    with (
-        progress_bars() as progress,
-        closing(FeatureCache(cache)) as feature_cache,
-        TemporaryDirectory(prefix="pixelis-audit-") as folder,
-    ):
+    workspace = TemporaryDirectory(prefix="pixelis-audit-")
+    with progress_bars() as progress, closing(FeatureCache(cache)) as store, workspace as folder:
         if self_check or train is None or evaluation is None:
-            content = run_self_check(train, world, config, feature_cache, Path(folder), progress)
+            content = run_self_check(train, world, config, store, Path(folder), progress)
         else:
             content = auditing.audit_leakage(
                 media_from_source(train),
@@ -140,15 +133,13 @@ def audit(
                 make_image_encoder(),
                 rng=np.random.default_rng(seed),
                 config=config,
-                cache=feature_cache,
+                cache=store,
                 inspect=inspect,
                 canaries=canaries,
                 workspace=Path(folder),
                 progress=progress,
             ).as_dict()
-    finish_report(
-        content, config, out, as_json, lambda: show_self_check(content) if self_check else show_audit(content)
-    )
+    finish(content, config, out, as_json, lambda: (show_self_check if self_check else show_audit)(content))
 
 
 def run_self_check(
@@ -249,7 +240,7 @@ def make_image_encoder() -> ImageEncoder:
     return VisualEncoder()
 
 
-def finish_report(
+def finish(
     content: dict[str, Any], config: DedupConfig, out: Path | None, as_json: bool, show: Callable[[], None]
 ) -> None:
     """Write and print a report, and exit with its status."""
@@ -283,17 +274,12 @@ def candidates_text(report: dict[str, Any]) -> str:
 def show_audit(report: dict[str, Any]) -> None:
     for side in ("train", "evaluation"):
         typer.echo(f"{side}: {report[side]['images']} images, {report[side]['clips']} clips")
-    candidates = report["candidate_items"]
-    typer.echo(
-        f"candidates in train: {candidates['images']} images, {candidates['clips']} clips{candidates_text(report)}"
-    )
+    near = report["candidate_items"]
+    typer.echo(f"candidates in train: {near['images']} images, {near['clips']} clips{candidates_text(report)}")
     typer.echo(f"evaluation media in train, to be removed: {len(report['removed'])}")
     residual, canaries = report["residual"], report["canaries"]
-    interval = f"[{residual['low']:.3%}, {residual['high']:.3%}]"
-    typer.echo(
-        f"residual: {residual['found']} of {residual['inspected']} checked again, "
-        f"{residual['rate']:.3%}, 95 % {interval}"
-    )
+    rate = f"{residual['rate']:.3%}, 95 % [{residual['low']:.3%}, {residual['high']:.3%}]"
+    typer.echo(f"residual: {residual['found']} of {residual['inspected']} checked again, {rate}")
     for name in residual["names"][:20]:
         typer.echo(f"  missed: {printable(name)}")
     typer.echo(f"canaries: {canaries['found']} of {canaries['planted']} found")

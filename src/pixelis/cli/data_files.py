@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
@@ -23,29 +24,26 @@ app = typer.Typer(no_args_is_help=True)
 def import_(
     kind: Annotated[
         Literal["coco", "mot", "ocr", "spans", "questions", "traces"],
-        typer.Argument(
+        Argument(
             metavar="KIND",
             help="Kind of SOURCE: coco (instances), mot (tracks), ocr (words in images), spans (moments in videos), "
             "questions (your own, one JSON object per line) or traces (of other projects).",
-            show_default=False,
         ),
     ],
-    source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A file or folder of annotations or logs.", show_default=False)
-    ],
+    source: Annotated[Path, Argument(metavar="SOURCE", help="A file or folder of annotations or logs.")],
     out: Annotated[Path | None, opt.out("The file to write; items.jsonl by default, trace.jsonl for traces.")] = None,
     media: opt.MediaFolder = None,
-    licence: Annotated[str, typer.Option(help="Licence of the media, if the files do not state it.")] = "",
+    licence: Annotated[str, Option(help="Licence of the media, if the files do not state it.")] = "",
     watermark: Annotated[
         Literal["unknown", "none", "visible"],
-        typer.Option(help="Whether the media have watermarks, if the files do not state it."),
+        Option(help="Whether the media have watermarks, if the files do not state it."),
     ] = "unknown",
     project: Annotated[
         Literal["auto", "pixel-reasoner", "deepeyes", "taco", "openthinkimg"],
-        typer.Option("--from", help="Project that wrote the traces; auto recognises it by its calls."),
+        Option("--from", help="Project that wrote the traces; auto recognises it by its calls."),
     ] = "auto",
     without_answers: Annotated[
-        bool, typer.Option("--without-answers", help="Also import questions without an answer, for `adapt`.")
+        bool, Option("--without-answers", help="Also import questions without an answer, for `adapt`.")
     ] = False,
     limit: Annotated[int | None, opt.limit("Stop after this many items or traces.")] = None,
     as_json: opt.AsJson = False,
@@ -67,10 +65,8 @@ def import_(
         raise ConfigError(f"{media}: no such folder")
     with spinner(f"reading {source}"):
         if kind == "traces":
-            foreign_traces = read_foreign(
-                source, source=None if project == "auto" else project, media=media, beside=out
-            )
-            tally = write_traces(foreign_traces, out, limit=limit)
+            origin = None if project == "auto" else project
+            tally = write_traces(read_foreign(source, source=origin, media=media, beside=out), out, limit=limit)
         else:
             import_options = ImportOptions(
                 media=media, licence=licence, watermark=watermark, allow_unanswered=without_answers, items_path=out
@@ -102,12 +98,9 @@ def import_user_items(source: Path, folder: Path, media: Path | None, *, quiet: 
 
 @app.command()
 def export(
-    corpus: Annotated[
-        Path,
-        typer.Argument(metavar="CORPUS", help="A corpus folder, or a file of items or traces.", show_default=False),
-    ],
+    corpus: Annotated[Path, Argument(metavar="CORPUS", help="A corpus folder, or a file of items or traces.")],
     out: Annotated[Path, opt.out("The folder to write; it must be empty or new.")] = Path("parquet"),
-    accepted: Annotated[bool, typer.Option("--accepted", help="Export only the accepted records of a corpus.")] = False,
+    accepted: Annotated[bool, Option("--accepted", help="Export only the accepted records of a corpus.")] = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -149,7 +142,6 @@ def _print_tally(tally: ImportResult, noun: str, out: Path, problems: Path | Non
         console.print(f"{count:>7} calls {escape_markup(name)}")
     counts_text = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
     written_text = f"wrote [bold]{escape_markup(str(out))}[/]" if tally.count else "[red]nothing could be read[/]"
-    problems_text = (
-        f"; every problem with its place: {escape_markup(str(problems))}" if problems and tally.reason_counts else ""
-    )
-    console.print(f"{written_text} ({noun}: {tally.count}; {counts_text}){problems_text}")
+    listed = problems is not None and tally.reason_counts
+    problems_note = f"; every problem with its place: {escape_markup(str(problems))}" if listed else ""
+    console.print(f"{written_text} ({noun}: {tally.count}; {counts_text}){problems_note}")

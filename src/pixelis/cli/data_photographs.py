@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
@@ -14,9 +14,9 @@ from pixelis.cli.terminal import escape_markup, print_json, stdout
 
 def photographs(
     out: Annotated[Path, opt.out("The folder to write.")] = Path("photographs"),
-    variants: Annotated[int, typer.Option(min=1, max=200, help="Crops and mirror images of each photograph.")] = 12,
-    pairs: Annotated[int, typer.Option(min=0, max=10_000, help="Questions about pairs of images.")] = 120,
-    signs: Annotated[int, typer.Option(min=0, max=100_000, help="Signs and pages to render.")] = 300,
+    variants: Annotated[int, Option(min=1, max=200, help="Crops and mirror images of each photograph.")] = 12,
+    pairs: Annotated[int, Option(min=0, max=10_000, help="Questions about pairs of images.")] = 120,
+    signs: Annotated[int, Option(min=0, max=100_000, help="Signs and pages to render.")] = 300,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer import Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.ask import require_model
@@ -42,7 +43,7 @@ def demo(
     model: opt.Model = DEFAULT_MODEL,
     out: Annotated[Path, opt.out("Folder for the traces and pages.")] = Path("demo"),
     with_adaptation: Annotated[
-        bool, typer.Option("--adapt/--no-adapt", help="End with a short adaptation to images in worse light.")
+        bool, Option("--adapt/--no-adapt", help="End with a short adaptation to images in worse light.")
     ] = True,
     quiet: opt.Quiet = False,
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.terminal import escape_markup, print_json, stdout
@@ -13,7 +14,7 @@ from pixelis.cli.terminal import escape_markup, print_json, stdout
 
 def doctor(
     as_json: opt.AsJson = False,
-    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Let the self-test use cached results.")] = False,
+    cache: Annotated[bool, Option("--cache/--no-cache", help="Let the self-test use cached results.")] = False,
 ) -> None:
     """Check the installation and test every tool.
 
@@ -38,9 +39,8 @@ def doctor(
                 mark = "[green]live[/]  " if test_result.passed else "[red]failed[/]"
                 message = result.error or f"expected {test_result.case.expected}"
                 tail = "" if test_result.passed else f"  [red]{escape_markup(message)}[/]"
-                console.print(
-                    f"  {name:<5}{mark} {result.seconds:6.2f} s  {escape_markup(identities[name].backend)}{tail}"
-                )
+                backend = escape_markup(identities[name].backend)
+                console.print(f"  {name:<5}{mark} {result.seconds:6.2f} s  {backend}{tail}")
     passed = all(test_result.passed for test_result in test_results)
     if as_json:
         tools = {
@@ -65,8 +65,6 @@ def _print_environment(console: Any, weights: Mapping[str, str]) -> None:
     absent = [name for name, state in weights.items() if state != "ready"]
     console.print(f"weights ready: {', '.join(ready) or 'none'}", style="dim")
     if absent:
-        console.print(
-            f"weights missing: {', '.join(absent)} (`pixelis models pull NAME`; some need the Hugging Face hub)",
-            style="dim",
-        )
+        hint = "`pixelis models pull NAME`; some need the Hugging Face hub"
+        console.print(f"weights missing: {', '.join(absent)} ({hint})", style="dim")
     console.print("tools, each tested on a bundled image or video:")

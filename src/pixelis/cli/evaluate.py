@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.ask import require_model
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def evaluate(
     tasks: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="TASK",
             help="Families of the world (all six by default), corpora (corpus/mine, corpus/mine:dev), files of items.",
         ),
@@ -30,12 +30,12 @@ def evaluate(
     limit: Annotated[int, opt.limit("At most this many items of each task.")] = 200,
     split: opt.Split = "test",
     shift: opt.Shift = "",
-    without_tools: Annotated[bool, typer.Option("--without-tools", help="Switch all tools off.")] = False,
+    without_tools: Annotated[bool, Option("--without-tools", help="Switch all tools off.")] = False,
     strict_calls: opt.StrictCalls = False,
-    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Sampling temperature; 0 is greedy.")] = 0.0,
+    temperature: Annotated[float, Option(min=0.0, max=2.0, help="Sampling temperature; 0 is greedy.")] = 0.0,
     seed: opt.Seed = 0,
     composite: Annotated[
-        bool, typer.Option("--composite", help="Also compute the E_ext cosines that RaCPR needs (items.jsonl).")
+        bool, Option("--composite", help="Also compute the E_ext cosines that RaCPR needs (items.jsonl).")
     ] = False,
     out: Annotated[Path | None, opt.out("Folder for report.json, items.jsonl and traces.jsonl.")] = None,
     seg: opt.Seg = "classical",

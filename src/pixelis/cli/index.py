@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.index_files import (
+    choose_mask,
     load_mask,
     load_memory_config,
     make_key_maker,
     open_for_reindex,
-    open_or_create_memory,
+    open_or_create,
     require_same_encoders,
-    resolve_build_mask,
     warn_dropped_append,
 )
 from pixelis.cli.progress import progress_bars
@@ -34,32 +35,30 @@ app = typer.Typer(no_args_is_help=True)
 BATCH = 32
 """Items that are made durable together while a corpus is read."""
 
-Folder = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memory's folder.", show_default=False)]
+Folder = Annotated[Path, Argument(metavar="MEMORY", help="The memory's folder.")]
 
 
 @app.command()
 def build(
     corpus: Annotated[
-        Path | None, typer.Argument(metavar="CORPUS", help="A corpus folder; its accepted train records are added.")
+        Path | None, Argument(metavar="CORPUS", help="A corpus folder; its accepted train records are added.")
     ] = None,
     overrides: opt.Overrides = None,
     out: Annotated[Path, opt.out("The memory's folder; an existing memory grows.")] = Path("memory"),
     config: opt.Config = None,
     evaluation: Annotated[
         list[Path] | None,
-        typer.Option(
+        Option(
             help="Evaluation media, which must not enter (a folder, a list or a corpus split); by default the dev, "
             "dev-cal and test splits of the corpus."
         ),
     ] = None,
     without_mask: Annotated[
-        bool, typer.Option("--without-mask", help="Build without an evaluation mask; such a memory cannot be audited.")
+        bool, Option("--without-mask", help="Build without an evaluation mask; such a memory cannot be audited.")
     ] = False,
-    keep_traces: Annotated[bool, typer.Option("--keep-traces", help="Keep each trace beside its item.")] = False,
+    keep_traces: Annotated[bool, Option("--keep-traces", help="Keep each trace beside its item.")] = False,
     limit: Annotated[int | None, opt.limit("Stop after this many new records.")] = None,
-    reindex: Annotated[
-        bool, typer.Option("--reindex", help="Add nothing; rebuild the index of OUT from its keys.")
-    ] = False,
+    reindex: Annotated[bool, Option("--reindex", help="Add nothing; rebuild the index of OUT from its keys.")] = False,
     cache: opt.FeatureCacheFile = None,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
@@ -77,20 +76,18 @@ def build(
     if reindex:
         if corpus is not None:
             raise ConfigError("--reindex takes no corpus; it reads the keys of the memory in --out")
-        with progress_bars() as progress, open_for_reindex(out, settings) as memory:
-            memory.build_index(progress=progress)
+        with progress_bars() as show, open_for_reindex(out, settings) as memory:
+            memory.build_index(progress=show)
             report_index(memory, {}, as_json=as_json)
         return
     if corpus is None:
         raise ConfigError("build needs a corpus, or --reindex with -o MEMORY")
-    with progress_bars() as progress, closing(FeatureCache(cache)) as feature_cache:
+    with progress_bars() as show, closing(FeatureCache(cache)) as features:
         keys = make_key_maker()
-        mask = None if without_mask else resolve_build_mask(out, corpus, evaluation or [], feature_cache, progress)
-        with open_or_create_memory(out, settings, keys, mask, corpus) as memory:
-            counts = add_corpus(
-                memory, corpus, keys, feature_cache, keep_traces=keep_traces, limit=limit, progress=progress
-            )
-            memory.build_index(progress=progress)
+        mask = None if without_mask else choose_mask(out, corpus, evaluation or [], features, show)
+        with open_or_create(out, settings, keys, mask, corpus) as memory:
+            counts = add_corpus(memory, corpus, keys, features, keep_traces=keep_traces, limit=limit, progress=show)
+            memory.build_index(progress=show)
             report_index(memory, counts, as_json=as_json)
 
 
@@ -145,9 +142,9 @@ def add_batch(memory: MemoryStore, batch: list[CorpusDraft], counts: dict[str, A
 @app.command()
 def add(
     folder: Folder,
-    traces: Annotated[Path, typer.Argument(help="A file of traces, such as `pixelis ask -o page.html` writes.")],
+    traces: Annotated[Path, Argument(help="A file of traces, such as `pixelis ask -o page.html` writes.")],
     media: opt.Media = None,
-    keep_traces: Annotated[bool, typer.Option("--keep-traces", help="Keep each trace beside its item.")] = False,
+    keep_traces: Annotated[bool, Option("--keep-traces", help="Keep each trace beside its item.")] = False,
     cache: opt.FeatureCacheFile = None,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
@@ -160,39 +157,32 @@ def add(
     from pixelis.trace.codec import read
     from pixelis.trace.media_records import reopen_media
 
-    with progress_bars() as progress, closing(FeatureCache(cache)) as feature_cache:
+    with progress_bars() as progress, closing(FeatureCache(cache)) as features:
         keys = make_key_maker()
         with MemoryStore(folder, mask=load_mask(folder)) as memory:
             require_same_encoders(memory, keys)
-            drafts, used_ids = [], {item.id for _, item in memory.items()}
+            drafts, names = [], {item.id for _, item in memory.items()}
             for number, trace in enumerate(read(traces), 1):
                 if not trace.answer:
                     raise ConfigError(f"{traces}: {trace.id} has no answer, so it cannot be added")
-                trace_media = reopen_media(trace, traces, media or [])
+                opened = reopen_media(trace, traces, media or [])
                 # every trace of `pixelis ask` has the same id; its seal distinguishes them
-                name = trace.id if trace.id not in used_ids else f"{trace.id}-{trace.seal[:8]}"
-                used_ids.add(name)
+                name = trace.id if trace.id not in names else f"{trace.id}-{trace.seal[:8]}"
+                names.add(name)
                 drafts.append(
                     build_draft(
-                        trace,
-                        trace_media,
-                        keys,
-                        mask=memory.mask,
-                        item_id=name,
-                        attach_trace=keep_traces,
-                        cache=feature_cache,
+                        trace, opened, keys, mask=memory.mask, item_id=name, attach_trace=keep_traces, cache=features
                     )
                 )
                 progress("reading traces", number, number)
             outcomes = memory.add(drafts)
             memory.save_index()
-            added_rows = [
-                {"id": draft.item.id, **outcome._asdict()} for draft, outcome in zip(drafts, outcomes, strict=True)
-            ]
+            pairs = zip(drafts, outcomes, strict=True)
+            rows = [{"id": draft.item.id, **outcome._asdict()} for draft, outcome in pairs]
             if as_json:
-                print_json({"added": added_rows, "items": len(memory), "watermark": memory.watermark})
+                print_json({"added": rows, "items": len(memory), "watermark": memory.watermark})
                 return
-            for entry in added_rows:
+            for entry in rows:
                 place = f"row {entry['row']}" if entry["row"] is not None else f"duplicate of row {entry['repeats']}"
                 typer.echo(f"{printable(entry['id'])}: {place}")
             warn_dropped_append(memory)
@@ -202,13 +192,11 @@ def add(
 @app.command()
 def search(
     folder: Folder,
-    text: Annotated[str, typer.Option(help="The question.")] = "",
+    text: Annotated[str, Option(help="The question.")] = "",
     media: opt.Media = None,
     fps: opt.Fps = 25.0,
-    k: Annotated[int, typer.Option("-k", min=1, help="Number of neighbours.")] = 8,
-    same_source: Annotated[
-        bool, typer.Option("--same-source", help="Also show items made from the same media.")
-    ] = False,
+    k: Annotated[int, Option("-k", min=1, help="Number of neighbours.")] = 8,
+    same_source: Annotated[bool, Option("--same-source", help="Also show items made from the same media.")] = False,
     config: opt.Config = None,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
@@ -225,32 +213,28 @@ def search(
     require_same_encoders(memory, keys)
     warn_dropped_append(memory)
     query_media = MediaSet(tuple(open_media(path, fps=fps) for path in media or []))
-    same_source_rows = (
-        set() if same_source else memory.rows_with_media([medium.sha256 for medium in query_media.sources])
-    )
-    hits = memory.search(keys.key(keys.key_text(text), [], query_media), k, exclude=same_source_rows)
+    hashes = [] if same_source else [medium.sha256 for medium in query_media.sources]
+    same_rows = memory.rows_with_media(hashes)
+    hits = memory.search(keys.key(keys.key_text(text), [], query_media), k, exclude=same_rows)
     if as_json:
         neighbours = [{"row": n.row, "similarity": n.similarity, **n.item.model_dump(mode="json")} for n in hits]
-        print_json(
-            {"neighbours": neighbours, "items": len(memory), "index": memory.kind, "same_source": len(same_source_rows)}
-        )
+        counts = {"items": len(memory), "index": memory.kind, "same_source": len(same_rows)}
+        print_json({"neighbours": neighbours, **counts})
         return
     for n in hits:
         chain = " ".join(n.item.signature) or "no calls"
         typer.echo(f"{n.similarity:6.3f}  {printable(n.item.id)}  {chain}  -> {printable(n.item.answer)[:80]}")
         typer.echo(f"        {printable(' '.join(n.item.text.split()))[:70]}")
-    same_source_text = (
-        f"; {len(same_source_rows)} from the same media are left out (--same-source)" if same_source_rows else ""
-    )
-    typer.echo(f"{len(hits)} of {len(memory)} items, {memory.kind} search{same_source_text}")
+    note = f"; {len(same_rows)} from the same media are left out (--same-source)" if same_rows else ""
+    typer.echo(f"{len(hits)} of {len(memory)} items, {memory.kind} search{note}")
 
 
 @app.command()
 def audit(
     folder: Folder,
-    mask: Annotated[Path | None, typer.Option(help="An evaluation mask; by default the memory's own.")] = None,
-    queries: Annotated[int, typer.Option(min=1, help="Number of random queries.")] = 10_000,
-    k: Annotated[int, typer.Option("-k", min=1, help="Neighbours checked per query.")] = 8,
+    mask: Annotated[Path | None, Option(help="An evaluation mask; by default the memory's own.")] = None,
+    queries: Annotated[int, Option(min=1, help="Number of random queries.")] = 10_000,
+    k: Annotated[int, Option("-k", min=1, help="Neighbours checked per query.")] = 8,
     seed: opt.Seed = 0,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
@@ -273,33 +257,31 @@ def audit(
     evaluation_mask = EvaluationMask.load(mask) if mask else load_mask(folder)
     if evaluation_mask is None:
         require_undamaged(memory)
-        mask_status = (
+        why = (
             f"its evaluation mask is missing ({MASK_FILE})"
             if memory.head.mask
             else "was built without an evaluation mask"
         )
-        raise ConfigError(f"{folder} is undamaged, but {mask_status}; give one with --mask")
+        raise ConfigError(f"{folder} is undamaged, but {why}; give one with --mask")
     with progress_bars() as progress:
         rng = np.random.default_rng(seed)
-        result = audit_memory(memory, evaluation_mask, rng=rng, queries=queries, k=k, progress=progress)
+        found = audit_memory(memory, evaluation_mask, rng=rng, queries=queries, k=k, progress=progress)
     if as_json:
-        print_json(result.as_dict())
+        print_json(found.as_dict())
         return
-    typer.echo(f"{result.items} items, {result.screened} of them compared with a mask of {result.masked_media} media")
+    typer.echo(f"{found.items} items, {found.screened} of them compared with a mask of {found.masked_media} media")
     typer.echo(
-        f"{result.near_hashes} have a pHash near one of the mask; their pixels were compared when they were added"
+        f"{found.near_hashes} have a pHash near one of the mask; their pixels were compared when they were added"
     )
-    rate = f"share of queries with one: 95 % [{result.low:.4%}, {result.high:.4%}]"
-    typer.echo(f"masked hits: 0 of {result.hits} returned to {result.queries} queries ({result.kind} search); {rate}")
+    rate = f"share of queries with one: 95 % [{found.low:.4%}, {found.high:.4%}]"
+    typer.echo(f"masked hits: 0 of {found.hits} returned to {found.queries} queries ({found.kind} search); {rate}")
 
 
 @app.command()
 def delete(
     folder: Folder,
-    item: Annotated[str, typer.Argument(help="The item's id, or its row number with --row.")],
-    row: Annotated[
-        bool, typer.Option("--row", help="ITEM is a row number; for an item whose line is damaged.")
-    ] = False,
+    item: Annotated[str, Argument(help="The item's id, or its row number with --row.")],
+    row: Annotated[bool, Option("--row", help="ITEM is a row number; for an item whose line is damaged.")] = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:

@@ -40,7 +40,7 @@ def open_for_reindex(folder: Path, settings: MemoryConfig | None) -> MemoryStore
     return MemoryStore(folder, settings)
 
 
-def open_or_create_memory(
+def open_or_create(
     folder: Path, settings: MemoryConfig | None, keys: KeyMaker, mask: EvaluationMask | None, corpus: Path
 ) -> MemoryStore:
     from pixelis.core.provenance import write_json
@@ -66,7 +66,7 @@ def open_or_create_memory(
     return memory
 
 
-def resolve_build_mask(
+def choose_mask(
     folder: Path, corpus: Path, evaluation: list[Path], cache: FeatureCache, progress: ProgressCallback
 ) -> EvaluationMask | None:
     """The memory's own mask; for a new memory that of the given media, or of the corpus's evaluation splits."""

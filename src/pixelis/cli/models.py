@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.progress import ShowProgress, progress_bars
@@ -18,9 +19,7 @@ app = typer.Typer(no_args_is_help=True)
 WIDE_COLUMNS = 130
 """Width of the table with sources."""
 
-Names = Annotated[
-    list[str] | None, typer.Argument(help="Names from `models list`; by default all that do not need the hub.")
-]
+Names = Annotated[list[str] | None, Argument(help="Names from `models list`; by default all that do not need the hub.")]
 
 
 @app.command("list")
@@ -52,9 +51,8 @@ def list_models(as_json: opt.AsJson = False) -> None:
         table.add_row(weight.name, weight.role, *source, licence, _format_size(weight), state_text)
     console.print(table)
     if not wide:
-        console.print(
-            f"sources and licence notes: in a terminal of {WIDE_COLUMNS} columns, or with --json", style="dim"
-        )
+        hint = f"in a terminal of {WIDE_COLUMNS} columns, or with --json"
+        console.print(f"sources and licence notes: {hint}", style="dim")
     console.print(f"folder: {weights_dir()}", soft_wrap=True)
 
 
@@ -62,7 +60,7 @@ def list_models(as_json: opt.AsJson = False) -> None:
 def pull(
     names: Names = None,
     missing_ok: Annotated[
-        bool, typer.Option("--missing-ok", help="Exit with status 0 even if some files cannot be downloaded.")
+        bool, Option("--missing-ok", help="Exit with status 0 even if some files cannot be downloaded.")
     ] = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
@@ -90,9 +88,8 @@ def pull(
         print_json({"ok": not failures, "folder": str(weights.weights_dir()), "models": outcomes})
         raise typer.Exit(1 if failures and not missing_ok else 0)
     for reason in dict.fromkeys(failures.values()):  # each unavailable package once
-        Console(stderr=True).print(
-            reason, style="yellow" if missing_ok else "red", markup=False, highlight=False, soft_wrap=True
-        )
+        colour = "yellow" if missing_ok else "red"
+        Console(stderr=True).print(reason, style=colour, markup=False, highlight=False, soft_wrap=True)
     if not failures:
         typer.echo(f"all files are in {weights.weights_dir()}")
         return

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.clone import require_clone
@@ -14,7 +15,7 @@ from pixelis.cli.terminal import plain_table, print_json, printable, stdout
 
 app = typer.Typer(no_args_is_help=True)
 Only = Annotated[
-    list[str] | None, typer.Option(help="Run only this variant, or one seed of it, such as ours-1; may be repeated.")
+    list[str] | None, Option(help="Run only this variant, or one seed of it, such as ours-1; may be repeated.")
 ]
 
 
@@ -26,16 +27,16 @@ def _reproduce() -> None:
 
 @app.command()
 def rft(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The variants to compare.")] = Path(
+    config: Annotated[Path, Argument(metavar="CONFIG", help="The variants to compare.")] = Path(
         "configs/nano/reproduce_rft.yaml"
     ),
     out: Annotated[Path, opt.out("Folder of the runs; finished parts in it are reused.")] = Path("runs/reproduce/rft"),
     results: Annotated[
-        Path, typer.Option(help="Folder for table.json, rescored.json (layers and gates) and the figures.")
+        Path, Option(help="Folder for table.json, rescored.json (layers and gates) and the figures.")
     ] = Path("docs/results/rft"),
     only: Only = None,
-    policy: Annotated[str | None, typer.Option(help="π_SFT, in place of the one in CONFIG.")] = None,
-    corpus: Annotated[Path | None, typer.Option(help="The corpus, in place of the one in CONFIG.")] = None,
+    policy: Annotated[str | None, Option(help="π_SFT, in place of the one in CONFIG.")] = None,
+    corpus: Annotated[Path | None, Option(help="The corpus, in place of the one in CONFIG.")] = None,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -63,15 +64,15 @@ def rft(
 
 @app.command()
 def ttrl(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The variants to compare.")] = Path(
+    config: Annotated[Path, Argument(metavar="CONFIG", help="The variants to compare.")] = Path(
         "configs/nano/reproduce_ttrl.yaml"
     ),
     out: Annotated[Path, opt.out("Folder of the runs; finished parts in it are reused.")] = Path("runs/reproduce/ttrl"),
     results: Annotated[
-        Path, typer.Option(help="Folder for table.json, the figures and the archives of finished parts.")
+        Path, Option(help="Folder for table.json, the figures and the archives of finished parts.")
     ] = Path("docs/results/ttrl"),
     only: Only = None,
-    policy: Annotated[str | None, typer.Option(help="The start policy, in place of the one in CONFIG.")] = None,
+    policy: Annotated[str | None, Option(help="The start policy, in place of the one in CONFIG.")] = None,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.terminal import print_json
 
 app = typer.Typer(no_args_is_help=True, help="Score files of predictions.")
 
-Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="The references.", show_default=False)]
-Predicted = Annotated[Path, typer.Argument(metavar="PRED", help="The predictions.", show_default=False)]
+Gold = Annotated[Path, Argument(metavar="GOLD", help="The references.")]
+Predicted = Annotated[Path, Argument(metavar="PRED", help="The predictions.")]
 
 MAX_COLUMNS = 6
 
@@ -25,7 +26,7 @@ def tracks(
     as_json: opt.AsJson = False,
     benchmark: Annotated[
         Literal["auto", "MOT15", "MOT16", "MOT17", "MOT20"],
-        typer.Option(
+        Option(
             help="Benchmark whose rules drop ignored boxes and distractors; auto is MOT17, or MOT15 without classes."
         ),
     ] = "auto",
@@ -49,7 +50,7 @@ def masks(
     gold: Gold,
     predicted: Predicted,
     as_json: opt.AsJson = False,
-    objects: Annotated[bool, typer.Option("--objects", help="Score each object of the gold masks separately.")] = False,
+    objects: Annotated[bool, Option("--objects", help="Score each object of the gold masks separately.")] = False,
 ) -> None:
     """J (IoU), boundary F and Dice of folders of mask PNGs with the same names, as DAVIS 2017 defines them."""
     from pixelis.evaluation.score_files import mask_report
@@ -71,8 +72,7 @@ def answers(
     predicted: Predicted,
     as_json: opt.AsJson = False,
     reading: Annotated[
-        Literal["official", "lmms"],
-        typer.Option(help="How MRA extracts the number: as VSI-Bench or as lmms-eval does."),
+        Literal["official", "lmms"], Option(help="How MRA extracts the number: as VSI-Bench or as lmms-eval does.")
     ] = "official",
 ) -> None:
     """Accuracy of JSONL answers (id, answer, options, kind): choice, exact, relaxed numeric, VSI-Bench's MRA, ANLS."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 MAX_LISTED_FOOTPRINTS = 20
+Texts = list[str] | None
 
 
-def make_toolbox_config(
-    plugin: list[str] | None = None, disable: list[str] | None = None, **settings: Any
-) -> ToolboxConfig:
+def make_toolbox_config(plugin: Texts = None, disable: Texts = None, **settings: Any) -> ToolboxConfig:
     """Tool settings from the command line; ConfigError for an invalid one.
 
     Plugins are also found in the current folder.
@@ -47,15 +47,13 @@ def add_plugin_folder() -> None:
     sys.path.append(str(Path.cwd()))
 
 
-def make_toolbox(plugin: list[str] | None = None, disable: list[str] | None = None, **settings: Any) -> Toolbox:
+def make_toolbox(plugin: Texts = None, disable: Texts = None, **settings: Any) -> Toolbox:
     from pixelis.tools.toolbox import Toolbox
 
     return Toolbox(make_toolbox_config(plugin, disable, **settings))
 
 
-def tool_overrides(
-    prefix: str, plugin: list[str] | None, disable: list[str] | None, seg: str | None, deadline: float | None
-) -> list[str]:
+def tool_overrides(prefix: str, plugin: Texts, disable: Texts, seg: str | None, deadline: float | None) -> list[str]:
     """The same options as KEY=VALUE, for a verb whose tool settings are part of its configuration."""
     values = {"plugins": plugin, "disabled": disable, "seg": seg, "deadline_s": deadline}
     return [f"{prefix}{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
@@ -77,8 +75,7 @@ def list_tools(plugin: opt.Plugin = None, as_json: opt.AsJson = False) -> None:
 
 @app.command()
 def schema(
-    tool: Annotated[str | None, typer.Argument(help="One tool; all tools by default.")] = None,
-    plugin: opt.Plugin = None,
+    tool: Annotated[str | None, Argument(help="One tool; all tools by default.")] = None, plugin: opt.Plugin = None
 ) -> None:
     """Print the JSON Schema of the arguments, in the OpenAI function format."""
     from pixelis.core.errors import ConfigError
@@ -95,11 +92,11 @@ def schema(
 
 @app.command("run")
 def run_tool(
-    tool: Annotated[str, typer.Argument(help="SEG, ZOOM, TRK, OCR, TEMP, PROP, an alias, or a plugin's name.")],
-    media: Annotated[list[Path], typer.Option("--media", help="An image, a video or a folder of frames; repeatable.")],
-    args: Annotated[str, typer.Option("--args", help="Arguments of the call as a JSON object.")] = "{}",
-    html: Annotated[Path | None, typer.Option("--html", help="Also write an evidence page of this call.")] = None,
-    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Use the result cache.")] = True,
+    tool: Annotated[str, Argument(help="SEG, ZOOM, TRK, OCR, TEMP, PROP, an alias, or a plugin's name.")],
+    media: Annotated[list[Path], Option("--media", help="An image, a video or a folder of frames; repeatable.")],
+    args: Annotated[str, Option("--args", help="Arguments of the call as a JSON object.")] = "{}",
+    html: Annotated[Path | None, Option("--html", help="Also write an evidence page of this call.")] = None,
+    cache: Annotated[bool, Option("--cache/--no-cache", help="Use the result cache.")] = True,
     seg: opt.Seg = "auto",
     plugin: opt.Plugin = None,
     disable: opt.Disable = None,
@@ -126,9 +123,8 @@ def run_tool(
             write_call_page(call, media_set, execution, html)
     result = execution.result
     if as_json:
-        print_json(
-            {"ok": result.ok, **result.model_dump(mode="json"), "text": readable_text(result), "seen": result.text}
-        )
+        texts = {"text": readable_text(result), "seen": result.text}
+        print_json({"ok": result.ok, **result.model_dump(mode="json"), **texts})
     else:
         print_result(result, cached=execution.cached, page=html)
     raise typer.Exit(0 if result.ok else 1)
@@ -141,9 +137,8 @@ def parse_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"--args is not JSON ({error}); give an object such as '{{\"box\": [0, 0, 1, 0.5]}}'"
-        ) from error
+        example = '{"box": [0, 0, 1, 0.5]}'
+        raise ConfigError(f"--args is not JSON ({error}); give an object such as '{example}'") from error
     if not isinstance(value, dict):
         raise ConfigError(f"--args is {type(value).__name__}; give a JSON object such as '{{}}'")
     return value

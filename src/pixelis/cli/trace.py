@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.progress import progress_bars, spinner
@@ -18,17 +19,15 @@ if TYPE_CHECKING:
     from pixelis.trace import Trace
     from pixelis.trace.replay import ReplayReport
 
-TraceFile = Annotated[Path, typer.Argument(help="A trace file (JSON lines).", show_default=False)]
+TraceFile = Annotated[Path, Argument(help="A trace file (JSON lines).")]
 MAX_RESULT_CHARS = 300
 
 
 def run(
-    plan: Annotated[
-        Path, typer.Argument(help="Tool calls as JSON; see docs/reference/trace_format.md.", show_default=False)
-    ],
+    plan: Annotated[Path, Argument(help="Tool calls as JSON; see docs/reference/trace_format.md.")],
     media: opt.Media = None,
     out: Annotated[Path, opt.out("The trace file to write.")] = Path("trace.jsonl"),
-    append: Annotated[bool, typer.Option("--append", help="Append to the file instead of replacing it.")] = False,
+    append: Annotated[bool, Option("--append", help="Append to the file instead of replacing it.")] = False,
     seg: opt.Seg = "auto",
     plugin: opt.Plugin = None,
     disable: opt.Disable = None,
@@ -45,14 +44,12 @@ def run(
     from pixelis.trace import codec
     from pixelis.trace.plan import read_plan, run_plan
 
-    call_plan = read_plan(plan)
+    calls = read_plan(plan)
     codec.check_target(out)
-    media_set = MediaSet(tuple(open_media(path, fps=fps) for path in media or []))
-    with (
-        make_toolbox(plugin, disable, seg=seg, deadline_s=deadline) as toolbox,
-        spinner(f"running {len(call_plan.steps)} calls"),
-    ):
-        recording = run_plan(call_plan, media_set, toolbox, beside=out)
+    query = MediaSet(tuple(open_media(path, fps=fps) for path in media or []))
+    message = f"running {len(calls.steps)} calls"
+    with make_toolbox(plugin, disable, seg=seg, deadline_s=deadline) as toolbox, spinner(message):
+        recording = run_plan(calls, query, toolbox, beside=out)
     trace = recording.trace
     if append:
         codec.append(trace, out, recording.blobs)
@@ -106,7 +103,7 @@ def report(
     trace: TraceFile,
     out: Annotated[Path, opt.out("The HTML page to write.")] = Path("evidence.html"),
     media: opt.Media = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    show: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Write the evidence page of a trace: one HTML file that works offline."""
@@ -156,9 +153,8 @@ def write_call_page(call: ToolCall, media: MediaSet, execution: Execution, out: 
     recorder.add_step(call, execution)
     trace = recorder.seal(query="", origin="plan", created_at=datetime.now(UTC), trace_path=trace_path)
     codec.write([trace], trace_path, execution.blobs)
-    write_page(
-        page_of([make_exhibit(trace, trace_path, thresholds=builtin_thresholds(), artifact_bytes=execution.blobs)]), out
-    )
+    exhibit = make_exhibit(trace, trace_path, thresholds=builtin_thresholds(), artifact_bytes=execution.blobs)
+    write_page(page_of([exhibit]), out)
 
 
 def trace_summary(trace: Trace, path: Path) -> dict[str, Any]:

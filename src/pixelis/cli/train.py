@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.progress import live_table, progress_bars
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 RunFolder = Annotated[Path, opt.out("The run folder; an unfinished run in it is resumed.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only estimate memory, tokens, steps, hours and cost; needs no GPU.")
-]
+DryRun = Annotated[bool, Option("--dry-run", help="Only estimate memory, tokens, steps, hours and cost; needs no GPU.")]
 
 
 @app.command()
@@ -205,9 +204,8 @@ def print_sft(report: SftReport, held_out: Path | None) -> None:
         f"{format_duration(report.seconds)}{resume_note(report)} ({report.tokens_per_s:,.0f} tokens/s); {dev}"
     )
     if not report.dynamics:
-        typer.echo(
-            "the corpus has answers but no calls: the policy learned to answer at once; g_φ and h_ψ are untrained"
-        )
+        outcome = "the policy learned to answer at once; g_φ and h_ψ are untrained"
+        typer.echo(f"the corpus has answers but no calls: {outcome}")
     typer.echo(f"wrote {printable(report.policy)}, {report.parameters:,} parameters")
     if held_out:
         typer.echo(f"next: pixelis eval {printable(str(held_out))} -m {printable(report.policy)}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.terminal import print_json
@@ -22,18 +23,18 @@ def _world() -> None:
 def show(
     family: Annotated[
         str | None,
-        typer.Option(help="search, choice, motion, document, lecture or space; by default the template's, or search."),
+        Option(help="search, choice, motion, document, lecture or space; by default the template's, or search."),
     ] = None,
     seed: opt.Seed = 0,
-    difficulty: Annotated[int | None, typer.Option(help="1 to 5; drawn from the seed by default.")] = None,
-    template: Annotated[str | None, typer.Option(help="A question template, such as document.cell.")] = None,
+    difficulty: Annotated[int | None, Option(help="1 to 5; drawn from the seed by default.")] = None,
+    template: Annotated[str | None, Option(help="A question template, such as document.cell.")] = None,
     shift: opt.Shift = "",
-    photographs: Annotated[Path | None, typer.Option(help="A folder of images to use as backgrounds.")] = None,
+    photographs: Annotated[Path | None, Option(help="A folder of images to use as backgrounds.")] = None,
     out: Annotated[Path, opt.out("The image file to write.", "--output")] = Path("world.png"),
     marks: Annotated[
-        bool, typer.Option("--marks/--no-marks", help="Draw the references; those that decide the answer are red.")
+        bool, Option("--marks/--no-marks", help="Draw the references; those that decide the answer are red.")
     ] = True,
-    sheet: Annotated[bool, typer.Option("--sheet", help="Write a contact sheet of all families instead.")] = False,
+    sheet: Annotated[bool, Option("--sheet", help="Write a contact sheet of all families instead.")] = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Render an item with its references, a video as a filmstrip, and print its question and answer."""

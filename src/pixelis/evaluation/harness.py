@@ -92,12 +92,9 @@ def evaluate(
     for task in tasks:
         items = task.items(limit)
         while chunk := list(islice(items, ITEMS_PER_BATCH)):
-            if unknown := next((rendered.item.id for rendered in chunk if not rendered.item.answer), None):
+            if unknown := next((r.item.id for r in chunk if not r.item.answer), None):
                 raise ConfigError(f"{unknown} has no answer, so that it cannot be scored, only asked and adapted to")
-            queries = [
-                Query(rendered.item.id, rendered.item.question, MediaSet(rendered.media), rendered.item.seed)
-                for rendered in chunk
-            ]
+            queries = [Query(r.item.id, r.item.question, MediaSet(r.media), r.item.seed) for r in chunk]
             groups = model.rollout(toolbox, queries, n=1, seed=seed, temperature=temperature, limits=limits)
             for rendered, (rollout,) in zip(chunk, groups, strict=True):
                 on_rollout(rollout)

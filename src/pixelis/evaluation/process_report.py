@@ -89,7 +89,10 @@ class HasProcess(Protocol):
     def process(self) -> ProcessMeasures: ...
 
 
-def task_statistics(rows: Sequence[HasProcess]) -> dict[str, CosineStatistics]:
+Rows = Sequence[HasProcess]
+
+
+def task_statistics(rows: Rows) -> dict[str, CosineStatistics]:
     """Mean and standard deviation of E_ext's cosines for each task: fitted once on dev chains of π_SFT, then fixed."""
     cosines_by_task: dict[str, list[float]] = {}
     for row in rows:
@@ -106,17 +109,13 @@ class ProcessScores(NamedTuple):
     summary: ProcessSummary
 
 
-def process_scores(
-    rows: Sequence[HasProcess], statistics: Mapping[str, CosineStatistics], **options: Any
-) -> ProcessScores:
+def process_scores(rows: Rows, statistics: Mapping[str, CosineStatistics], **options: Any) -> ProcessScores:
     """RaPR and RaCPR with fixed statistics; a task without statistics passes no gate."""
     lengths = np.array([len(row.process.valid) for row in rows], dtype=np.int64)
     valid = np.array([u for row in rows for u in row.process.valid], dtype=float)
     cosines = np.array([np.nan if c is None else c for row in rows for c in row.process.cosines], dtype=float)
-    no_statistics = CosineStatistics(0.0, 0.0, 0)
-    row_statistics = [statistics.get(row.task, no_statistics) for row in rows]
-    composed = racpr(
-        valid, cosines, lengths, mean=[s.mean for s in row_statistics], std=[s.std for s in row_statistics], **options
-    )
+    no_fit = CosineStatistics(0.0, 0.0, 0)
+    fits = [statistics.get(row.task, no_fit) for row in rows]
+    composed = racpr(valid, cosines, lengths, mean=[s.mean for s in fits], std=[s.std for s in fits], **options)
     rates = rapr(valid, lengths)
     return ProcessScores(rates, composed.values, composed.qualified, process_summary(rates, composed))

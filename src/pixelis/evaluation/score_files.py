@@ -46,6 +46,8 @@ class MomentWindows(NamedTuple):
 
 Report = dict[str, Any]
 """Names to numbers, or to reports of parts."""
+Line = tuple[int, dict[str, Any]]
+"""A line of a JSONL file: its number and its object."""
 
 TRACK_NAMES = {
     "HOTA": "hota", "MOTA": "mota", "IDF1": "idf1", "DetA": "det_a", "AssA": "ass_a", "IDSW": "id_switches",
@@ -161,9 +163,8 @@ def _answer_score(row: AnswerPair, kind: str, reading: answer_accuracy.NumberRea
     if kind == "relaxed":
         return float(any(answer_accuracy.relaxed_match(row.prediction, gold) for gold in row.golds))
     if kind == "mra":
-        return max(
-            answer_accuracy.mean_relative_accuracy([row.prediction], [gold], reading=reading) for gold in row.golds
-        )
+        mra = answer_accuracy.mean_relative_accuracy
+        return max(mra([row.prediction], [gold], reading=reading) for gold in row.golds)
     if kind == "anls":
         return text.anls(row.prediction, row.golds)
     return float(answer_accuracy.exact_match(row.prediction, row.golds))
@@ -185,14 +186,12 @@ def read_mot(path: Path, *, predicted: bool = False) -> NDArray[np.float64]:
     """
     rows = []
     for number, line in _lines(path):
-        cells = [c for c in re.split(r"[,;\s]+", line.strip()) if c]
         where = f"{path}:{number}"
         try:
-            values = [float(c) for c in cells]
+            values = [float(c) for c in re.split(r"[,;\s]+", line.strip()) if c]
         except ValueError:
-            raise ConfigError(
-                f"{where}: {line.strip()[:60]!r} is not a row of numbers: want frame, id, x, y, w, h"
-            ) from None
+            start = repr(line.strip()[:60])
+            raise ConfigError(f"{where}: {start} is not a row of numbers: want frame, id, x, y, w, h") from None
         if len(values) < 6 or not all(map(math.isfinite, values)):
             raise ConfigError(f"{where}: {len(values)} columns: want at least frame, id, x, y, w, h, all finite")
         if values[0] < 1 or values[1] < 0:
@@ -216,9 +215,7 @@ def mot_sequences(gold: Path, predicted: Path) -> dict[str, tuple[NDArray[np.flo
         return {_sequence_name(file): (read_mot(file), read_mot(predicted, predicted=True))}
     _require_folder(gold)
     _require_folder(predicted)
-    files = {p.parent.parent.name: p for p in sorted(gold.glob("*/gt/gt.txt"))} or {
-        p.stem: p for p in sorted(gold.glob("*.txt"))
-    }
+    files = {_sequence_name(p): p for p in sorted(gold.glob("*/gt/gt.txt")) or sorted(gold.glob("*.txt"))}
     if not files:
         raise ConfigError(f"{gold}: no sequences: want <sequence>/gt/gt.txt or <sequence>.txt in it")
     inner = predicted / "data" if (predicted / "data").is_dir() else predicted
@@ -241,12 +238,9 @@ def read_answers(gold: Path, predicted: Path) -> list[AnswerPair]:
     pairs = []
     for name, (number, row) in _by_id(gold, golds, has_ids=has_ids).items():
         where = f"{gold}:{number}"
-        prediction_row = by_id.pop(name, None)
-        prediction_text = (
-            None
-            if prediction_row is None
-            else _one_text(f"{predicted}:{prediction_row[0]}", prediction_row[1], PREDICTION_KEYS)
-        )
+        prediction = None
+        if (line := by_id.pop(name, None)) is not None:
+            prediction = _one_text(f"{predicted}:{line[0]}", line[1], PREDICTION_KEYS)
         options = row.get("options") or []
         if not isinstance(options, list) or not all(isinstance(o, str) for o in options):
             raise ConfigError(f"{where}: options must be a list of strings")
@@ -256,7 +250,7 @@ def read_answers(gold: Path, predicted: Path) -> list[AnswerPair]:
             raise ConfigError(f"{where}: kind {kind!r}: want one of {', '.join(KINDS)}")
         if kind == "mra" and any(answer_accuracy.parse_number(g) is None for g in row_golds):
             raise ConfigError(f"{where}: kind mra wants a number as gold answer")
-        pairs.append(AnswerPair(name, row_golds, prediction_text, options, kind))
+        pairs.append(AnswerPair(name, row_golds, prediction, options, kind))
     if by_id:
         name, (number, _) = next(iter(by_id.items()))
         raise ConfigError(f"{predicted}:{number}: {name!r} is not in {gold}")
@@ -275,9 +269,8 @@ def read_moments(gold: Path, predicted: Path) -> MomentWindows:
         if not windows or any(w[1] <= w[0] for w in windows):
             raise ConfigError(f"{gold}: query {qid} needs at least one gold window, each with start < end")
     if unmatched := sorted(sides[0].keys() ^ sides[1].keys()):
-        raise ConfigError(
-            f"{predicted}: {len(unmatched)} queries are on one side only ({', '.join(unmatched[:3])}): want the same"
-        )
+        first = ", ".join(unmatched[:3])
+        raise ConfigError(f"{predicted}: {len(unmatched)} queries are on one side only ({first}): want the same")
     return MomentWindows(*sides)
 
 
@@ -312,7 +305,7 @@ def read_labels(path: Path) -> NDArray[np.int64]:
     return labels
 
 
-def read_jsonl(path: Path) -> list[tuple[int, dict[str, Any]]]:
+def read_jsonl(path: Path) -> list[Line]:
     """Line number and object of each line; blank lines are skipped."""
     rows = []
     for number, line in _lines(path):
@@ -355,10 +348,8 @@ def _id(row: dict[str, Any]) -> str | None:
     return next((str(row[k]) for k in ID_KEYS if row.get(k) is not None), None)
 
 
-def _by_id(
-    path: Path, rows: list[tuple[int, dict[str, Any]]], *, has_ids: bool
-) -> dict[str, tuple[int, dict[str, Any]]]:
-    table: dict[str, tuple[int, dict[str, Any]]] = {}
+def _by_id(path: Path, rows: list[Line], *, has_ids: bool) -> dict[str, Line]:
+    table: dict[str, Line] = {}
     for position, (number, row) in enumerate(rows):
         name = _id(row) if has_ids else str(position)
         if name is None:

@@ -11,8 +11,9 @@ from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.tools.toolbox import Toolbox
 
 DEMO = Path(__file__).parents[1] / "demo"
+SIGN_PHOTO, CLIP = "astronaut_sign.jpg", "cockatoo.mp4"
 SIGN = (0.41, 0.35, 0.67, 0.68)
-"""The box of the sign in astronaut_sign.jpg, by eye."""
+"""The box of the sign in SIGN_PHOTO, by eye."""
 
 
 class SelfTestCase(NamedTuple):
@@ -40,22 +41,16 @@ def covers_sign(result: ToolResult) -> bool:
 
 CHECKS = (
     SelfTestCase(
-        "SEG",
-        "astronaut_sign.jpg",
-        {"target": [0.40, 0.34, 0.68, 0.69]},
-        "the sign, within 6 % of its edges",
-        covers_sign,
+        "SEG", SIGN_PHOTO, {"target": [0.40, 0.34, 0.68, 0.69]}, "the sign, within 6 % of its edges", covers_sign
     ),
     SelfTestCase(
         "ZOOM",
-        "astronaut_sign.jpg",
+        SIGN_PHOTO,
         {"box": list(SIGN)},
         "a view of the sign, enlarged",
         lambda r: r.view is not None and r.view.width > 300,
     ),
-    SelfTestCase(
-        "OCR", "astronaut_sign.jpg", {}, "FOR SALE", lambda r: {"FOR", "SALE"} <= set(r.output["text"].split())
-    ),
+    SelfTestCase("OCR", SIGN_PHOTO, {}, "FOR SALE", lambda r: {"FOR", "SALE"} <= set(r.output["text"].split())),
     SelfTestCase(
         "PROP",
         "coffee.jpg",
@@ -65,14 +60,14 @@ CHECKS = (
     ),
     SelfTestCase(
         "TRK",
-        "cockatoo.mp4",
+        CLIP,
         {"box": [0.33, 0.03, 0.65, 0.97], "end_s": 2.0},
         "the bird for two seconds",
         lambda r: len(r.footprints[0].frames) >= 10,  # type: ignore[union-attr]
     ),
     SelfTestCase(
         "TEMP",
-        "cockatoo.mp4",
+        CLIP,
         {"query": "the bird moves towards the camera"},
         "a span within the clip",
         lambda r: 0.0 <= r.footprints[0].start_s < r.footprints[0].end_s <= 12.1,  # type: ignore[union-attr]

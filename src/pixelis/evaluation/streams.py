@@ -11,6 +11,7 @@ from pixelis.evaluation.tasks import Task, apply_shift, make_tasks
 from pixelis.world import RenderedItem
 from pixelis.world.shifts import parse_shift
 
+Names = Sequence[str]
 Course = Literal["steady", "abrupt", "gradual", "returning"]
 """`abrupt`: in the second half; `gradual`: severities from 0 up; `returning`: in the middle third only."""
 
@@ -67,13 +68,7 @@ class StreamTask(NamedTuple):
 
 
 def make_stream(
-    names: Sequence[str],
-    *,
-    split: Split,
-    limit: int,
-    shifts: Sequence[str] = (),
-    course: str = "steady",
-    skip: int = 0,
+    names: Sequence[str], *, split: Split, limit: int, shifts: Sequence[str] = (), course: str = "steady", skip: int = 0
 ) -> Stream:
     """A stream by the names of its tasks, without the first `skip` items of each; ConfigError for an unknown shift,
     severity or course."""
@@ -89,8 +84,7 @@ def interleave(tasks: Sequence[Task], limit: int) -> Iterator[RenderedItem]:
     streams = [task.items(limit) for task in tasks]
     while streams:
         for stream in list(streams):
-            rendered = next(stream, None)
-            if rendered is None:
+            if (rendered := next(stream, None)) is None:
                 streams.remove(stream)
             else:
                 yield rendered

@@ -16,13 +16,8 @@ from pixelis.core.errors import TraceError
 from pixelis.tools.results import Artifact
 from pixelis.trace.schema import Trace
 
-EXTENSIONS = {
-    "image/png": "png",
-    "image/jpeg": "jpg",
-    "image/webp": "webp",
-    "application/json": "json",
-    "text/plain": "txt",
-}
+IMAGE_EXTENSIONS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp"}
+EXTENSIONS = {**IMAGE_EXTENSIONS, "application/json": "json", "text/plain": "txt"}
 DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, KeyError)
 """What the standard library raises for a damaged archive."""
 

@@ -147,9 +147,8 @@ def decode(line: bytes) -> Trace:
 def parse(line: bytes) -> dict[str, Any]:
     cut_off = "" if line.endswith(b"\n") else "; the line is truncated, and the next append removes it"
     try:
-        record = json.loads(
-            line.decode("utf-8"), object_pairs_hook=reject_duplicate_keys, parse_constant=reject_constant
-        )
+        text = line.decode("utf-8")
+        record = json.loads(text, object_pairs_hook=reject_duplicate_keys, parse_constant=reject_constant)
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise TraceError(f"not JSON ({reason}){cut_off}") from error

@@ -54,10 +54,8 @@ def decisive_steps(trace: Trace, thresholds: Mapping[str, float]) -> list[StepDe
     one has the default of `Tool`."""
     views = dict(zip(trace.views, (s.result.view for s in trace.steps), strict=True))
     all_arguments = [extract_arguments(step, trace.media, views) for step in trace.steps]
-    return [
-        decide_step(trace, k, all_arguments, thresholds.get(s.result.tool, DEFAULT_THRESHOLD))
-        for k, s in enumerate(trace.steps)
-    ]
+    limits = [thresholds.get(step.result.tool, DEFAULT_THRESHOLD) for step in trace.steps]
+    return [decide_step(trace, k, all_arguments, limit) for k, limit in enumerate(limits)]
 
 
 def decide_step(trace: Trace, k: int, all_arguments: list[CallArguments], threshold: float) -> StepDecision:
@@ -69,11 +67,9 @@ def decide_step(trace: Trace, k: int, all_arguments: list[CallArguments], thresh
     for j in range(k + 1, len(trace.steps)):
         if trace.steps[j].result.status in ("invalid", "disabled"):
             continue
-        used = used_by_call(trace, k, all_arguments[j])
-        if used:
+        if used := used_by_call(trace, k, all_arguments[j]):
             return StepDecision(True, f"its {used} went into step {j + 1} ({trace.steps[j].result.tool})")
-    used = used_by_answer(step, trace.answer or "")
-    if used:
+    if used := used_by_answer(step, trace.answer or ""):
         return StepDecision(True, f"its {used} stands in the answer")
     return StepDecision(False, "nothing of it was used later")
 
@@ -89,21 +85,14 @@ def used_by_call(trace: Trace, k: int, later: CallArguments) -> str | None:
         if footprint.media != later.media:
             continue
         if isinstance(footprint, Span):
-            clip_seconds = get_duration(trace, footprint.media)
-            if footprint.seconds < 0.95 * clip_seconds and any(
-                footprint.start_s - 1e-3 <= t <= footprint.end_s + 1e-3 for t in later.times_s
-            ):
+            inside = any(footprint.start_s - 1e-3 <= t <= footprint.end_s + 1e-3 for t in later.times_s)
+            if inside and footprint.seconds < 0.95 * get_duration(trace, footprint.media):
                 return f"time {footprint.start_s:.2f} to {footprint.end_s:.2f} s"
         elif any(is_region_used(region, later) for region in iter_boxes(footprint, later.frame)):
             return "track" if isinstance(footprint, Track) else "region"
-    values = {
-        w
-        for text in iter_leaves(step.result.output, IGNORED_OUTPUT_KEYS)
-        if isinstance(text, str)
-        for w in content_words(text)
-    }
-    call_words = word_set(" ".join(t for t in iter_leaves(step.call.args) if isinstance(t, str)))
-    shared = word_set(later.text) & (values - call_words)
+    outputs = [v for v in iter_leaves(step.result.output, IGNORED_OUTPUT_KEYS) if isinstance(v, str)]
+    values = {word for output in outputs for word in content_words(output)}
+    shared = word_set(later.text) & (values - call_words(step))
     return f"value {min(shared)!r}" if shared else None
 
 
@@ -119,13 +108,16 @@ def used_by_answer(step: Step, answer: str) -> str | None:
             return f"time {footprint.start_s:.2f} to {footprint.end_s:.2f} s"
         if any(boxes_match(region, box) for region in iter_boxes(footprint, None) for box in boxes_in(answer)):
             return "region"
-    call_words = word_set(" ".join(t for t in iter_leaves(step.call.args) if isinstance(t, str)))
     for value in iter_leaves(step.result.output, IGNORED_OUTPUT_KEYS):
-        if isinstance(value, str) and (content_words(value) - call_words) & answer_words:
+        if isinstance(value, str) and (content_words(value) - call_words(step)) & answer_words:
             return f"value {value!r}"
         if isinstance(value, int | float) and any(same_number(number, value) for number in numbers_in(answer)):
             return f"value {value:g}"
     return None
+
+
+def call_words(step: Step) -> frozenset[str]:
+    return word_set(" ".join(t for t in iter_leaves(step.call.args) if isinstance(t, str)))
 
 
 def iter_boxes(footprint: object, frame: int | None) -> Iterator[UnitBox]:
@@ -142,9 +134,9 @@ def iter_boxes(footprint: object, frame: int | None) -> Iterator[UnitBox]:
 
 def is_region_used(region: UnitBox, later: CallArguments) -> bool:
     x0, y0, x1, y1 = region
-    return any(boxes_match(region, box) for box in later.boxes) or any(
-        x0 <= x <= x1 and y0 <= y <= y1 for x, y in later.points
-    )
+    if any(boxes_match(region, box) for box in later.boxes):
+        return True
+    return any(x0 <= x <= x1 and y0 <= y <= y1 for x, y in later.points)
 
 
 def boxes_match(region: UnitBox, box: UnitBox) -> bool:
@@ -174,9 +166,7 @@ def extract_arguments(
         points = [to_source((x, y, x, y), recipe)[:2] for x, y in points]
     clip = record is not None and record.kind == "clip"
     frames = [v for v in iter_leaves({k: args[k] for k in args if "frame" in k}) if isinstance(v, int)]
-    times = [
-        float(v) for v in iter_leaves({k: v for k, v in args.items() if k.endswith("_s")}) if isinstance(v, int | float)
-    ]
+    times = [float(v) for v in iter_leaves({k: args[k] for k in args if k.endswith("_s")}) if not isinstance(v, str)]
     seconds_a_frame = record.duration_s / record.frame_count if record else 0.0
     return CallArguments(
         media=record.name if record else "",

@@ -112,14 +112,12 @@ def run_plan(
     return Recording(trace, recorder.blobs)
 
 
-def run_planned_step(
-    planned_step: PlannedStep, recorder: TraceRecorder, toolbox: ToolRunner
-) -> tuple[ToolCall, Execution]:
+def run_planned_step(step: PlannedStep, recorder: TraceRecorder, toolbox: ToolRunner) -> tuple[ToolCall, Execution]:
     """Run one step of a plan: its call with concrete arguments, and the execution."""
-    name = canonical_name(planned_step.tool)
+    name = canonical_name(step.tool)
     try:
-        call = ToolCall(tool=name, args=resolve(planned_step.args, recorder.results, recorder.media))
+        call = ToolCall(tool=name, args=resolve(step.args, recorder.results, recorder.media))
     except DeadReferenceError as error:
-        call = ToolCall(tool=name, args=planned_step.args)
+        call = ToolCall(tool=name, args=step.args)
         return call, Execution(ToolResult.failed(name, str(error), "invalid"), {})
     return call, toolbox.run(call, recorder.media)

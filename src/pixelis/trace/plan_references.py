@@ -66,9 +66,8 @@ def resolve(args: dict[str, Any], results: Sequence[ToolResult], media: MediaSet
         except MediaError:
             continue  # the toolbox reports it better
         if call_media != reference_media:
-            raise DeadReferenceError(
-                f"{reference} lies on {reference_media}, and this call looks at {call_media}: set media"
-            )
+            places = f"{reference} lies on {reference_media}, and this call looks at {call_media}"
+            raise DeadReferenceError(f"{places}: set media")
     return concrete
 
 

@@ -86,16 +86,5 @@ def without_time(step: StepDraft) -> StepDraft:
 
 def reseal(trace: Trace, *, steps: Sequence[StepDraft], media: Sequence[MediaRecord]) -> Trace:
     """A trace with other steps and media records, and everything else as it was."""
-    return seal_trace(
-        id=trace.id,
-        query=trace.query,
-        media=media,
-        origin=trace.origin,
-        created_at=trace.created_at,
-        steps=steps,
-        answer=trace.answer,
-        answer_thought=trace.answer_thought,
-        answer_confidence=trace.answer_confidence,
-        answer_tokens=trace.answer_tokens,
-        pixelis=trace.pixelis,
-    )
+    same = {name: value for name, value in trace if name not in ("version", "seal", "steps", "media")}
+    return seal_trace(**same, steps=steps, media=media)

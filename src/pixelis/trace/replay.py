@@ -109,14 +109,8 @@ def describe_difference(recorded: ToolResult, current: ToolResult) -> str | None
     before, after = (r.model_dump(mode="json", exclude={"seconds"}) for r in (recorded, current))
     if canonical_json(before) == canonical_json(after):
         return None
-    ordered_fields = sorted(
-        before, key=lambda field: FIELD_ORDER.index(field) if field in FIELD_ORDER else len(FIELD_ORDER)
-    )
-    changes = [
-        found_change
-        for field in ordered_fields
-        if (found_change := find_first_change(field, before[field], after[field]))
-    ]
+    fields = sorted(before, key=lambda name: FIELD_ORDER.index(name) if name in FIELD_ORDER else len(FIELD_ORDER))
+    changes = [change for name in fields if (change := find_first_change(name, before[name], after[name]))]
     if before["identity"] == after["identity"]:
         return changes[0]
     identity = find_first_change("identity", before["identity"], after["identity"])
@@ -138,13 +132,11 @@ def find_first_change(path: str, before: Any, after: Any) -> str | None:
         return None
     if isinstance(before, dict) and isinstance(after, dict):
         for key in [*before, *(k for k in after if k not in before)]:
-            change = find_first_change(f"{path}.{key}", before.get(key, ABSENT), after.get(key, ABSENT))
-            if change:
+            if change := find_first_change(f"{path}.{key}", before.get(key, ABSENT), after.get(key, ABSENT)):
                 return change
     if isinstance(before, list) and isinstance(after, list):
         for index, (old, new) in enumerate(zip(before, after, strict=False)):
-            change = find_first_change(f"{path}[{index}]", old, new)
-            if change:
+            if change := find_first_change(f"{path}[{index}]", old, new):
                 return change
         if len(before) != len(after):
             return f"{path}: {len(before)} entries became {len(after)}"

@@ -45,9 +45,8 @@ def mentions_line(line_text: str, answer: str) -> bool:
         return bool(content & set(answer_words))
     # of a longer line two consecutive words, or one that is long or has a digit: short words recur by accident
     pairs = set(pairwise(line)) & set(pairwise(answer_words))
-    return any(content & set(pair) for pair in pairs) or any(
-        len(w) >= 6 or any(c.isdigit() for c in w) for w in content & set(answer_words)
-    )
+    telling = [w for w in content & set(answer_words) if len(w) >= 6 or any(c.isdigit() for c in w)]
+    return bool(telling) or any(content & set(pair) for pair in pairs)
 
 
 def contains_run(longer: list[str], shorter: list[str]) -> bool:

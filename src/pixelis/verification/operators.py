@@ -176,9 +176,8 @@ def _restrict_track(track: Track, frames: set[int], track_id: int) -> Track | No
     pairs = [(f, b) for f, b in zip(track.frames, track.boxes, strict=True) if f in frames]
     if not pairs:
         return None
-    return track.model_copy(
-        update={"track_id": track_id, "frames": tuple(f for f, _ in pairs), "boxes": tuple(b for _, b in pairs)}
-    )
+    kept_frames, boxes = zip(*pairs, strict=True)
+    return track.model_copy(update={"track_id": track_id, "frames": kept_frames, "boxes": boxes})
 
 
 # --- text

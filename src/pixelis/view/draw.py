@@ -67,24 +67,19 @@ class Mark(NamedTuple):
 
 def make_marks(footprints: Sequence[Footprint], prefix: str) -> list[Mark]:
     """Assign colours: to a track by its id, to others in turn."""
-    return [
-        Mark(f, f"{prefix}-f{i}", (f.track_id if isinstance(f, Track) else i) % COLOURS)
-        for i, f in enumerate(footprints)
-    ]
+    numbers = (f.track_id if isinstance(f, Track) else i for i, f in enumerate(footprints))
+    return [Mark(f, f"{prefix}-f{i}", n % COLOURS) for i, (f, n) in enumerate(zip(footprints, numbers, strict=True))]
 
 
 def draw(marks: Sequence[Mark], canvas: SvgCanvas) -> Markup:
     """Draw the footprints that lie on this canvas."""
     labelled = len(marks) <= MAX_LABELLED
+    group = Markup('<g class="mark c{} {}" data-mark="{}"><title>{}</title>{}</g>')
     parts = []
     for mark in marks:
-        shape = draw_one(mark.footprint, canvas, labelled=labelled)
-        if shape:
-            parts.append(
-                Markup('<g class="mark c{} {}" data-mark="{}"><title>{}</title>{}</g>').format(
-                    mark.colour, mark.footprint.kind, mark.key, clean(tooltip(mark.footprint)), shape
-                )
-            )
+        if shape := draw_one(mark.footprint, canvas, labelled=labelled):
+            title = clean(tooltip(mark.footprint))
+            parts.append(group.format(mark.colour, mark.footprint.kind, mark.key, title, shape))
     return Markup("").join(parts)
 
 
@@ -93,21 +88,19 @@ def draw_one(footprint: Footprint, canvas: SvgCanvas, *, labelled: bool) -> Mark
         return draw_track(footprint, canvas)
     if isinstance(footprint, Span) or footprint.frame != canvas.frame:
         return None
+    label = footprint.label if labelled else ""
     if isinstance(footprint, Mask):
-        return draw_mask(footprint, canvas, footprint.label if labelled else "")
+        return draw_mask(footprint, canvas, label)
     if isinstance(footprint, TextSpan):
         return draw_text(footprint, canvas)
-    return rectangle(footprint.box_unit, canvas) + label_at(
-        footprint.box_unit, footprint.label if labelled else "", canvas
-    )
+    return rectangle(footprint.box_unit, canvas) + label_at(footprint.box_unit, label, canvas)
 
 
 def rectangle(box: UnitBox, canvas: SvgCanvas, kind: str = "shape") -> Markup:
     left, top = canvas.to_canvas(box[0], box[1])
     right, bottom = canvas.to_canvas(box[2], box[3])
-    return Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="2"/>').format(
-        kind, left, top, max(right - left, 1.0), max(bottom - top, 1.0)
-    )
+    shape = Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="2"/>')
+    return shape.format(kind, left, top, max(right - left, 1.0), max(bottom - top, 1.0))
 
 
 def draw_arguments(arguments: CallArguments, canvas: SvgCanvas) -> Markup:
@@ -199,10 +192,8 @@ def polyline(kind: str, points: Sequence[tuple[float, float]]) -> Markup:
     """A line through at most about 120 of the points."""
     if len(points) < 2:
         return Markup("")
-    sampled_points = [*points[:: max(len(points) // 120, 1)], points[-1]]
-    return Markup('<polyline class="{}" points="{}"/>').format(
-        kind, " ".join(f"{x:.1f},{y:.1f}" for x, y in sampled_points)
-    )
+    corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*points[:: max(len(points) // 120, 1)], points[-1]])
+    return Markup('<polyline class="{}" points="{}"/>').format(kind, corners)
 
 
 def tooltip(footprint: Footprint) -> str:

@@ -111,10 +111,8 @@ def report(exhibits: Sequence[Exhibit]) -> str:
 def render(exhibits: Sequence[Exhibit], detail: DetailLevel) -> str:
     pictures = PictureRegistry(detail)
     traces = [trace_view(exhibit, f"t{i}", pictures) for i, exhibit in enumerate(exhibits, start=1)]
-    title = clean(exhibits[0].trace.query)[:120] if exhibits else ""
-    return render_page(
-        "page.html", script=asset("page.js"), title=title or "A chain of evidence", traces=traces, pictures=pictures.all
-    )
+    title = (clean(exhibits[0].trace.query)[:120] if exhibits else "") or "A chain of evidence"
+    return render_page("page.html", script=asset("page.js"), title=title, traces=traces, pictures=pictures.all)
 
 
 def trace_view(exhibit: Exhibit, key: str, pictures: PictureRegistry) -> TraceView:

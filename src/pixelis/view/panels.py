@@ -85,31 +85,30 @@ class Drawing(NamedTuple):
         return draw_arguments(self.arguments, canvas) if self.arguments else draw(self.marks, canvas)
 
 
-def panels(context: PanelContext, number: int, marks: list[Mark]) -> list[Panel]:
+def panels(page: PanelContext, number: int, marks: list[Mark]) -> list[Panel]:
     """The pictures of step `number` (from 0), with the marks of its footprints."""
-    step = context.exhibit.trace.steps[number]
-    target = call_target(context.exhibit, number)
+    trace = page.exhibit.trace
+    step = trace.steps[number]
+    target = call_target(page.exhibit, number)
     if target is None:
         return []
     drawing = Drawing([mark for mark in marks if mark.footprint.media == target.record.name])
     if not step.result.footprints:
-        views = dict(
-            zip(context.exhibit.trace.views, (s.result.view for s in context.exhibit.trace.steps), strict=True)
-        )
-        drawing = drawing._replace(arguments=extract_arguments(step, context.exhibit.trace.media, views))
+        views = dict(zip(trace.views, (s.result.view for s in trace.steps), strict=True))
+        drawing = drawing._replace(arguments=extract_arguments(step, trace.media, views))
     if target.recipe is not None:
-        step_panels = [view_panel(context, target.recipe, target.view or "", drawing), locator_panel(context, target)]
+        step_panels = [view_panel(page, target.recipe, target.view or "", drawing), locator_panel(page, target)]
     else:
         frames = frames_to_show(step, target.record)
-        step_panels = [frame_panel(context, target.record, frame, drawing, strip=len(frames) > 1) for frame in frames]
-    view_name = context.exhibit.trace.views[number]
+        step_panels = [frame_panel(page, target.record, frame, drawing, strip=len(frames) > 1) for frame in frames]
+    view_name = trace.views[number]
     if step.result.view is not None and view_name is not None:
-        step_panels.append(view_panel(context, step.result.view, view_name, Drawing(), maker=step))
+        step_panels.append(view_panel(page, step.result.view, view_name, Drawing(), maker=step))
     return step_panels
 
 
-def frame_panel(context: PanelContext, record: MediaRecord, frame: int, drawing: Drawing, *, strip: bool) -> Panel:
-    medium = context.exhibit.media.get(record.name)
+def frame_panel(page: PanelContext, record: MediaRecord, frame: int, drawing: Drawing, *, strip: bool) -> Panel:
+    medium = page.exhibit.media.get(record.name)
     picture, note, caption = None, "", record.name
     during: tuple[Mark, ...] = ()
     if record.kind == "clip":
@@ -123,19 +122,17 @@ def frame_panel(context: PanelContext, record: MediaRecord, frame: int, drawing:
         note = "the file is missing"
     else:
         try:
-            picture = context.pictures.add((record.sha256, frame), medium.frame(frame), strip=strip)
+            picture = page.pictures.add((record.sha256, frame), medium.frame(frame), strip=strip)
         except MediaError as error:
             note = str(error)
-    size = picture.size if picture else fit_size(record.size, context.pictures, strip=strip)
+    size = picture.size if picture else fit_size(record.size, page.pictures, strip=strip)
     shapes = drawing.on(SvgCanvas(size, frame=frame, strip=strip))
     return Panel(picture, size, shapes, caption, note, "strip" if strip else "picture", during)
 
 
-def view_panel(
-    context: PanelContext, recipe: ViewRecipe, name: str, drawing: Drawing, *, maker: Step | None = None
-) -> Panel:
+def view_panel(page: PanelContext, recipe: ViewRecipe, name: str, drawing: Drawing, maker: Step | None = None) -> Panel:
     """A view: its recorded artifact, else cut again from its source."""
-    exhibit, pictures = context
+    exhibit, pictures = page
     picture, note = None, "the file is missing"
     source = exhibit.media.get(recipe.media)
     makers = [maker] if maker else [s for s in exhibit.trace.steps if s.result.view == recipe]
@@ -155,13 +152,13 @@ def view_panel(
     return Panel(picture, size, shapes, caption, "" if picture else note, "made" if maker else "picture")
 
 
-def locator_panel(context: PanelContext, target: CallTarget) -> Panel:
+def locator_panel(page: PanelContext, target: CallTarget) -> Panel:
     """A small picture of the source with the box of the view."""
     assert target.recipe is not None  # noqa: S101 - only views have locators
     x0, y0, x1, y1 = target.recipe.box
     view_box = Box(media=target.record.name, frame=target.recipe.frame, x0=x0, y0=y0, x1=x1, y1=y1)
     clip = target.record.kind == "clip"
-    panel = frame_panel(context, target.record, target.recipe.frame, Drawing([Mark(view_box, "", 0)]), strip=clip)
+    panel = frame_panel(page, target.record, target.recipe.frame, Drawing([Mark(view_box, "", 0)]), strip=clip)
     return panel._replace(kind="locator", caption=f"where {target.view} lies in {target.record.name}")
 
 

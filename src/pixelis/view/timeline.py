@@ -30,11 +30,10 @@ def make_timeline(marks: Sequence[Mark], record: MediaRecord, frames: Sequence[i
     lanes = [m for m in marks if m.footprint.media == record.name and isinstance(m.footprint, Span | Track)][:MAX_LANES]
     height = 12 * max(len(lanes), 1) + 4
     positions = [1000.0 * (f + 0.5) / record.frame_count for f in frames]
-    tick_marks = Markup("").join(
-        Markup('<line class="tick" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1}"/>').format(x, height) for x in positions
-    )
+    tick = Markup('<line class="tick" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1}"/>')
+    ticks = Markup("").join(tick.format(x, height) for x in positions)
     bars = Markup("").join(render_bar(mark, lane, record) for lane, mark in enumerate(lanes))
-    return Timeline(bars, height, record.duration_s, tick_marks)
+    return Timeline(bars, height, record.duration_s, ticks)
 
 
 def render_bar(mark: Mark, lane: int, record: MediaRecord) -> Markup:

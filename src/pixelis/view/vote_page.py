@@ -88,10 +88,8 @@ def describe_vote(row: Mapping[str, Any]) -> list[str]:
         rest = f" and {len(others) - MAX_LISTED_ANSWERS} more" if len(others) > MAX_LISTED_ANSWERS else ""
         lines += [f"Against it: {', '.join(top_answers)}{rest}."] if others else []
         lines += [f"It was withheld: {vote['reason']}."] if not row["answered"] and vote["reason"] else []
-    lines += [
-        f"Rollouts {join_numbers(group)} looked at the same regions and share one vote."
-        for group in duplicate_groups(vote)
-    ]
+    for group in duplicate_groups(vote):
+        lines.append(f"Rollouts {join_numbers(group)} looked at the same regions and share one vote.")
     if vote["conformal_set"] is not None:
         lines.append(f"Conformal set: {', '.join(map(repr, vote['conformal_set'])) or 'empty'}.")
     if vote["majority"] is not None and row["answer"] is not None and vote["majority"] != row["answer"].casefold():
@@ -106,11 +104,8 @@ def describe_vote(row: Mapping[str, Any]) -> list[str]:
 
 def describe_flip(flip: Mapping[str, Any]) -> str:
     """The change of one weight that would have changed the answer."""
-    weight, flip_weight, is_lower = (
-        f"{flip['weight']:.3f}",
-        f"{flip['flips_at']:.3f}",
-        flip["flips_at"] < flip["weight"],
-    )
+    weight, flip_weight = f"{flip['weight']:.3f}", f"{flip['flips_at']:.3f}"
+    is_lower = flip["flips_at"] < flip["weight"]
     change = f", {'falling under' if is_lower else 'rising over'} {flip_weight}, alone"
     if weight == flip_weight:
         change = f" being any {'less' if is_lower else 'more'}"

@@ -86,13 +86,9 @@ def answer_from_rollouts(group: Sequence[Rollout], seconds: float, thresholds: M
     result = vote(group, thresholds=thresholds)
     outcome = result.consensus
     spellings = {a.casefold(): a for a in reversed(answers) if a}
-    sample_counts = Counter(a.casefold() for a in answers if a)
-    votes = tuple(
-        AnswerShare(spellings[str(key)], share, sample_counts[str(key)]) for key, share in outcome.scores.items()
-    )
-    supporters = [
-        k for k, a in enumerate(answers) if a and outcome.answer is not None and a.casefold() == outcome.answer
-    ]
+    counts = Counter(a.casefold() for a in answers if a)
+    votes = tuple(AnswerShare(spellings[str(a)], share, counts[str(a)]) for a, share in outcome.scores.items())
+    supporters = [k for k, a in enumerate(answers) if a and a.casefold() == outcome.answer]
     best = max(supporters or range(len(group)), key=lambda k: confidences[k])
     confidence = confidences[best] if len(group) == 1 else confidences[best] * (votes[0].share if votes else 0.0)
     reason = abstention_reason(group, best, bool(supporters), confidence, outcome)

@@ -106,13 +106,9 @@ def load_or_fit_calibration(
     item_index, raw, correct = (np.array(column) for column in zip(*observations, strict=True))
     calibrator = FITS[settings.kind](raw, correct)
     window = ReliabilityWindow(vote_settings.window)
-    vote_settings = vote_settings.model_copy(update={"delta": 0.0})
-    votes = [
-        vote(group, vote_settings, thresholds=thresholds, calibration=calibrator, window=window) for _, group in groups
-    ]
-    shares = [
-        correct_share(item, result.consensus.scores, is_correct) for item, result in zip(items, votes, strict=True)
-    ]
+    any_margin = vote_settings.model_copy(update={"delta": 0.0})
+    votes = [vote(g, any_margin, thresholds=thresholds, calibration=calibrator, window=window) for _, g in groups]
+    shares = [correct_share(item, v.consensus.scores, is_correct) for item, v in zip(items, votes, strict=True)]
     threshold = conformal_quantile(nonconformity(shares), alpha=settings.alpha)
     margins = np.array([result.consensus.margin for result in votes])
     errors = np.array([1.0 - is_correct(item, result.answer) for item, result in zip(items, votes, strict=True)])

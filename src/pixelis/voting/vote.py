@@ -125,12 +125,9 @@ class VoteResult(NamedTuple):
     @property
     def answer(self) -> str | None:
         """In the spelling of its heaviest rollout, or of its heaviest external vote."""
-        spellings = [
-            (b.weight, b.spelling) for b in self.ballots if b.answer is not None and b.answer == self.consensus.answer
-        ]
-        spellings = spellings or [
-            (weight, text) for text, weight in self.external_votes if text.casefold() == self.consensus.answer
-        ]
+        winner = self.consensus.answer
+        spellings = [(b.weight, b.spelling) for b in self.ballots if b.answer is not None and b.answer == winner]
+        spellings = spellings or [(weight, text) for text, weight in self.external_votes if text.casefold() == winner]
         return max(spellings, key=lambda weighted: weighted[0])[1] if spellings else None
 
     @property
@@ -256,9 +253,8 @@ def vote(
     )  # fmt: skip
     similarity = np.full(len(group), np.nan)
     if exemplar.rollout is not None:
-        similarity = np.array(
-            [s.similarity for s in similarities(chains, exemplar.rollout, scores=scores, names=tool_names)]
-        )
+        compared = similarities(chains, exemplar.rollout, scores=scores, names=tool_names)
+        similarity = np.array([s.similarity for s in compared])
     columns = (
         answers, spellings, map(tuple, tool_names), map(float, entropy), map(float, raw), map(float, calibrated),
         fidelity.tolist(), reliability.tolist(), reliability_by, map(int, groups), map(float, merged_weights),
@@ -286,10 +282,8 @@ def compute_fidelities(
     first = {group: j for j, group in reversed(list(enumerate(groups)))}
     representatives = sorted(first.values())
     has_answer = [answers[j] is not None for j in representatives]
-    fidelity_results = group_fidelity([chains[j] for j in representatives], successful=has_answer)
-    visfid_by_group = {
-        groups[j]: fidelity.visfid for j, fidelity in zip(representatives, fidelity_results, strict=True)
-    }
+    results = group_fidelity([chains[j] for j in representatives], successful=has_answer)
+    visfid_by_group = {groups[j]: result.visfid for j, result in zip(representatives, results, strict=True)}
     return np.array([visfid_by_group[group] for group in groups])
 
 
@@ -316,9 +310,8 @@ def compute_reliabilities(
     fitted = dawid_skene(labels, n_classes=2, pseudo=PSEUDO_COUNTS, majority=np.zeros(len(labels), dtype=np.int64))
     by_sequence = dict(zip(names, fitted.reliability.tolist(), strict=True))
     has_enough = [enough[name] for name in tools]
-    return np.where(has_enough, [by_sequence[name] for name in tools], values), [
-        "dawid-skene" if k else "agreement" for k in has_enough
-    ]
+    sources = ["dawid-skene" if k else "agreement" for k in has_enough]
+    return np.where(has_enough, [by_sequence[name] for name in tools], values), sources
 
 
 def to_ballot_record(ballot: Ballot) -> dict[str, Any]:
