@@ -64,10 +64,10 @@ class BlockedMedium(NamedTuple):
 class BlockList:
     """Media that were removed, one JSON object per line of an append-only file; every later run consults it."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._entries: dict[str, BlockedMedium] = {}
-        if path is not None and path.exists():
+        if path.exists():
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 try:
                     entry = BlockedMedium(**json.loads(line))
@@ -75,9 +75,6 @@ class BlockList:
                     reason = f"not an entry of a block list ({error}); correct or move it"
                     raise ConfigError(f"{path}:{number}: {reason}") from error
                 self._entries[entry.sha256] = entry
-
-    def __contains__(self, sha256: object) -> bool:
-        return sha256 in self._entries
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -93,7 +90,7 @@ class BlockList:
             if r.sha256 != r.kept_sha256 and r.sha256 not in self._entries
         }
         self._entries.update(new_entries)
-        if self.path is not None and new_entries:
+        if new_entries:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(entry._asdict()) + "\n" for entry in new_entries.values())

@@ -230,16 +230,15 @@ class PixelVerifier:
         sides = (self._left, pair.left), (self._right, pair.right)
         image_side, clip_side = sides if image_is_left else sides[::-1]
         frame = self._get_medium(*image_side).frame(0)
+        picture = ComparisonImage.from_frame(frame)
         clip_medium = self._get_medium(*clip_side)
         by_hash = float(clip.dense_times_s[np.bitwise_count(clip.dense_hashes ^ image.key_hashes[0]).argmin()])
         cosines = clip.embeddings.astype(np.float32) @ image.embeddings[0].astype(np.float32)
         by_embedding = float(clip.key_times_s[cosines.argmax()])
         best, best_time_s = NO_SIMILARITY, by_hash
         for seconds, radius_s in ((by_hash, 0.125), (by_embedding, 0.5)):
-            similarity = compare_images(
-                ComparisonImage.from_frame(frame),
-                ComparisonImage.from_frame(near_frames(frame, clip_medium, seconds, radius_s=radius_s)[0]),
-            )
+            nearest = near_frames(frame, clip_medium, seconds, radius_s=radius_s)[0]
+            similarity = compare_images(picture, ComparisonImage.from_frame(nearest))
             if similarity.overlap > best.overlap:
                 best, best_time_s = similarity, seconds
             if self._is_same_frame(best):
