@@ -20,6 +20,7 @@ UnitCoordinate = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Score = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Point = tuple[UnitCoordinate, UnitCoordinate]
 UnitBox = tuple[UnitCoordinate, UnitCoordinate, UnitCoordinate, UnitCoordinate]
+FULL_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
 
 FrameNumber = Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -34,6 +35,13 @@ def round_unit(value: float) -> float:
     return round(float(value), DECIMALS)
 
 
+def separate_edges(low: float, high: float) -> tuple[float, float]:
+    """Two edges, kept apart after rounding: a box on a view of a few pixels still has area on its source."""
+    minimum = 10.0**-DECIMALS
+    start = min(low, 1.0 - minimum)
+    return (low, high) if low < high else (round_unit(start), round_unit(start + minimum))
+
+
 class Size(NamedTuple):
     """Width and height in pixels."""
 
@@ -43,6 +51,10 @@ class Size(NamedTuple):
     @property
     def pixels(self) -> int:
         return self.width * self.height
+
+    def scaled(self, factor: float) -> Size:
+        """This size times a factor, in whole pixels, at least one."""
+        return Size(max(round(self.width * factor), 1), max(round(self.height * factor), 1))
 
 
 class PixelBox(NamedTuple):

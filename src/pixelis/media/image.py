@@ -13,9 +13,8 @@ from PIL import Image as Pil
 from PIL import ImageOps
 
 from pixelis.core.errors import MediaError
-from pixelis.core.geometry import Size
 from pixelis.media.limits import MediaLimits
-from pixelis.media.medium import Frame, Medium, as_read_only
+from pixelis.media.medium import Frame, Medium, as_read_only, frame_size
 
 FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP")
 
@@ -29,7 +28,7 @@ class Image(Medium):
     def __init__(self, pixels: Frame, *, sha256: str, path: Path | None = None) -> None:
         self.pixels = as_read_only(pixels)
         self.sha256 = sha256
-        self.size = Size(pixels.shape[1], pixels.shape[0])
+        self.size = frame_size(pixels)
         self.path = path
 
     @classmethod

@@ -51,6 +51,10 @@ class Medium(ABC):
         return f"{self.path.name if self.path else self.kind} ({self.size.width}x{self.size.height})"
 
 
+def frame_size(frame: Frame) -> Size:
+    return Size(frame.shape[1], frame.shape[0])
+
+
 def as_read_only(array: NDArray[np.uint8]) -> Frame:
     """The same pixels as a contiguous, read-only array."""
     array = np.ascontiguousarray(array)

@@ -84,9 +84,8 @@ def open_bytes(content: bytes, *, limits: MediaLimits | None = None) -> Medium:
 
 def require_picture_size(size_bytes: int, limits: MediaLimits, path: Path | None) -> None:
     if size_bytes > limits.image_bytes:
-        raise MediaError(
-            f"{display_name(path)} has {size_bytes} bytes; at most {limits.image_bytes} are read of a picture"
-        )
+        name = display_name(path)
+        raise MediaError(f"{name} has {size_bytes} bytes; at most {limits.image_bytes} are read of a picture")
 
 
 def decode_picture(content: bytes, limits: MediaLimits, path: Path | None) -> Medium:

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from pixelis.core.errors import MediaError
 from pixelis.core.geometry import FrameNumber, PixelBox, Size, UnitBox, Value, round_unit, to_pixels
 from pixelis.media.image import Image
-from pixelis.media.medium import Frame, Medium
+from pixelis.media.medium import Frame, Medium, frame_size
 
 MAX_VIEW_SIDE = 8192
 """Maximum side of a view in pixels: a recipe may come from an untrusted trace."""
@@ -88,8 +88,8 @@ def resample(frame: Frame, box_unit: UnitBox, size: Size) -> Frame:
     """A unit box of a frame at another size."""
     import numpy as np
 
-    frame_size = Size(frame.shape[1], frame.shape[0])
-    left, top, right, bottom = to_pixels(box_unit, frame_size).pixel_bounds(frame_size)
+    whole = frame_size(frame)
+    left, top, right, bottom = to_pixels(box_unit, whole).pixel_bounds(whole)
     crop = Pil.fromarray(np.asarray(frame[top:bottom, left:right]))
     return np.asarray(crop.resize(size, Pil.Resampling.LANCZOS) if crop.size != tuple(size) else crop)
 

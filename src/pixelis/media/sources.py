@@ -14,7 +14,7 @@ from pixelis.core.errors import MediaError, PixelisError
 from pixelis.core.geometry import Size
 from pixelis.media.image import Image, error_text, open_pillow, to_upright_rgb
 from pixelis.media.limits import MediaLimits
-from pixelis.media.medium import Frame, as_read_only
+from pixelis.media.medium import Frame, as_read_only, frame_size
 
 
 @dataclass
@@ -61,9 +61,8 @@ class AnimationSource:
         return picture
 
     def _duration(self, index: int) -> float:
-        return (
-            max(float(self._picture_at(index).info.get("duration", 100)), 10.0) / 1000.0
-        )  # browsers, too, read 0 as a short delay
+        # browsers, too, read 0 as a short delay
+        return max(float(self._picture_at(index).info.get("duration", 100)), 10.0) / 1000.0
 
     def decode(self, index: int) -> Frame:
         try:
@@ -176,8 +175,7 @@ class VideoSource:
         if self.duration_s > limits.clip_seconds:
             raise MediaError(f"{self._path.name} lasts {self.duration_s:.0f} s; at most {limits.clip_seconds:.0f} s")
         self._coded_size = (first.width, first.height)
-        pixels = self._pixels(first)
-        self.size = Size(pixels.shape[1], pixels.shape[0])
+        self.size = frame_size(self._pixels(first))
 
     def _decode_from_start(self) -> Any:
         stream = self._open()
@@ -226,9 +224,8 @@ class VideoSource:
         """Upright RGB in the size of the first frame, also if the stream changes its size."""
         rotation = int(getattr(frame, "rotation", 0) or 0)
         width, height = self._coded_size
-        return as_read_only(
-            np.rot90(frame.to_ndarray(format="rgb24", width=width, height=height), (rotation // 90) % 4)
-        )
+        pixels = frame.to_ndarray(format="rgb24", width=width, height=height)
+        return as_read_only(np.rot90(pixels, (rotation // 90) % 4))
 
 
 @dataclass
@@ -239,7 +236,7 @@ class ArraySource:
     fps: float
 
     def __post_init__(self) -> None:
-        self.size = Size(self.frames[0].shape[1], self.frames[0].shape[0])
+        self.size = frame_size(self.frames[0])
         self.times_s = tuple(round(i / self.fps, 6) for i in range(len(self.frames)))
         self.duration_s = len(self.frames) / self.fps
 

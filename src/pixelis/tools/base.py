@@ -6,27 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pixelis.core.errors import ToolError
-from pixelis.core.geometry import (
-    DECIMALS,
-    Box,
-    Footprint,
-    Mask,
-    Span,
-    TextSpan,
-    Track,
-    UnitBox,
-    Value,
-    round_unit,
-    to_pixels,
-)
+from pixelis.core.geometry import Box, Footprint, Mask, Span, TextSpan, Track, UnitBox, Value, separate_edges, to_pixels
 from pixelis.media import Medium, ViewRecipe
-from pixelis.media.medium import Frame
+from pixelis.media.medium import Frame, frame_size
 from pixelis.media.query import to_source
 from pixelis.tools.results import Blob, ToolIdentity
 
@@ -65,6 +53,10 @@ def require_area(box: UnitBox) -> UnitBox:
     if not (x0 < x1 and y0 < y1):
         raise ValueError(f"box [{x0:g}, {y0:g}, {x1:g}, {y1:g}] has no area: want [x0, y0, x1, y1], x0 < x1, y0 < y1")
     return box
+
+
+AreaBox = Annotated[UnitBox, AfterValidator(require_area)]
+"""A unit box of a call: an empty one is an invalid call."""
 
 
 class MaskArg(Value):
@@ -235,20 +227,8 @@ class Tool(ABC, Generic[A]):
         parameters = cls.Args.model_json_schema()
         parameters.pop("title", None)
         parameters.pop("description", None)
-        return {
-            "type": "function",
-            "function": {"name": cls.name, "description": cls.summary, "parameters": parameters},
-        }
-
-
-def separate_edges(low: float, high: float) -> tuple[float, float]:
-    """Two edges, kept apart after rounding: a box on a view of a few pixels still has area on its source."""
-    minimum = 10.0**-DECIMALS
-    return (
-        (low, high)
-        if low < high
-        else (round_unit(min(low, 1.0 - minimum)), round_unit(min(low, 1.0 - minimum) + minimum))
-    )
+        function = {"name": cls.name, "description": cls.summary, "parameters": parameters}
+        return {"type": "function", "function": function}
 
 
 def coordinates(box: UnitBox) -> str:
@@ -258,8 +238,8 @@ def coordinates(box: UnitBox) -> str:
 
 def crop(frame: Frame, box_unit: UnitBox) -> tuple[Frame, UnitBox]:
     """The whole pixels under a unit box, and the unit box that they cover."""
-    from pixelis.core.geometry import PixelBox, Size
+    from pixelis.core.geometry import PixelBox
 
-    size = Size(frame.shape[1], frame.shape[0])
+    size = frame_size(frame)
     left, top, right, bottom = to_pixels(box_unit, size).pixel_bounds(size)
     return frame[top:bottom, left:right], PixelBox(left, top, right, bottom).to_unit(size)

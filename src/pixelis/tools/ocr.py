@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from pixelis.core.geometry import Size, TextSpan, UnitBox, Value, round_unit, to_pixels
-from pixelis.media.medium import Frame
+from pixelis.core.geometry import FULL_FRAME, Size, TextSpan, UnitBox, Value, round_unit, to_pixels
+from pixelis.media.medium import Frame, frame_size
 from pixelis.media.query import resample
 from pixelis.tools.backends.ppocr import WEIGHTS, OcrLine, PpOcr
-from pixelis.tools.base import FrameArgs, Observation, Scene, Tool, coordinates, require_area
+from pixelis.tools.base import AreaBox, FrameArgs, Observation, Scene, Tool, coordinates
 from pixelis.tools.results import ToolIdentity
 
-FULL_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
 MARGIN = 0.25
 """A region is read with a margin of this share of its height: glyphs that touch an edge are misread."""
 
@@ -23,7 +21,7 @@ MARGIN = 0.25
 class OcrArgs(FrameArgs):
     """Where to read."""
 
-    box: Annotated[UnitBox, AfterValidator(require_area)] | None = Field(
+    box: AreaBox | None = Field(
         default=None, description="region [x0, y0, x1, y1] from 0 to 1; the whole frame if left out"
     )
 
@@ -53,9 +51,8 @@ class Ocr(Tool[OcrArgs]):
         self._reader = PpOcr()
 
     def identity(self) -> ToolIdentity:
-        return ToolIdentity(
-            tool=self.name, version=self.version, backend=self._reader.backend, weights=self._reader.fingerprint
-        )
+        backend, weights = self._reader.backend, self._reader.fingerprint
+        return ToolIdentity(tool=self.name, version=self.version, backend=backend, weights=weights)
 
     def look(self, args: OcrArgs, scene: Scene) -> Observation:
         index = scene.index(args)
@@ -69,26 +66,19 @@ class Ocr(Tool[OcrArgs]):
         return build_observation(spans, cached["turned"], scene.limits.regions)
 
     def _read_region(self, frame: Frame, region: UnitBox, side: int) -> bytes:
-        left, top, right, bottom = to_pixels(region, _frame_size(frame)).pixel_bounds(_frame_size(frame))
+        left, top, right, bottom = to_pixels(region, frame_size(frame)).pixel_bounds(frame_size(frame))
         shrink = min(1.0, side / max(right - left, bottom - top))
-        size = Size(max(round((right - left) * shrink), 1), max(round((bottom - top) * shrink), 1))
+        size = Size(right - left, bottom - top).scaled(shrink)
         lines, rotation = self._reader.read_page(resample(frame, region, size))
         origin = np.array([left / frame.shape[1], top / frame.shape[0]])
         scale = np.array([(right - left) / frame.shape[1], (bottom - top) / frame.shape[0]]) / np.array(size)
         return json.dumps({"turned": rotation, "spans": [_span_fields(line, origin, scale) for line in lines]}).encode()
 
 
-def _frame_size(frame: Frame) -> Size:
-    return Size(frame.shape[1], frame.shape[0])
-
-
 def _span_fields(line: OcrLine, origin: np.ndarray, scale: np.ndarray) -> dict[str, object]:
     corners = np.clip(origin + line.quad_px * scale, 0.0, 1.0)
-    return {
-        "text": line.text,
-        "score": round_unit(min(line.confidence, 1.0)),
-        "quad": [[round_unit(x), round_unit(y)] for x, y in corners],
-    }
+    quad = [[round_unit(x), round_unit(y)] for x, y in corners]
+    return {"text": line.text, "score": round_unit(min(line.confidence, 1.0)), "quad": quad}
 
 
 def add_margin(box: UnitBox, size: Size) -> UnitBox:

@@ -17,20 +17,14 @@ from PIL import Image as Pil
 from pydantic import Field, model_validator
 
 from pixelis.core.errors import MediaError, ToolError
-from pixelis.core.geometry import Mask, Score, Size, Span, UnitBox, Value, round_unit
+from pixelis.core.geometry import FULL_FRAME, Mask, Score, Span, UnitBox, Value, round_unit
 from pixelis.media import ViewRecipe
-from pixelis.media.medium import Frame
+from pixelis.media.medium import Frame, frame_size
 from pixelis.media.query import resample
-from pixelis.tools.backends import temporal_signals, temporal_windows
+from pixelis.tools.backends import temporal_signals as signals
+from pixelis.tools.backends import temporal_windows as windows
 from pixelis.tools.backends.nanodet import COCO_NAMES, Detection
-from pixelis.tools.backends.temporal_signals import (
-    DETECTION_FLOOR,
-    MIN_SPEED,
-    PerceptionModels,
-    certainty,
-    detections,
-    is_same_object,
-)
+from pixelis.tools.backends.temporal_signals import MIN_SPEED, PerceptionModels, certainty, detections, is_same_object
 from pixelis.tools.backends.temporal_windows import Curve, ParsedQuery, Sightings
 from pixelis.tools.base import Observation, Scene, Tool, ToolArgs
 from pixelis.tools.results import Blob, ToolIdentity
@@ -45,7 +39,6 @@ MAX_OCR_FRAMES = 8
 MIN_WORD_SIMILARITY = 0.6
 """A word means a class of the detector from this cosine on."""
 VIEW_SIDE = 768
-FULL_FRAME: UnitBox = (0.0, 0.0, 1.0, 1.0)
 
 
 class TempArgs(ToolArgs):
@@ -113,10 +106,8 @@ class Temp(Tool[TempArgs]):
         self._models = PerceptionModels()
 
     def identity(self) -> ToolIdentity:
-        backend = "+".join(["opencv", *PerceptionModels.available_weights()])
-        return ToolIdentity(
-            tool=self.name, version=self.version, backend=backend, weights=PerceptionModels.fingerprints()
-        )
+        backend, weights = "+".join(["opencv", *PerceptionModels.available_weights()]), PerceptionModels.fingerprints()
+        return ToolIdentity(tool=self.name, version=self.version, backend=backend, weights=weights)
 
     def look(self, args: TempArgs, scene: Scene) -> Observation:
         scene.require_clip("TEMP")
@@ -137,8 +128,7 @@ def select_frames(args: TempArgs, scene: Scene, end_s: float) -> Observation:
         count = args.frames or 1
         moments = args.start_s + (np.arange(count) + 0.5) * (end_s - args.start_s) / count
         indices = sorted({scene.medium.index_at(float(t)) for t in moments})
-    shrink = min(1.0, VIEW_SIDE / max(scene.medium.size))
-    size = Size(*(max(round(v * shrink), 1) for v in scene.medium.size))
+    size = scene.medium.size.scaled(min(1.0, VIEW_SIDE / max(scene.medium.size)))
     blobs, spans = [], []
     for index in indices:
         out = io.BytesIO()
@@ -146,18 +136,15 @@ def select_frames(args: TempArgs, scene: Scene, end_s: float) -> Observation:
         blobs.append(Blob(f"frame_{index}.png", "image/png", out.getvalue()))
         time_s = round_unit(scene.medium.time_of(index))
         spans.append(Span(start_s=time_s, end_s=time_s, label=f"frame {index}"))
-    is_single = len(indices) == 1
     view = ViewRecipe(media=scene.name, frame=indices[0], box=FULL_FRAME, width=size.width, height=size.height)
+    segments = tuple(TimeSegment(start_s=s.start_s, end_s=s.end_s, score=1.0) for s in spans)
     return Observation(
         text="; ".join(f"frame {i} at {span.start_s:.2f} s" for i, span in zip(indices, spans, strict=True)),
-        output=TempOutput(
-            segments=tuple(TimeSegment(start_s=s.start_s, end_s=s.end_s, score=1.0) for s in spans),
-            frames=tuple(indices),
-        ),
+        output=TempOutput(segments=segments, frames=tuple(indices)),
         footprints=tuple(spans),
         confidence=1.0,
         blobs=tuple(blobs),
-        view=view if is_single else None,
+        view=view if len(indices) == 1 else None,
     )
 
 
@@ -176,7 +163,7 @@ class TemporalSearch:
     def __init__(self, query: str, scene: Scene, models: PerceptionModels, start_s: float, end_s: float) -> None:
         self.query, self.scene, self.models = query, scene, models
         self.start_s, self.end_s = start_s, end_s
-        self.parsed_query: ParsedQuery = temporal_windows.parse_query(query)
+        self.parsed: ParsedQuery = windows.parse_query(query)
         self.missing: list[str] = []
         medium, span_s = scene.medium, end_s - start_s
         sample_count = min(max(round(span_s * FINE_FPS), 1), scene.limits.temp_frames)
@@ -184,9 +171,8 @@ class TemporalSearch:
         self.indices = sorted({medium.index_at(float(t)) for t in moments})
         self.times_s: Curve = np.array([medium.time_of(i) for i in self.indices])
         self.fps = len(self.indices) / span_s
-        stride = max(
-            round(self.fps / COARSE_FPS / (2 if self.parsed_query.is_jump else 1)), 1
-        )  # a jump is over in half a second
+        # a jump is over in half a second
+        stride = max(round(self.fps / COARSE_FPS / (2 if self.parsed.is_jump else 1)), 1)
         self.coarse_frames = sorted({*range(0, len(self.indices), stride), len(self.indices) - 1})
         self.classes = self._named_classes()
         self.sightings: dict[str, Sightings] = {name: {} for name in self.classes or self._drawn_target()}
@@ -199,35 +185,29 @@ class TemporalSearch:
 
     def _named_classes(self) -> tuple[str, ...]:
         """The detector's classes that the query names, or that are near one of its words in MiniLM's space."""
-        named = self.parsed_query.phrase.classes
+        named = self.parsed.phrase.classes
         if self.models.detector is None:
             if named:
                 self.missing.append(f"the detector, for {' and '.join(named)} (pixelis models pull nanodet)")
             return ()
-        if named or self.parsed_query.phrase.shape or self.parsed_query.quotes or self.models.text is None:
+        if named or self.parsed.phrase.shape or self.parsed.quotes or self.models.text is None:
             return named
-        nearest = [
-            max((self.models.text_similarity(word, name), name) for name in COCO_NAMES)
-            for word in self.parsed_query.unexplained_words[:6]
-        ]
-        return tuple(dict.fromkeys(name for similarity, name in nearest if similarity >= MIN_WORD_SIMILARITY))
+        similarity, words = self.models.text_similarity, self.parsed.unexplained_words[:6]
+        nearest = [max((similarity(word, name), name) for name in COCO_NAMES) for word in words]
+        return tuple(dict.fromkeys(name for score, name in nearest if score >= MIN_WORD_SIMILARITY))
 
     def _drawn_target(self) -> tuple[str, ...]:
         """A drawn object by its colour and shape."""
-        phrase = self.parsed_query.phrase
+        phrase = self.parsed.phrase
         return (" ".join([*phrase.colours, phrase.shape]),) if phrase.shape else ()
 
     def _visit_frames(self) -> None:
         """Compute thumbnails of all sampled frames, and search the coarse ones for what the query names."""
         previous: int | None = None
-        uses_reader = self.parsed_query.needs_text and self.models.reader is not None
-        uses_word_scores = (
-            bool(self.parsed_query.unexplained_words)
-            and self.models.visual is not None
-            and self.models.text is not None
-        )
+        uses_reader = self.parsed.needs_text and self.models.reader is not None
+        uses_word_scores = self.parsed.unexplained_words and self.models.visual and self.models.text
         for k, index in enumerate(self.indices):
-            self.thumbs.append(temporal_signals.thumbnail(self.scene, index))
+            self.thumbs.append(signals.thumbnail(self.scene, index))
             if k not in self.coarse_frames:
                 continue
             for name in self.sightings:
@@ -245,56 +225,45 @@ class TemporalSearch:
         if k not in self.sightings[name]:
             self.sightings[name][k] = self._detect_on(name, k) if self.classes else self._find_drawn_on(k)
         candidates = self.sightings[name][k]
-        required = self.parsed_query.min_count if name == next(iter(self.sightings)) else 1
+        required = self.parsed.min_count if name == next(iter(self.sightings)) else 1
         return candidates[required - 1][0] if len(candidates) >= required else 0.0
 
     def _refine_between(self, name: str, before: int, after: int) -> None:
         """Where two samples differ, bisect the interval between them down to neighbouring frames."""
         while after - before > 1 and abs(self._certainty_at(name, before) - self._certainty_at(name, after)) > 0.4:
-            middle = (before + after) // 2
-            first, second = (
-                abs(self._certainty_at(name, middle) - self._certainty_at(name, k)) for k in (before, after)
-            )
-            before, after = (before, middle) if first >= second else (middle, after)
+            mid = (before + after) // 2
+            first, second = (abs(self._certainty_at(name, mid) - self._certainty_at(name, k)) for k in (before, after))
+            before, after = (before, mid) if first >= second else (mid, after)
 
     def _detect_on(self, name: str, k: int) -> list[tuple[float, UnitBox]]:
         candidates: list[tuple[float, UnitBox]] = []
+        phrase = self.parsed.phrase
         if k not in self.frame_detections:
             detector = self.models.detector
-            self.frame_detections[k] = detections(self.scene, self.indices[k], detector, threshold=DETECTION_FLOOR)
+            self.frame_detections[k] = detections(self.scene, self.indices[k], detector)
         for detection in (d for d in self.frame_detections[k] if d.label == name):
             box = detection.box_px.to_unit(self.scene.medium.size)
             if any(is_same_object(box, other) for _, other in candidates):
                 continue
             confidence = certainty(detection.score)
-            if self.parsed_query.phrase.colours and name == self.classes[0]:
-                share = max(
-                    temporal_signals.colour_share(self.thumbs[k], colour, [box])
-                    for colour in self.parsed_query.phrase.colours
-                )
+            if phrase.colours and name == self.classes[0]:
+                share = max(signals.colour_share(self.thumbs[k], colour, [box]) for colour in phrase.colours)
                 confidence *= min(share / 0.2, 1.0)
             candidates.append((confidence, box))
         return sorted(candidates, reverse=True)
 
     def _find_drawn_on(self, k: int) -> list[tuple[float, UnitBox]]:
-        phrase, frame = self.parsed_query.phrase, self.scene.frame(self.indices[k])
-        shrink = min(1.0, 480 / max(frame.shape[:2]))
-        size = Size(max(round(frame.shape[1] * shrink), 1), max(round(frame.shape[0] * shrink), 1))
-        small = resample(frame, FULL_FRAME, size)
-        if phrase.colours:
-            matches = regions.find_by_colour(small, phrase.colours, phrase.shape, 8)
-        else:
-            matches = regions.find_by_contrast(small, phrase.shape, 8)
+        phrase, frame = self.parsed.phrase, self.scene.frame(self.indices[k])
+        size = frame_size(frame)
+        small = resample(frame, FULL_FRAME, size.scaled(min(1.0, 480 / max(size))))
+        matches = regions.find_regions(small, phrase.colours, phrase.shape, 8)
         return [(region.score, box) for region in matches if (box := Mask.from_array(region.mask).box_unit)]
 
     def _read_text(self, k: int) -> None:
         """Read the text on a frame, unless it looks like the last frame that was read."""
-        last_position = max(self.frame_texts, default=None)
-        if (
-            last_position is not None
-            and np.abs(self.thumbs[k].astype(np.int16) - self.thumbs[last_position]).mean() < 1.5
-        ):
-            self.frame_texts[k] = self.frame_texts[last_position]
+        last = max(self.frame_texts, default=None)
+        if last is not None and np.abs(self.thumbs[k].astype(np.int16) - self.thumbs[last]).mean() < 1.5:
+            self.frame_texts[k] = self.frame_texts[last]
             return
         if self.last_ocr_frame is not None and (k - self.last_ocr_frame) * MAX_OCR_FRAMES < len(self.indices):
             return
@@ -308,48 +277,36 @@ class TemporalSearch:
     def _word_score(self, index: int) -> float:
         """Similarity of a frame's ImageNet labels to the words that no other signal explains."""
         assert self.models.visual is not None  # noqa: S101 - checked by _visit_frames
-        text = " ".join(self.parsed_query.unexplained_words)
-        class_scores = temporal_signals.imagenet_labels(self.scene, index, self.models.visual)
+        text = " ".join(self.parsed.unexplained_words)
+        class_scores = signals.imagenet_labels(self.scene, index, self.models.visual)
         return sum(p * max(self.models.text_similarity(text, name) - 0.2, 0.0) / 0.6 for name, p in class_scores)
 
     def collect_signals(self) -> list[SignalCurve]:
         """The signals that the query's words need, as far as they are available."""
-        parsed_query, count, curves = self.parsed_query, len(self.indices), list[SignalCurve]()
+        parsed, count, curves = self.parsed, len(self.indices), list[SignalCurve]()
         kind = "detector" if self.classes else "regions"
         for name, candidates in self.sightings.items():
-            curve = temporal_windows.interpolate_curve({k: self._certainty_at(name, k) for k in candidates}, count)
-            curves.append(
-                SignalCurve(
-                    f"{kind}: {name}", 0.5, temporal_windows.fill_dips(curve, round(temporal_windows.DIP_S * self.fps))
-                )
-            )
-        if parsed_query.phrase.colours and not self.sightings:
-            names = parsed_query.phrase.colours
-            shares = np.array([max(temporal_signals.colour_share(t, name, []) for name in names) for t in self.thumbs])
-            curves.append(
-                SignalCurve(f"colour: {' or '.join(names)}", 0.4, temporal_windows.normalise_curve(shares, 0.02))
-            )
-        if parsed_query.light:
-            light = np.array([temporal_signals.brightness(t) for t in self.thumbs])
-            depth = 0.45 - light if parsed_query.light == "dark" else light - 0.55
-            curves.append(SignalCurve(f"light: {parsed_query.light}", 0.5, np.clip(depth / 0.25, 0.0, 1.0)))
+            curve = windows.interpolate_curve({k: self._certainty_at(name, k) for k in candidates}, count)
+            curve = windows.fill_dips(curve, round(windows.DIP_S * self.fps))
+            curves.append(SignalCurve(f"{kind}: {name}", 0.5, curve))
+        if parsed.phrase.colours and not self.sightings:
+            names = parsed.phrase.colours
+            shares = np.array([max(signals.colour_share(t, name, []) for name in names) for t in self.thumbs])
+            curves.append(SignalCurve(f"colour: {' or '.join(names)}", 0.4, windows.normalise_curve(shares, 0.02)))
+        if parsed.light:
+            light = np.array([signals.brightness(t) for t in self.thumbs])
+            depth = 0.45 - light if parsed.light == "dark" else light - 0.55
+            curves.append(SignalCurve(f"light: {parsed.light}", 0.5, np.clip(depth / 0.25, 0.0, 1.0)))
         if self.frame_texts:
-            text_scores = {
-                k: temporal_signals.text_match_score(text, parsed_query.quotes) for k, text in self.frame_texts.items()
-            }
-            curves.append(SignalCurve("text on screen", 0.7, temporal_windows.interpolate_curve(text_scores, count)))
-        elif parsed_query.needs_text:
+            text_scores = {k: signals.text_match_score(text, parsed.quotes) for k, text in self.frame_texts.items()}
+            curves.append(SignalCurve("text on screen", 0.7, windows.interpolate_curve(text_scores, count)))
+        elif parsed.needs_text:
             self.missing.append("the reader, for text on screen")
         if self.word_scores and max(self.word_scores.values()) > 0.1:
-            curves.append(
-                SignalCurve(
-                    "ImageNet's words",
-                    0.3,
-                    temporal_windows.normalise_curve(temporal_windows.interpolate_curve(self.word_scores, count), 0.3),
-                )
-            )
-        elif parsed_query.unexplained_words and not self.classes:
-            self.missing.append(f"anything that knows {' '.join(parsed_query.unexplained_words)!r}")
+            similarities = windows.interpolate_curve(self.word_scores, count)
+            curves.append(SignalCurve("ImageNet's words", 0.3, windows.normalise_curve(similarities, 0.3)))
+        elif parsed.unexplained_words and not self.classes:
+            self.missing.append(f"anything that knows {' '.join(parsed.unexplained_words)!r}")
         return curves
 
     def motion_signal(self) -> SignalCurve:
@@ -357,72 +314,63 @@ class TemporalSearch:
         subject = next(iter(self.sightings.values()), None)
         velocity = np.zeros((len(self.thumbs), 2))
         for k, (before, after) in enumerate(pairwise(self.thumbs)):
-            boxes = temporal_windows.boxes_near(subject, k, self.parsed_query.min_count) if subject is not None else []
+            boxes = windows.boxes_near(subject, k, self.parsed.min_count) if subject is not None else []
             if boxes or subject is None:
                 seconds = max(self.times_s[k + 1] - self.times_s[k], 1e-3)
-                velocity[k] = (
-                    temporal_signals.subject_motion(temporal_signals.relative_flow(before, after), boxes) / seconds
-                )
+                velocity[k] = signals.subject_motion(signals.relative_flow(before, after), boxes) / seconds
         if len(velocity) > 1:
             velocity[-1] = velocity[-2]
-        sign = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}.get(self.parsed_query.heading or "")
+        sign = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}.get(self.parsed.heading or "")
         speed = np.maximum(velocity @ sign, 0.0) if sign else np.linalg.norm(velocity, axis=1)
-        speed = temporal_windows.normalise_curve(temporal_windows.median_filter(speed), 3.0 * MIN_SPEED)
-        if self.parsed_query.is_jump and subject is not None:
-            speed = temporal_windows.combine_curves(
-                [(0.7, temporal_windows.elevation_curve(subject, len(self.indices))), (0.3, speed)]
-            )
-        return SignalCurve(f"motion {self.parsed_query.heading or ''}".strip(), 0.5, speed)
+        speed = windows.normalise_curve(windows.median_filter(speed), 3.0 * MIN_SPEED)
+        if self.parsed.is_jump and subject is not None:
+            speed = windows.combine_curves([(0.7, windows.elevation_curve(subject, len(self.indices))), (0.3, speed)])
+        return SignalCurve(f"motion {self.parsed.heading or ''}".strip(), 0.5, speed)
 
     def saliency(self) -> tuple[Curve, list[SignalCurve]]:
         """How well each sampled frame answers the query, and the signals behind it."""
-        parsed_query = self.parsed_query
-        if parsed_query.event == "cut":
-            jumps = [0.0, *(temporal_signals.histogram_change(a, b) for a, b in pairwise(self.thumbs))]
+        parsed = self.parsed
+        if parsed.event == "cut":
+            jumps = [0.0, *(signals.histogram_change(a, b) for a, b in pairwise(self.thumbs))]
             cuts = np.clip((np.array(jumps) - 0.15) / 0.35, 0.0, 1.0)
             return np.maximum(cuts, np.roll(cuts, -1)), [SignalCurve("cuts", 1.0, cuts)]
         signal_curves = self.collect_signals()
-        if parsed_query.involves_motion or parsed_query.event in ("motion", "stillness"):
+        if parsed.involves_motion or parsed.event in ("motion", "stillness"):
             motion_curve = self.motion_signal()
-            if parsed_query.event == "stillness":
+            if parsed.event == "stillness":
                 motion_curve = SignalCurve("stillness", 0.5, 1.0 - motion_curve.curve)
-            if parsed_query.event in ("motion", "stillness") or parsed_query.heading or not signal_curves:
+            if parsed.event in ("motion", "stillness") or parsed.heading or not signal_curves:
                 signal_curves.append(motion_curve)
         if not signal_curves:
             raise ToolError(f"TEMP cannot look for {self.query!r}: it lacks {'; '.join(self.missing) or 'any signal'}")
-        curve = temporal_windows.combine_curves([(e.weight, e.curve) for e in signal_curves])
-        if parsed_query.event == "absence":
+        curve = windows.combine_curves([(e.weight, e.curve) for e in signal_curves])
+        if parsed.event == "absence":
             curve = 1.0 - curve
-        elif parsed_query.event in ("onset", "offset"):
-            curve = temporal_windows.edge_curve(curve, self.times_s, rising=parsed_query.event == "onset")
+        elif parsed.event in ("onset", "offset"):
+            curve = windows.edge_curve(curve, self.times_s, rising=parsed.event == "onset")
         return curve, signal_curves
 
     def observation(self, top_k: int) -> Observation:
         curve, signal_curves = self.saliency()
-        best = temporal_windows.best_windows(curve, self.fps, max_count=top_k)
+        best = windows.best_windows(curve, self.fps, max_count=top_k)
         total = sum(e.weight for e in signal_curves)
         signal_shares = tuple(SignalUsed(name=e.name, weight=round_unit(e.weight / total)) for e in signal_curves)
-        search_summary = f"looked at {len(self.indices)} frames ({self.fps:.1f}/s) with "
-        search_summary += ", ".join(f"{signal.name} ({signal.weight:.2f})" for signal in signal_shares)
+        summary = f"looked at {len(self.indices)} frames ({self.fps:.1f}/s) with "
+        summary += ", ".join(f"{signal.name} ({signal.weight:.2f})" for signal in signal_shares)
         if self.missing:
-            search_summary += f"; without {'; '.join(self.missing)}"
+            summary += f"; without {'; '.join(self.missing)}"
         if not best:
-            raise ToolError(
-                f"TEMP saw nothing like {self.query!r} in {self.start_s:.2f}-{self.end_s:.2f} s; {search_summary}"
-            )
+            raise ToolError(f"TEMP saw nothing like {self.query!r} in {self.start_s:.2f}-{self.end_s:.2f} s; {summary}")
         display_times_s = self.times_s + 0.5 * self.scene.medium.duration_s / self.scene.medium.frame_count
-        borders = [
-            self.start_s,
-            *((display_times_s[1:] + display_times_s[:-1]) / 2.0),
-            self.end_s,
-        ]  # halfway between sampled frames
+        # halfway between sampled frames
+        borders = [self.start_s, *((display_times_s[1:] + display_times_s[:-1]) / 2.0), self.end_s]
         segments = tuple(
             TimeSegment(start_s=round_unit(borders[w.first]), end_s=round_unit(borders[w.last + 1]), score=w.score)
             for w in best
         )
         lines = "; ".join(f"{i}. {s.start_s:.2f}-{s.end_s:.2f} s ({s.score:.2f})" for i, s in enumerate(segments, 1))
         return Observation(
-            text=f"{lines}; {search_summary}",
+            text=f"{lines}; {summary}",
             output=TempOutput(
                 segments=segments,
                 signals=signal_shares,
@@ -438,13 +386,13 @@ class TemporalSearch:
 
     def _understood_share(self) -> float:
         """Share of the query's words that a signal explains, from 0.4 for none to 1 for all."""
-        parsed_query = self.parsed_query
+        parsed = self.parsed
         understood = (
             len(self.sightings)
-            + len(parsed_query.phrase.colours)
-            + len(parsed_query.quotes)
-            + (parsed_query.event != "presence")
-            + bool(parsed_query.light)
+            + len(parsed.phrase.colours)
+            + len(parsed.quotes)
+            + (parsed.event != "presence")
+            + bool(parsed.light)
         )
-        unexplained = 0 if self.classes and not parsed_query.phrase.classes else len(parsed_query.unexplained_words)
+        unexplained = 0 if self.classes and not parsed.phrase.classes else len(parsed.unexplained_words)
         return 0.4 + 0.6 * understood / max(understood + unexplained, 1)

@@ -11,11 +11,11 @@ from math import hypot
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from pixelis.core.errors import ToolError
 from pixelis.core.geometry import PixelBox, Score, Size, Track, UnitBox, Value, round_unit, to_pixels
-from pixelis.tools.base import MaskArg, Observation, Scene, Tool, ToolArgs, coordinates, require_area
+from pixelis.tools.base import AreaBox, MaskArg, Observation, Scene, Tool, ToolArgs, coordinates
 from pixelis.tools.results import ToolIdentity
 from pixelis.tools.vision.grounding import coco_class
 from pixelis.weights import fingerprint, is_available
@@ -35,18 +35,13 @@ Method = Literal["detector", "flow", "both"]
 class TrkArgs(ToolArgs):
     """What to follow, and from when to when."""
 
-    box: UnitBox | None = Field(default=None, description="[x0, y0, x1, y1] from 0 to 1 on the start frame")
+    box: AreaBox | None = Field(default=None, description="[x0, y0, x1, y1] from 0 to 1 on the start frame")
     mask: MaskArg | None = Field(default=None, description="the same as a mask: width, height, COCO counts")
     label: str | None = Field(default=None, max_length=64, description="follow everything of this COCO class instead")
     start_frame: int | None = Field(default=None, ge=0, description="the first frame if left out")
     end_frame: int | None = Field(default=None, ge=0, description="the last frame, or the horizon, if left out")
     start_s: float | None = Field(default=None, ge=0.0, description="start by time, in seconds")
     end_s: float | None = Field(default=None, ge=0.0, description="end by time, in seconds")
-
-    @field_validator("box")
-    @classmethod
-    def _has_area(cls, box: UnitBox | None) -> UnitBox | None:
-        return None if box is None else require_area(box)
 
     @model_validator(mode="after")
     def _one_way_of_saying_each(self) -> Self:
@@ -117,10 +112,8 @@ class Trk(Tool[TrkArgs]):
         first = first_box(args)
         frames, stride, is_cut = sample_frames(args, scene, 1.0 if first is not None else BOTSORT_STRIDE_FACTOR)
         tracks = track_one(first, frames, scene) if first is not None else track_all(args.label, frames, scene)
-        results = [
-            (scene.to_source_footprint(track), summarise_track(track, method, scene)) for track, method in tracks
-        ]
-        listed_tracks = results[: scene.limits.regions]
+        rows = [(scene.to_source_footprint(track), summarise_track(track, method, scene)) for track, method in tracks]
+        listed_tracks = rows[: scene.limits.regions]
         output = TrkOutput(
             tracks=tuple(line for _, line in listed_tracks),
             frames_looked_at=len(frames),
@@ -128,7 +121,7 @@ class Trk(Tool[TrkArgs]):
             start_frame=frames[0],
             end_frame=frames[-1],
             cut_at_horizon=is_cut,
-            tracks_left_out=len(results) - len(listed_tracks),
+            tracks_left_out=len(rows) - len(listed_tracks),
         )
         confidence = round_unit(float(np.mean([line.score for line in output.tracks]))) if listed_tracks else None
         return Observation(
@@ -201,9 +194,8 @@ def track_all(label: str | None, frames: list[int], scene: Scene) -> list[tuple[
 
     def iter_detections() -> Iterator[FrameDetections]:
         for frame in frames:
-            matching = [
-                d for d in detections(scene, frame, threshold=MIN_HOLD_SCORE) if target_class in (None, d.label)
-            ]
+            all_classes = detections(scene, frame, threshold=MIN_HOLD_SCORE)
+            matching = [d for d in all_classes if target_class in (None, d.label)]
             boxes = np.array([d.box_px for d in matching], dtype=np.float64).reshape(-1, 4)
             scores = np.array([d.score for d in matching], dtype=np.float64)
             indices = class_agnostic_nms(boxes, scores)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import Annotated, Self
+from typing import Self
 
 from PIL import Image as Pil
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from pixelis.core.errors import ToolError
-from pixelis.core.geometry import Box, Point, Size, UnitBox, Value, round_unit, to_pixels
-from pixelis.media.medium import Frame
+from pixelis.core.geometry import FULL_FRAME, Box, Point, Size, UnitBox, Value
+from pixelis.media.medium import Frame, frame_size
 from pixelis.media.query import ViewRecipe, resample
-from pixelis.tools.base import FrameArgs, Observation, Scene, Tool, coordinates, require_area
+from pixelis.tools.base import AreaBox, FrameArgs, Observation, Scene, Tool, coordinates, crop
 from pixelis.tools.results import Blob
 
 MAX_UPSAMPLE = 4.0
@@ -26,9 +25,7 @@ MAX_SIDE = 1024
 class ZoomArgs(FrameArgs):
     """Where to look: a box, or a scale around a point."""
 
-    box: Annotated[UnitBox, AfterValidator(require_area)] | None = Field(
-        default=None, description="region [x0, y0, x1, y1] from 0 to 1"
-    )
+    box: AreaBox | None = Field(default=None, description="region [x0, y0, x1, y1] from 0 to 1")
     scale: float | None = Field(
         default=None, gt=0.0, le=64.0, description="over 1 looks closer, under 1 steps back; around the box or center"
     )
@@ -66,21 +63,10 @@ class Zoom(Tool[ZoomArgs]):
     def look(self, args: ZoomArgs, scene: Scene) -> Observation:
         index = scene.index(args)
         source_box, frame = view_box(args, scene), scene.source_frame(index)
-        frame_size = Size(frame.shape[1], frame.shape[0])
-        left, top, right, bottom = to_pixels(source_box, frame_size).pixel_bounds(frame_size)
-        exact: UnitBox = (
-            round_unit(left / frame_size.width), round_unit(top / frame_size.height),
-            round_unit(right / frame_size.width), round_unit(bottom / frame_size.height),
-        )  # fmt: skip
-        require_nonempty(exact)
-        size, magnification = view_size(Size(right - left, bottom - top))
-        view = ViewRecipe(
-            media=scene.name,
-            frame=scene.recipe.frame if scene.recipe else index,
-            box=exact,
-            width=size.width,
-            height=size.height,
-        )
+        pixels, exact = crop(frame, source_box)
+        size, magnification = view_size(frame_size(pixels))
+        source_index = scene.recipe.frame if scene.recipe else index
+        view = ViewRecipe(media=scene.name, frame=source_index, box=exact, width=size.width, height=size.height)
         x0, y0, x1, y1 = exact
         return Observation(
             text=f"view of {coordinates(exact)}, {size.width}x{size.height} pixels, {magnification:.2f}x",
@@ -93,15 +79,9 @@ class Zoom(Tool[ZoomArgs]):
         )
 
 
-def require_nonempty(box: UnitBox) -> None:
-    if not (box[0] < box[2] and box[1] < box[3]):
-        raise ToolError(f"nothing is left of {coordinates(box)} inside the frame")
-
-
 def view_box(args: ZoomArgs, scene: Scene) -> UnitBox:
     """The region to show, in the coordinates of the source, clipped to its frame."""
-    box = args.box or (0.0, 0.0, 1.0, 1.0)
-    x0, y0, x1, y1 = scene.to_source_unclipped(box)
+    x0, y0, x1, y1 = scene.to_source_unclipped(args.box or FULL_FRAME)
     cx, cy = (x0 + x1) / 2, (y0 + y1) / 2
     if args.center is not None:
         cx, cy, _, _ = scene.to_source_unclipped((*args.center, *args.center))
@@ -109,12 +89,11 @@ def view_box(args: ZoomArgs, scene: Scene) -> UnitBox:
     return max(cx - half_w, 0.0), max(cy - half_h, 0.0), min(cx + half_w, 1.0), min(cy + half_h, 1.0)
 
 
-def view_size(crop: Size) -> tuple[Size, float]:
-    """Size of the view for a crop of this many pixels, and its magnification."""
-    longer = max(crop)
+def view_size(region: Size) -> tuple[Size, float]:
+    """Size of the view for a region of this many pixels, and its magnification."""
+    longer = max(region)
     factor = MAX_SIDE / longer if longer > MAX_SIDE else min(MAX_UPSAMPLE, max(ENLARGE_TO / longer, 1.0))
-    size = Size(max(round(crop.width * factor), 1), max(round(crop.height * factor), 1))
-    return size, round(factor, 4)
+    return region.scaled(factor), round(factor, 4)
 
 
 def encode_png(frame: Frame) -> bytes:

@@ -101,11 +101,8 @@ def run_botsort(
                 continue
             if track_id not in members:
                 members[track_id] = []
-                start = (
-                    None
-                    if at == 0
-                    else find_start_detection(history[at - 1], unassigned, current.boxes_px[detection], motion)
-                )
+                box = current.boxes_px[detection]
+                start = find_start_detection(history[at - 1], unassigned, box, motion) if at else None
                 if start is not None:
                     unassigned.remove(start)
                     members[track_id].append((at - 1, start))
@@ -176,6 +173,5 @@ def fill_gaps(tracklet: Tracklet, steps: Sequence[int], gap: int) -> Tracklet:
     is_interpolated = ~np.isin(all_positions, positions)
     scores = tracklet.scores[right]
     scores[is_interpolated] = np.minimum(scores, tracklet.scores[np.maximum(right - 1, 0)])[is_interpolated] / 2
-    return replace(
-        tracklet, frames=np.array([steps[i] for i in all_positions], dtype=np.int64), boxes=boxes, scores=scores
-    )
+    frames = np.array([steps[i] for i in all_positions], dtype=np.int64)
+    return replace(tracklet, frames=frames, boxes=boxes, scores=scores)

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from pixelis.core.geometry import PixelBox, Size
-from pixelis.media.medium import Frame
+from pixelis.media.medium import Frame, frame_size
 from pixelis.tools.backends.botsort import box_iou
 from pixelis.tools.backends.correlation import CorrelationFilter
 from pixelis.tools.backends.flow import Appearance, BoxEstimate, downscale, flow_box
@@ -89,8 +89,8 @@ def track_box(
     )
     start = scale_box(box_px, scale)
     previous = downscale(load_frame(frames[0]), scale)
-    size = Size(previous.shape[1], previous.shape[0])
-    state = TrackerState(size, Appearance(previous, start), CorrelationFilter(previous, start), start, box_area(start))
+    appearance, correlation = Appearance(previous, start), CorrelationFilter(previous, start)
+    state = TrackerState(frame_size(previous), appearance, correlation, start, box_area(start))
     if detect_scaled is not None:
         add_label_scores(state, detect_scaled(frames[0]), start)
     points = [TrackPoint(frames[0], start, 1.0, "detector" if state.label_scores else "flow")]
@@ -100,9 +100,8 @@ def track_box(
         last_box = state.box
         point = step(state, previous, image, None if detect_scaled is None else partial(detect_scaled, frame))
         previous = image
-        if point is None or (
-            point.method == "detector" and centre_distance(last_box, state.box) > 2.0 * max(state.appearance.size)
-        ):
+        has_jumped = centre_distance(last_box, state.box) > 2.0 * max(state.appearance.size)
+        if point is None or (point.method == "detector" and has_jumped):
             unconfirmed.clear()
         if point is not None and state.failed_checks and state.label_scores:
             unconfirmed.append(point._replace(frame=frame))
@@ -157,29 +156,20 @@ def update_from_detections(
     if not state.label_scores and motion is not None:
         add_label_scores(state, detections, motion.box_px)
     # a motion without confirmation for a while is no guide to the search
-    trusted = (
-        motion
-        if motion is not None and motion.quality >= CONFIDENT_QUALITY and state.failed_checks < MAX_FAILED_CHECKS - 1
-        else None
-    )
+    is_confirmed = state.failed_checks < MAX_FAILED_CHECKS - 1
+    trusted = motion if motion is not None and motion.quality >= CONFIDENT_QUALITY and is_confirmed else None
     expected = trusted.box_px if trusted else shift_box(state.box, state.velocity)
-    match_found = (
-        match_detection(state, image, detections, expected, trusted is not None) if state.label_scores else None
-    )
-    if match_found is None:
+    match = match_detection(state, image, detections, expected, trusted is not None) if state.label_scores else None
+    if match is None:
         state.failed_checks += 1
         return None
     state.failed_checks = 0
-    box = (
-        mean_box(match_found.box_px, motion.box_px)
-        if motion and pair_iou(match_found.box_px, motion.box_px) >= 0.5
-        else match_found.box_px
-    )
+    agrees = motion is not None and pair_iou(match.box_px, motion.box_px) >= 0.5
+    box = mean_box(match.box_px, motion.box_px) if motion and agrees else match.box_px
     if motion is None or pair_iou(box, motion.box_px) < 0.5:
         state.filter = CorrelationFilter(image, box)
-    return accept_box(
-        state, image, box, 0.5 * match_found.score + 0.5 * state.appearance.similarity(image, box), "detector"
-    )
+    score = 0.5 * match.score + 0.5 * state.appearance.similarity(image, box)
+    return accept_box(state, image, box, score, "detector")
 
 
 def estimate_motion(state: TrackerState, previous: Frame, image: Frame) -> BoxEstimate | None:
@@ -210,27 +200,21 @@ def estimate_by_filter(state: TrackerState, image: Frame) -> BoxEstimate:
     for scale in (0.96, 1.04):
         response = state.filter.find(image, search_from, scale)
         peak = response if response.sharpness > 1.05 * peak.sharpness else peak
-    return BoxEstimate(
-        peak.box_px,
-        float(np.clip((peak.sharpness - NOISE_SHARPNESS) / (CERTAIN_SHARPNESS - NOISE_SHARPNESS), 0.0, 1.0)),
-    )
+    quality = (peak.sharpness - NOISE_SHARPNESS) / (CERTAIN_SHARPNESS - NOISE_SHARPNESS)
+    return BoxEstimate(peak.box_px, float(np.clip(quality, 0.0, 1.0)))
 
 
 def find_by_template(state: TrackerState, image: Frame) -> BoxEstimate | None:
     """Search a lost object without a class by its last template: nearby at first, then anywhere."""
     reach = max(state.appearance.size) * (1.0 + state.frames_missing)
-    search_box = PixelBox(
-        state.box.left - reach, state.box.top - reach, state.box.right + reach, state.box.bottom + reach
-    )
+    left, top, right, bottom = state.box
+    search_box = PixelBox(left - reach, top - reach, right + reach, bottom + reach)
     estimate = state.appearance.match_template(image, search_box if state.frames_missing < 6 else None)
     if estimate is None or estimate.quality < MIN_TEMPLATE_MATCH:
         return None
     similarity = state.appearance.similarity(image, estimate.box_px)
-    return (
-        BoxEstimate(estimate.box_px, 0.5 * estimate.quality + 0.5 * similarity)
-        if similarity >= MIN_TEMPLATE_MATCH
-        else None
-    )
+    quality = 0.5 * estimate.quality + 0.5 * similarity
+    return BoxEstimate(estimate.box_px, quality) if similarity >= MIN_TEMPLATE_MATCH else None
 
 
 def accept_box(state: TrackerState, image: Frame, box: PixelBox, score: float, method: Method) -> TrackPoint:
@@ -239,9 +223,8 @@ def accept_box(state: TrackerState, image: Frame, box: PixelBox, score: float, m
     step_y = (box.top + box.bottom - state.box.top - state.box.bottom) / 2
     state.velocity = (step_x, step_y) if state.frames_missing == 0 else (0.0, 0.0)
     state.box, state.frames_missing = box, 0
-    if (
-        method == "detector" or score >= CONFIDENT_QUALITY
-    ):  # the model learns from confident boxes only, or it would drift
+    # the model learns from confident boxes only, or it would drift
+    if method == "detector" or score >= CONFIDENT_QUALITY:
         state.filter.update(image, box)
         state.appearance.update(image, box, confirmed=method == "detector")
         state.mean_area += 0.05 * (box_area(box) - state.mean_area)

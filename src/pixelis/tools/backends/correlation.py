@@ -49,9 +49,8 @@ class CorrelationFilter:
     def update(self, image: Frame, box_px: PixelBox) -> None:
         spectra = np.fft.rfft2(features(image, *search_window(box_px)))
         self._numerator = (1 - LEARNING_RATE) * self._numerator + LEARNING_RATE * TARGET * spectra.conj()
-        self._denominator = (1 - LEARNING_RATE) * self._denominator + LEARNING_RATE * (
-            spectra * spectra.conj()
-        ).real.sum(axis=0)
+        power = (spectra * spectra.conj()).real.sum(axis=0)
+        self._denominator = (1 - LEARNING_RATE) * self._denominator + LEARNING_RATE * power
 
     def find(self, image: Frame, box_px: PixelBox, scale: float = 1.0) -> Peak:
         """Locate the object near this box, in a box `scale` times as large."""

@@ -9,11 +9,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from pixelis.core.geometry import PixelBox, Size
-from pixelis.media.medium import Frame
+from pixelis.core.geometry import PixelBox
+from pixelis.media.medium import Frame, frame_size
 
 Floats = NDArray[np.float64]
 Grey = NDArray[np.uint8]
+Vector = tuple[float, float]
+"""Pixels to the right and down."""
 
 SEED = 20
 """Seed of OpenCV's generator, set before each RANSAC, so that the same frames give the same motion."""
@@ -43,11 +45,9 @@ class CameraMotion:
         points = cv2.goodFeaturesToTrack(grey, 200, 0.01, 7, mask=mask)
         if points is None:
             return np.eye(2, 3)
-        previous_points, status, _ = cv2.calcOpticalFlowPyrLK(
-            grey, previous, points, None, winSize=(21, 21), maxLevel=4
-        )
+        old_points, status, _ = cv2.calcOpticalFlowPyrLK(grey, previous, points, None, winSize=(21, 21), maxLevel=4)
         good = status.reshape(-1) == 1
-        fit = fit_similarity(previous_points[good].reshape(-1, 2), points[good].reshape(-1, 2))
+        fit = fit_similarity(old_points[good].reshape(-1, 2), points[good].reshape(-1, 2))
         if fit is None or fit.inliers.sum() < 8:
             return np.eye(2, 3)
         fit.motion[:, 2] /= scale
@@ -76,9 +76,7 @@ class BoxEstimate(NamedTuple):
     """Share of the box's points that return to their start and agree on the motion, 0 to 1."""
 
 
-def flow_box(
-    before: Frame, after: Frame, box_px: PixelBox, drift_px: tuple[float, float] = (0.0, 0.0)
-) -> BoxEstimate | None:
+def flow_box(before: Frame, after: Frame, box_px: PixelBox, drift_px: Vector = (0.0, 0.0)) -> BoxEstimate | None:
     """Track a box to the next frame; `drift_px` is the expected motion. None if too few points can be tracked.
 
     Points in the box that move with its surroundings are background, unless nearly all of them do.
@@ -113,28 +111,24 @@ def flow_box(
     return BoxEstimate(PixelBox(*(new_centre - half).tolist(), *(new_centre + half).tolist()), min(quality, 1.0))
 
 
-def search_bounds(
-    box_px: PixelBox, drift_px: tuple[float, float], margin: float, shape: tuple[int, ...]
-) -> tuple[int, int, int, int]:
+def search_bounds(box_px: PixelBox, drift: Vector, margin: float, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     """The part of the frame in which a box and its next place lie."""
-    left = int(max(box_px.left + min(drift_px[0], 0.0) - margin, 0))
-    top = int(max(box_px.top + min(drift_px[1], 0.0) - margin, 0))
-    right = int(min(box_px.right + max(drift_px[0], 0.0) + margin, shape[1]))
-    bottom = int(min(box_px.bottom + max(drift_px[1], 0.0) + margin, shape[0]))
+    left = int(max(box_px.left + min(drift[0], 0.0) - margin, 0))
+    top = int(max(box_px.top + min(drift[1], 0.0) - margin, 0))
+    right = int(min(box_px.right + max(drift[0], 0.0) + margin, shape[1]))
+    bottom = int(min(box_px.bottom + max(drift[1], 0.0) + margin, shape[0]))
     return left, top, right, bottom
 
 
 def find_corners(grey: Grey, box: PixelBox, *, outside: bool = False) -> Floats:
     """Corners within a box, or around it: (N, 2)."""
     mask = np.full(grey.shape, 255 if outside else 0, dtype=np.uint8)
-    centre = (int((box.left + box.right) / 2), int((box.top + box.bottom) / 2))
-    half = (int((box.right - box.left) / 2), int((box.bottom - box.top) / 2))
+    x, y = int((box.left + box.right) / 2), int((box.top + box.bottom) / 2)
+    half_x, half_y = int((box.right - box.left) / 2), int((box.bottom - box.top) / 2)
     if outside:
-        cv2.rectangle(
-            mask, (centre[0] - half[0], centre[1] - half[1]), (centre[0] + half[0], centre[1] + half[1]), 0, -1
-        )
+        cv2.rectangle(mask, (x - half_x, y - half_y), (x + half_x, y + half_y), 0, -1)
     else:
-        cv2.ellipse(mask, centre, half, 0, 0, 360, 255, -1)
+        cv2.ellipse(mask, (x, y), (half_x, half_y), 0, 0, 360, 255, -1)
     points = cv2.goodFeaturesToTrack(grey, 40 if outside else 80, 0.01, 3, mask=mask)
     return np.empty((0, 2)) if points is None else points.reshape(-1, 2).astype(np.float64)
 
@@ -162,9 +156,7 @@ class Appearance:
     def similarity(self, image: Frame, box_px: PixelBox) -> float:
         """Bhattacharyya coefficient of the colours, 0 to 1: the better of the first and the recent."""
         histogram = colour_histogram(image, box_px)
-        return float(
-            max(np.sqrt(histogram * self.first_histogram).sum(), np.sqrt(histogram * self.recent_histogram).sum())
-        )
+        return float(max(np.sqrt(histogram * other).sum() for other in (self.first_histogram, self.recent_histogram)))
 
     def update(self, image: Frame, box_px: PixelBox, *, confirmed: bool) -> None:
         """Update with the object's box. Its colours change only if a detector confirms it: motion alone would drift."""
@@ -212,14 +204,13 @@ ELLIPSE = cv2.ellipse(np.zeros((32, 32), dtype=np.uint8), (16, 16), (13, 13), 0,
 
 
 def pixel_bounds(box_px: PixelBox, image: Frame) -> tuple[int, int, int, int]:
-    return box_px.pixel_bounds(Size(image.shape[1], image.shape[0]))
+    return box_px.pixel_bounds(frame_size(image))
 
 
 def downscale(image: Frame, scale: float) -> Frame:
     if scale >= 1.0:
         return np.ascontiguousarray(image)
-    size = (max(round(image.shape[1] * scale), 1), max(round(image.shape[0] * scale), 1))
-    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA))
+    return np.asarray(cv2.resize(image, frame_size(image).scaled(scale), interpolation=cv2.INTER_AREA))
 
 
 def to_grey(image: Frame) -> Grey:

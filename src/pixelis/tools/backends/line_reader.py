@@ -95,9 +95,8 @@ class LineReader:
         height, width = crop.shape[:2]
         padded_width = int(LINE_HEIGHT * max(LEAST_LINE_WIDTH / LINE_HEIGHT, width / height))
         line_width = min(math.ceil(LINE_HEIGHT * (width / height)), padded_width)
-        line = (
-            cv2.resize(np.ascontiguousarray(crop), (line_width, LINE_HEIGHT)).astype("float32").transpose(2, 0, 1) / 255
-        )
+        resized = cv2.resize(np.ascontiguousarray(crop), (line_width, LINE_HEIGHT)).astype("float32")
+        line = resized.transpose(2, 0, 1) / 255
         padded = np.zeros((3, LINE_HEIGHT, padded_width), np.float32)
         padded[:, :, :line_width] = (line - 0.5) / 0.5
         scores = _run(self._recogniser, padded)  # (T, C)

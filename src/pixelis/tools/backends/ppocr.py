@@ -70,14 +70,10 @@ class PpOcr:
         upright = mean_confidence([texts[i] for i in longest])
         if upright > UPRIGHT_CONFIDENCE:
             return 0
-        confidence_by_angle = {
-            90 * k: mean_confidence(
-                self._reader.recognise([np.ascontiguousarray(np.rot90(crops[i], k)) for i in longest])
-            )
-            for k in (1, 2, 3)
-        }
-        best = max(confidence_by_angle, key=lambda angle: confidence_by_angle[angle])
-        return best if confidence_by_angle[best] > upright + 0.05 else 0
+        rotated = {90 * k: [np.ascontiguousarray(np.rot90(crops[i], k)) for i in longest] for k in (1, 2, 3)}
+        confidences = {angle: mean_confidence(self._reader.recognise(lines)) for angle, lines in rotated.items()}
+        best = max(confidences, key=lambda angle: confidences[angle])
+        return best if confidences[best] > upright + 0.05 else 0
 
     def _read_rotated(self, bgr: NDArray[np.uint8], rotation: int) -> list[OcrLine]:
         upright = np.ascontiguousarray(np.rot90(bgr, rotation // 90))
@@ -85,9 +81,8 @@ class PpOcr:
         quads = self._reader.detect(upright)
         if not len(quads):
             return []
-        lines = sort_reading_order(
-            confident_lines(self._reader.recognise([rectify(upright, quad) for quad in quads]), quads)
-        )
+        texts = self._reader.recognise([rectify(upright, quad) for quad in quads])
+        lines = sort_reading_order(confident_lines(texts, quads))
         restore = {
             90: lambda q: np.stack([height - q[:, 1], q[:, 0]], axis=1),
             180: lambda q: np.stack([width - q[:, 0], height - q[:, 1]], axis=1),
@@ -98,11 +93,8 @@ class PpOcr:
 
 def confident_lines(texts: list[tuple[str, float]], quads: NDArray[np.float32]) -> list[OcrLine]:
     """Lines with a confidence over 0.5."""
-    return [
-        OcrLine(text, quad, score)
-        for (text, score), quad in zip(texts, quads, strict=True)
-        if text.strip() and score > 0.5
-    ]
+    pairs = zip(texts, quads, strict=True)
+    return [OcrLine(text, quad, score) for (text, score), quad in pairs if text.strip() and score > 0.5]
 
 
 def mean_confidence(texts: list[tuple[str, float]]) -> float:
@@ -113,13 +105,8 @@ def mean_confidence(texts: list[tuple[str, float]]) -> float:
 
 def quad_sides(quads: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Width and height of each quad, along its edges: two arrays (N,)."""
-    width = np.maximum(
-        np.linalg.norm(quads[:, 0] - quads[:, 1], axis=1), np.linalg.norm(quads[:, 2] - quads[:, 3], axis=1)
-    )
-    height = np.maximum(
-        np.linalg.norm(quads[:, 0] - quads[:, 3], axis=1), np.linalg.norm(quads[:, 1] - quads[:, 2], axis=1)
-    )
-    return width, height
+    top, right, bottom, left = np.linalg.norm(quads - np.roll(quads, -1, axis=1), axis=2).T
+    return np.maximum(top, bottom), np.maximum(left, right)
 
 
 def rectify(bgr: NDArray[np.uint8], quad: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -154,9 +141,8 @@ def _reading_order(boxes: NDArray[np.float64], indices: NDArray[np.int64]) -> li
     centre = (boxes[indices, 1] + boxes[indices, 3]) / 2
     rows: list[list[int]] = []
     for i in indices[np.argsort(centre, kind="stable")]:
-        row = rows[-1] if rows else None
-        if row and _is_same_row(boxes[row[-1]], boxes[i]):
-            row.append(int(i))
+        if rows and _is_same_row(boxes[rows[-1][-1]], boxes[i]):
+            rows[-1].append(int(i))
         else:
             rows.append([int(i)])
     return [i for row in rows for i in sorted(row, key=lambda k: boxes[k, 0])]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pixelis.core.errors import ToolError
 from pixelis.core.geometry import PixelBox, Track, UnitBox, to_pixels
 from pixelis.media.medium import Frame
+from pixelis.tools.backends.flow import downscale
 from pixelis.tools.backends.nanodet import Detection, NanoDet
 from pixelis.tools.base import Scene
 from pixelis.tools.vision import colours
@@ -33,9 +34,8 @@ if TYPE_CHECKING:
 PERCEPTION_VERSION = "1"
 """Part of the cache keys: increase it, and the tools' versions, when this code changes its results."""
 DETECTION_FLOOR = 0.15
-"""Minimum score of a cached detection; callers set their own threshold above it."""
-DEFAULT_THRESHOLD = 0.35
-"""The threshold of callers that name none."""
+"""Minimum score of a cached detection; callers may set their own threshold above it."""
+
 THUMB_SIDE = 160
 MIN_SPEED = 0.04
 """In frame widths per second: anything slower is still."""
@@ -107,27 +107,23 @@ def load_detector() -> NanoDet:
 
 
 def detections(
-    scene: Scene, index: int, detector: NanoDet | None = None, *, threshold: float = DEFAULT_THRESHOLD
+    scene: Scene, index: int, detector: NanoDet | None = None, *, threshold: float = DETECTION_FLOOR
 ) -> list[Detection]:
     """Detections on a frame with at least this score (not below DETECTION_FLOOR), best first."""
-    active_detector = detector or load_detector()
+    active = detector or load_detector()
 
     def compute() -> bytes:
-        results = active_detector.detect(scene.frame(index), threshold=DETECTION_FLOOR)
-        return json.dumps(
-            [
-                {"label": d.label, "score": round(d.score, 4), "box_px": [round(float(v), 2) for v in d.box_px]}
-                for d in results
-                if d.box_px.right - d.box_px.left >= 1.0 and d.box_px.bottom - d.box_px.top >= 1.0
-            ]
-        ).encode()
+        results = active.detect(scene.frame(index), threshold=DETECTION_FLOOR)
+        rows = [
+            {"label": d.label, "score": round(d.score, 4), "box_px": [round(float(v), 2) for v in d.box_px]}
+            for d in results
+            if d.box_px.right - d.box_px.left >= 1.0 and d.box_px.bottom - d.box_px.top >= 1.0
+        ]
+        return json.dumps(rows).encode()
 
-    cached = scene.perceive(
-        f"nanodet {PERCEPTION_VERSION}/{active_detector.fingerprint}/{scene.medium.sha256}/{index}", compute
-    )
-    return [
-        Detection(d["label"], d["score"], PixelBox(*d["box_px"])) for d in json.loads(cached) if d["score"] >= threshold
-    ]
+    key = f"nanodet {PERCEPTION_VERSION}/{active.fingerprint}/{scene.medium.sha256}/{index}"
+    rows = json.loads(scene.perceive(key, compute))
+    return [Detection(d["label"], d["score"], PixelBox(*d["box_px"])) for d in rows if d["score"] >= threshold]
 
 
 def thumbnail(scene: Scene, index: int) -> Frame:
@@ -135,10 +131,8 @@ def thumbnail(scene: Scene, index: int) -> Frame:
 
     def compute() -> bytes:
         frame = scene.frame(index)
-        scale = min(1.0, THUMB_SIDE / max(frame.shape[:2]))
-        size = (max(round(frame.shape[1] * scale), 1), max(round(frame.shape[0] * scale), 1))
         out = io.BytesIO()
-        np.save(out, cv2.resize(frame, size, interpolation=cv2.INTER_AREA), allow_pickle=False)
+        np.save(out, downscale(frame, THUMB_SIDE / max(frame.shape[:2])), allow_pickle=False)
         return out.getvalue()
 
     cached = scene.perceive(f"thumb{THUMB_SIDE} {PERCEPTION_VERSION}/{scene.medium.sha256}/{index}", compute)
@@ -164,10 +158,8 @@ def imagenet_labels(scene: Scene, index: int, visual: VisualEncoder) -> list[tup
         class_labels = visual.labels([np.asarray(scene.frame(index))])[0]
         return json.dumps([[label.name, round(label.score, 4)] for label in class_labels]).encode()
 
-    cached = scene.perceive(
-        f"imagenet {PERCEPTION_VERSION}/{visual.fingerprint}/{scene.medium.sha256}/{index}", compute
-    )
-    return [(name, score) for name, score in json.loads(cached)]
+    key = f"imagenet {PERCEPTION_VERSION}/{visual.fingerprint}/{scene.medium.sha256}/{index}"
+    return [(name, score) for name, score in json.loads(scene.perceive(key, compute))]
 
 
 def text_match_score(text: str, quotes: tuple[str, ...]) -> float:
@@ -330,9 +322,8 @@ def _shift(first: Frame, second: Frame, box: NDArray[np.float64]) -> NDArray[np.
         return np.zeros(2)  # it has left the frame
     scale = min(1.0, 1.2 * THUMB_SIDE / float((high - low).max()))
     size = [max(int(v), 12) for v in (high - low) * scale]
-    parts = [
-        cv2.resize(f[low[1] : high[1], low[0] : high[0]], size, interpolation=cv2.INTER_AREA) for f in (first, second)
-    ]
+    window = np.s_[low[1] : high[1], low[0] : high[0]]
+    parts = [cv2.resize(frame[window], size, interpolation=cv2.INTER_AREA) for frame in (first, second)]
     displacement = _dis().calc(_grey(parts[0]), _grey(parts[1]), None).astype(np.float64) / scale
     x0, y0 = (int(v) for v in np.maximum((centre - half - low) * scale, 0))
     x1, y1 = (int(v) for v in np.ceil((centre + half - low) * scale))
@@ -340,9 +331,8 @@ def _shift(first: Frame, second: Frame, box: NDArray[np.float64]) -> NDArray[np.
     border = np.concatenate([displacement[0], displacement[-1], displacement[:, 0], displacement[:, -1]])
     background = np.median(border, axis=0)
     distances = np.linalg.norm(inside - background, axis=1)
-    figure = inside[
-        distances > max(1.0, 0.35 * float(distances.max()))
-    ]  # the ground seen inside the box moves with the ground
+    # the ground seen inside the box moves with the ground
+    figure = inside[distances > max(1.0, 0.35 * float(distances.max()))]
     return np.median(figure, axis=0) if len(figure) > 0.05 * len(inside) else np.median(inside, axis=0)
 
 

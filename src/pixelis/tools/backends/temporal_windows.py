@@ -99,19 +99,13 @@ def parse_query(query: str) -> ParsedQuery:
     needs_text = bool(quotes) or re.search(rf"\b(?:{TEXT_PATTERN})\b", text) is not None
     phrase = parse_phrase(re.sub(r"\bscreen\b", " ", text) if needs_text else text)  # where text stands, not a thing
     headings = {"left": r"left\w*", "right": r"right\w*", "up": r"up\w*|ris(?:es?|ing)", "down": r"down\w*|fall\w*"}
-    heading = (
-        next((h for h, p in headings.items() if re.search(rf"\b(?:{p})\b", text)), None) if involves_motion else None
-    )
+    heading = next((h for h, p in headings.items() if involves_motion and re.search(rf"\b(?:{p})\b", text)), None)
     light = next((name for name, pattern in LIGHT_PATTERNS.items() if re.search(rf"\b(?:{pattern})\b", text)), None)
     if event == "presence" and (phrase.colours or light) and re.search(r"\b(?:turn|get)(?:s|ing)?\b", text):
         event = "onset"  # "turns red", "gets dark"
     explained_patterns = "|".join([*EVENT_PATTERNS.values(), TEXT_PATTERN, *LIGHT_PATTERNS.values()])
-    remaining_text = re.sub(rf"\b(?:{explained_patterns})\b", " ", text)
-    words = tuple(
-        w
-        for w in re.findall(r"[a-z]{2,}", remaining_text)
-        if w not in STOP_WORDS | COUNT_WORDS.keys() and parse_phrase(w).is_empty
-    )
+    remaining = re.findall(r"[a-z]{2,}", re.sub(rf"\b(?:{explained_patterns})\b", " ", text))
+    words = tuple(w for w in remaining if w not in STOP_WORDS | COUNT_WORDS.keys() and parse_phrase(w).is_empty)
     min_count = next((n for word, n in COUNT_WORDS.items() if re.search(rf"\b{word}\b", text)), 1)
     is_jump = re.search(rf"\b(?:{JUMP_PATTERN})\b", text) is not None
     return ParsedQuery(phrase, event, involves_motion, heading, is_jump, quotes, needs_text, light, min_count, words)  # type: ignore[arg-type]
@@ -157,13 +151,8 @@ def fill_dips(curve: Curve, width: int) -> Curve:
 
 def boxes_near(sightings: Sightings, k: int, max_count: int) -> list[UnitBox]:
     """Boxes of an object just before and just after sampled frame `k`."""
-    neighbours = {
-        max((j for j in sightings if j <= k), default=None),
-        min((j for j in sightings if j >= k), default=None),
-    }
-    return [
-        box for j in neighbours if j is not None for confidence, box in sightings[j][:max_count] if confidence > 0.3
-    ]
+    near = {max((j for j in sightings if j <= k), default=None), min((j for j in sightings if j >= k), default=None)}
+    return [box for j in near if j is not None for confidence, box in sightings[j][:max_count] if confidence > 0.3]
 
 
 def elevation_curve(sightings: Sightings, count: int) -> Curve:
@@ -173,9 +162,8 @@ def elevation_curve(sightings: Sightings, count: int) -> Curve:
         return np.zeros(count)
     top = float(np.median([box[1] for box in best.values()]))
     height = float(np.median([box[3] - box[1] for box in best.values()]))
-    return interpolate_curve(
-        {k: float(np.clip(4.0 * (top - box[1]) / height - 0.6, 0.0, 1.0)) for k, box in best.items()}, count
-    )
+    elevations = {k: float(np.clip(4.0 * (top - box[1]) / height - 0.6, 0.0, 1.0)) for k, box in best.items()}
+    return interpolate_curve(elevations, count)
 
 
 def edge_curve(curve: Curve, times_s: Curve, *, rising: bool) -> Curve:

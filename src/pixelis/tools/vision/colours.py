@@ -14,21 +14,9 @@ from numpy.typing import NDArray
 
 from pixelis.media.medium import Frame
 
-COLOURS = (
-    "red",
-    "orange",
-    "yellow",
-    "green",
-    "cyan",
-    "blue",
-    "purple",
-    "pink",
-    "brown",
-    "beige",
-    "white",
-    "grey",
-    "black",
-)
+Floats = NDArray[np.float64]
+
+
 ACHROMATIC = frozenset({"white", "grey", "black"})
 
 SYNONYMS = {
@@ -46,6 +34,7 @@ SYNONYMS = {
     "grey": "gray silver silvery charcoal slate",
     "black": "ebony jet-black",
 }
+COLOURS = tuple(SYNONYMS)
 CANONICAL = {word: name for name, words in SYNONYMS.items() for word in words.split()} | {n: n for n in COLOURS}
 
 SHADES: dict[str, tuple[str, ...]] = {
@@ -115,7 +104,7 @@ def dominant_colours(pixels: NDArray[np.uint8]) -> list[tuple[str, float]]:
     occupied = np.flatnonzero(weights)
     weights, names = weights[occupied], _cell_names()[occupied].astype(np.intp)
     hue, _, lightness, chroma = (v[occupied] for v in _cell_measures())
-    names = _adjust_for_lighting(names, weights, hue, lightness, chroma)
+    names = _adjust_for_lighting(names, weights, lightness, chroma)
     shares = np.bincount(names, weights, minlength=len(COLOURS))
     for index in np.argsort(-shares, kind="stable"):
         members = names == index
@@ -134,11 +123,7 @@ def dominant_colours(pixels: NDArray[np.uint8]) -> list[tuple[str, float]]:
 
 
 def _adjust_for_lighting(
-    names: NDArray[np.intp],
-    weights: NDArray[np.float64],
-    hue: NDArray[np.float64],
-    lightness: NDArray[np.float64],
-    chroma: NDArray[np.float64],
+    names: NDArray[np.intp], weights: Floats, lightness: Floats, chroma: Floats
 ) -> NDArray[np.intp]:
     """White, grey and black as they are meant within one thing that is partly in shade.
 
@@ -159,13 +144,13 @@ def _adjust_for_lighting(
     return names
 
 
-def _quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:
+def _quantile(values: Floats, weights: Floats, share: float) -> float:
     order = np.argsort(values, kind="stable")
     cumulative = np.cumsum(weights[order])
     return float(values[order][min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(order) - 1)])
 
 
-def _mean_angle(degrees: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+def _mean_angle(degrees: Floats, weights: Floats) -> float:
     radians = np.deg2rad(degrees)
     return float(np.rad2deg(np.arctan2((weights * np.sin(radians)).sum(), (weights * np.cos(radians)).sum())))
 
@@ -177,7 +162,7 @@ def _channel_tables() -> tuple[NDArray[np.uint16], ...]:
 
 
 @cache
-def _cell_measures() -> tuple[NDArray[np.float64], ...]:
+def _cell_measures() -> tuple[Floats, ...]:
     """HSV hue and saturation, CIELAB lightness and chroma at the middle of every cell; each (32768,)."""
     axis = (np.arange(STEPS) + 0.5) / STEPS
     axis = (axis - axis[0]) / (axis[-1] - axis[0])  # the end cells stand for pure black, white and primaries
@@ -205,9 +190,7 @@ def _cell_mask(index: int, loose: bool) -> NDArray[np.bool_]:
     return mask
 
 
-def _classify(
-    hue: NDArray[np.float64], lightness: NDArray[np.float64], chroma: NDArray[np.float64]
-) -> NDArray[np.uint8]:
+def _classify(hue: Floats, lightness: Floats, chroma: Floats) -> NDArray[np.uint8]:
     """Names by rule; the first rule that holds decides. Hue in degrees of HSV, the rest in CIELAB units."""
     warm = (hue < 62.0) | (hue >= 345.0)
     achromatic = (chroma < 9.0) | ((chroma < 13.0) & ~warm) | ((chroma < 14.0) & (lightness < 30.0))

@@ -45,9 +45,7 @@ class Phrase(NamedTuple):
 
 @cache
 def _class_by_word() -> dict[str, str]:
-    return {word: name for name, line in COCO_SYNONYMS.items() for word in line.split()} | {
-        name: name for name in COCO_NAMES
-    }
+    return {word: name for name, line in COCO_SYNONYMS.items() for word in line.split()} | {n: n for n in COCO_NAMES}
 
 
 def coco_class(words: str) -> str | None:
@@ -84,25 +82,19 @@ def match_detections(detections: list[Detection], phrase: Phrase) -> list[Detect
     The detector confuses cars, trucks and buses. A detection of a related class counts if the requested class has some
     score there too; if a colour is named (checked later), lower scores are accepted.
     """
-    target_classes, min_score = set(phrase.classes), SCORE_THRESHOLD_WITH_COLOUR if phrase.colours else SCORE_THRESHOLD
-    accepted_classes = target_classes | {
-        relative for name in target_classes for relative in RELATED_CLASSES.get(name, ())
-    }
-    related = sorted(
-        (d for d in detections if d.label in accepted_classes), key=lambda d: (d.label not in target_classes, -d.score)
-    )
+    targets, min_score = set(phrase.classes), SCORE_THRESHOLD_WITH_COLOUR if phrase.colours else SCORE_THRESHOLD
+    accepted = targets | {relative for name in targets for relative in RELATED_CLASSES.get(name, ())}
+    related = sorted((d for d in detections if d.label in accepted), key=lambda d: (d.label not in targets, -d.score))
     matches: list[Detection] = []
     for detection in related:
         overlapping = [d for d in related if share_of_smaller(d.box_px, detection.box_px) > 0.7]
-        target_score = max((d.score for d in overlapping if d.label in target_classes), default=0.0)
+        target_score = max((d.score for d in overlapping if d.label in targets), default=0.0)
         best_score = max(d.score for d in overlapping)
         if target_score < MIN_TARGET_SCORE or best_score < min_score:
             continue
         if all(share_of_smaller(detection.box_px, other.box_px) < 0.7 for other in matches):
             best = max(overlapping, key=lambda d: d.score)
-            matches.append(
-                best._replace(label=detection.label if detection.label in target_classes else phrase.classes[0])
-            )
+            matches.append(best._replace(label=detection.label if detection.label in targets else phrase.classes[0]))
     return matches
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from pixelis.core.errors import ToolError
-from pixelis.core.geometry import FrameNumber, Size, Track, UnitBox, Value, to_pixels
-from pixelis.media.medium import Frame
-from pixelis.tools.backends.temporal_signals import DETECTION_FLOOR, detections
-from pixelis.tools.base import FrameArgs, MaskArg, Scene, require_area
+from pixelis.core.geometry import FULL_FRAME, FrameNumber, Size, Track, UnitBox, Value, to_pixels
+from pixelis.media.medium import Frame, frame_size
+from pixelis.tools.backends.temporal_signals import detections
+from pixelis.tools.base import AreaBox, FrameArgs, MaskArg, Scene
 from pixelis.tools.vision import regions
 from pixelis.tools.vision.grounding import match_detections, parse_phrase
 from pixelis.tools.vision.shapes import segment_figure
@@ -47,9 +47,7 @@ class TrackArg(Value):
 class PropArgs(FrameArgs):
     """What to describe: a box, a mask, a track, the thing that a phrase names, or the whole frame."""
 
-    box: Annotated[UnitBox, AfterValidator(require_area)] | None = Field(
-        default=None, description="region [x0, y0, x1, y1] from 0 to 1"
-    )
+    box: AreaBox | None = Field(default=None, description="region [x0, y0, x1, y1] from 0 to 1")
     mask: MaskArg | None = None
     track: TrackArg | None = None
     attributes: tuple[Attribute, ...] = Field(default=(), max_length=10, description="those that apply if left out")
@@ -87,7 +85,7 @@ def resolve_region(args: PropArgs, scene: Scene) -> PropRegion:
     """The region that the arguments name; MediaError for a frame that does not exist."""
     index = scene.index(args)
     kind: Literal["frame", "box", "mask", "track"] = "frame"
-    box: UnitBox = (0.0, 0.0, 1.0, 1.0)
+    box = FULL_FRAME
     if args.track is not None:
         scene.medium.check_index(args.track.frames[-1])
         kind, (index, box) = "track", track_box_at(args.track.track, args, index)
@@ -96,7 +94,7 @@ def resolve_region(args: PropArgs, scene: Scene) -> PropRegion:
     elif args.box is not None:
         kind, box = "box", args.box
     frame = scene.frame(index)
-    size = Size(frame.shape[1], frame.shape[0])
+    size = frame_size(frame)
     left, top, right, bottom = to_pixels(box, size).pixel_bounds(size)
     pixels: NDArray[Any] = frame[top:bottom, left:right]
     figure: NDArray[np.bool_] | None = None
@@ -111,7 +109,7 @@ def resolve_region(args: PropArgs, scene: Scene) -> PropRegion:
         figure = segment_figure(frame, (left, top, right, bottom))
     is_segmented = figure is not None
     shrink = min(1.0, WORKING_SIDE / max(pixels.shape[:2]))
-    small = (max(round(pixels.shape[1] * shrink), 1), max(round(pixels.shape[0] * shrink), 1))
+    small = frame_size(pixels).scaled(shrink)
     pixels = cv2.resize(pixels, small, interpolation=cv2.INTER_AREA) if shrink < 1.0 else pixels
     figure = np.ones(pixels.shape[:2], dtype=bool) if figure is None else figure
     figure = cv2.resize(figure.astype(np.uint8), small, interpolation=cv2.INTER_NEAREST).astype(bool)
@@ -141,19 +139,16 @@ def locate_target(args: PropArgs, search_region: PropRegion, scene: Scene) -> Pr
         raise ToolError(f"PROP cannot find {args.of!r}: name a colour, a shape or a COCO class, or give a box")
     if phrase.classes and is_available("nanodet"):
         x0, y0, x1, y1 = search_region.box_unit
-        detected = match_detections(detections(scene, search_region.index, threshold=DETECTION_FLOOR), phrase)
+        detected = match_detections(detections(scene, search_region.index), phrase)
         boxes = [d.box_px.to_unit(search_region.size) for d in detected]
         boxes_inside = [b for b in boxes if x0 <= (b[0] + b[2]) / 2 <= x1 and y0 <= (b[1] + b[3]) / 2 <= y1]
         if not boxes_inside:
             raise ToolError(f"PROP found nothing that fits {args.of!r}")
         largest = max(boxes_inside, key=lambda b: (b[2] - b[0]) * (b[3] - b[1]))
         return resolve_region(args.model_copy(update={"box": largest, "of": None}), scene)
-    if phrase.colours:
-        candidates = regions.find_by_colour(search_region.crop, phrase.colours, phrase.shape, scene.limits.regions)
-    elif phrase.shape:
-        candidates = regions.find_by_contrast(search_region.crop, phrase.shape, scene.limits.regions)
-    else:
+    if not (phrase.colours or phrase.shape):
         raise ToolError(f"PROP finds {args.of!r} with the detector; run `pixelis models pull nanodet`, or give a box")
+    candidates = regions.find_regions(search_region.crop, phrase.colours, phrase.shape, scene.limits.regions)
     if not candidates:
         raise ToolError(f"PROP found nothing that fits {args.of!r}")
     figure = max((region.mask for region in candidates), key=lambda mask: int(mask.sum())).astype(bool)

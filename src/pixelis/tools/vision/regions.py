@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from pixelis.core.geometry import PixelBox, Size
-from pixelis.media.medium import Frame
+from pixelis.core.geometry import PixelBox
+from pixelis.media.medium import Frame, frame_size
 from pixelis.tools.vision.colours import colour_mask
 from pixelis.tools.vision.shapes import classify_shape, segment_figure
 
@@ -29,6 +29,15 @@ class RegionMask(NamedTuple):
 
     mask: Grid
     score: float
+    label: str = ""
+    """The name of what it shows, where that is known."""
+
+
+def find_regions(image: Frame, colours: tuple[str, ...], shape: str | None, max_regions: int) -> list[RegionMask]:
+    """Regions of a colour, or of any colour if none is named, and of a shape if one is."""
+    if colours:
+        return find_by_colour(image, colours, shape, max_regions)
+    return find_by_contrast(image, shape, max_regions)
 
 
 def find_by_colour(image: Frame, colours: tuple[str, ...], shape: str | None, max_regions: int) -> list[RegionMask]:
@@ -45,9 +54,8 @@ def find_by_contrast(image: Frame, shape: str | None, max_regions: int) -> list[
     lab = cv2.cvtColor(cv2.medianBlur(image, 3), cv2.COLOR_RGB2LAB).astype(np.int16)
     edge = np.concatenate([lab[0], lab[-1], lab[:, 0], lab[:, -1]])
     distance = np.abs(lab - np.median(edge, axis=0)).sum(axis=2)
-    threshold, _ = cv2.threshold(
-        np.minimum(distance, 255).astype(np.uint8), 0, 255, cv2.THRESH_BINARY | cv2.THRESH_OTSU
-    )
+    clipped = np.minimum(distance, 255).astype(np.uint8)
+    threshold, _ = cv2.threshold(clipped, 0, 255, cv2.THRESH_BINARY | cv2.THRESH_OTSU)
     return _connected_regions((distance > max(threshold, 18)).astype(np.uint8), shape, max_regions)
 
 
@@ -64,10 +72,10 @@ def _connected_regions(member: NDArray[np.uint8], shape: str | None, max_regions
         component = labels[top : top + height, left : left + width] == label
         score = _solidity(component)
         if shape is not None:
-            match_found = classify_shape(component)
-            if match_found.name != shape:
+            match = classify_shape(component)
+            if match.name != shape:
                 continue
-            score = match_found.score
+            score = match.score
         mask = np.zeros(member.shape, dtype=bool)
         mask[top : top + height, left : left + width] = _fill_specks(component)
         regions.append(RegionMask(mask, score))
@@ -130,7 +138,7 @@ def _flood_fill(lab: NDArray[np.uint8], x: int, y: int, tolerance: int, walls: N
 
 def segment_in_box(image: Frame, box: PixelBox) -> RegionMask | None:
     """The object in a box, without its background; None if the two cannot be separated."""
-    left, top, right, bottom = box.pixel_bounds(Size(image.shape[1], image.shape[0]))
+    left, top, right, bottom = box.pixel_bounds(frame_size(image))
     figure = segment_figure(image, (left, top, right, bottom))
     if figure is None or figure.mean() < 0.15:
         return None  # the box holds several objects, or darkness: the rest is not what was meant

@@ -118,11 +118,9 @@ def _normalise(mask: NDArray[np.bool_]) -> tuple[NDArray[np.uint8] | None, NDArr
 
 
 def _is_centred(holes: NDArray[np.uint8], filled: NDArray[np.uint8]) -> bool:
-    hole_moments, filled_moments = cv2.moments(holes, binaryImage=True), cv2.moments(filled, binaryImage=True)
-    across, down = (
-        hole_moments[k] / hole_moments["m00"] - filled_moments[k] / filled_moments["m00"] for k in ("m10", "m01")
-    )
-    return bool(np.hypot(across, down) < 0.15 * np.sqrt(filled_moments["m00"]))
+    hole, solid = cv2.moments(holes, binaryImage=True), cv2.moments(filled, binaryImage=True)
+    across, down = (hole[k] / hole["m00"] - solid[k] / solid["m00"] for k in ("m10", "m01"))
+    return bool(np.hypot(across, down) < 0.15 * np.sqrt(solid["m00"]))
 
 
 def _score_figures(filled: NDArray[np.uint8]) -> dict[str, float]:
@@ -140,9 +138,8 @@ def _score_figures(filled: NDArray[np.uint8]) -> dict[str, float]:
         scores["ellipse"] = scores["circle"] - 0.02  # a near-circle is one
     scores |= _rectangles(filled, outline)
     if long > 5.0 * short:
-        scores["bar"] = (
-            max(scores["rectangle"], scores["ellipse"]) + 0.02
-        )  # a long thin region is a bar, whatever its ends
+        # a long thin region is a bar, whatever its ends
+        scores["bar"] = max(scores["rectangle"], scores["ellipse"]) + 0.02
     scores["triangle"] = _triangle(filled, outline)
     scores |= _polygons(filled, outline, centre)
     return scores
