@@ -6,6 +6,7 @@ import atexit
 import html
 import re
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -60,10 +61,12 @@ class Answer(VotedAnswer):
         from pixelis.view import make_exhibit, report
 
         exhibit = make_exhibit(
-            self.trace, trace_path, thresholds=self.thresholds, opened=self.media, artifact_bytes=self.blobs,
-            withheld=self.reason, confidence=self.confidence, vote=self.vote, caveat=self.caveat,
-        )  # fmt: skip
-        return report([exhibit])
+            self.trace, trace_path, thresholds=self.thresholds, opened=self.media, artifact_bytes=self.blobs
+        )
+        answered = replace(
+            exhibit, withheld=self.reason, confidence=self.confidence, vote=self.vote, caveat=self.caveat
+        )
+        return report([answered])
 
     def save(self, path: str | Path) -> Path:
         """Write the evidence page, and beside it the trace with its artifacts, as `page.jsonl`; the page's path.

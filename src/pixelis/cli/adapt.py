@@ -18,6 +18,7 @@ from pixelis.cli.ask import require_model
 from pixelis.cli.progress import live_table
 from pixelis.cli.terminal import escape_markup, plain_table, pluralise, print_json, printable, stdout
 from pixelis.cli.tools import add_plugin_folder, tool_overrides
+from pixelis.core.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
     from pixelis.dedup.evaluation_mask import EvaluationMask
@@ -42,7 +43,7 @@ DEFAULT_RUN_FOLDER = Path("runs/ttrl")
 @app.command()
 def run(
     stream: Annotated[
-        list[str] | None,
+        opt.Texts,
         Argument(
             metavar="STREAM or KEY=VALUE",
             help="Families of the world (all six by default), corpora or files of items; keys of the configuration.",
@@ -54,16 +55,13 @@ def run(
     split: Annotated[
         Literal["dev", "dev-cal", "test"], Option(help="Which seeds of the world, or which split of a corpus.")
     ] = "test",
-    shift: Annotated[
-        list[str] | None, Option(help="A distribution shift, such as lighting:3; several alternate.")
-    ] = None,
+    shift: Annotated[opt.Texts, Option(help="A distribution shift, such as lighting:3; several alternate.")] = None,
     course: Annotated[
         Literal["steady", "abrupt", "gradual", "returning"],
         Option(help="When the shift applies: always, from the middle on, growing, or in the middle third."),
     ] = "steady",
     evaluation: Annotated[
-        list[Path] | None,
-        Option(help="Evaluation media (a folder, a list or a corpus split): answered, never trained on."),
+        opt.Paths, Option(help="Evaluation media (a folder, a list or a corpus split): answered, never trained on.")
     ] = None,
     seg: opt.SegOfConfig = None,
     plugin: opt.Plugin = None,
@@ -78,7 +76,6 @@ def run(
     run stopped before the end of the stream.
     """
     from pixelis.core.config import load_config
-    from pixelis.core.errors import ConfigError
     from pixelis.training.ttrl.ttrl_config import TtrlConfig
 
     arguments = stream or []
@@ -187,7 +184,6 @@ def format_nats(kl: float) -> str:
 def resolve_run_mask(settings: TtrlConfig, evaluation: list[Path], keys: KeyMaker | None) -> EvaluationMask | None:
     """The mask of the given media, or that of the given memory."""
     from pixelis.cli.index_files import load_mask, media_from_sources
-    from pixelis.core.errors import ConfigError
     from pixelis.dedup.evaluation_mask import EvaluationMask
 
     memory_mask = load_mask(settings.memory) if settings.memory is not None else None
@@ -260,7 +256,6 @@ def show(
     as_json: opt.AsJson = False,
 ) -> None:
     """Show one row: the question, every term of its vote, and what would have changed the result."""
-    from pixelis.core.errors import TraceError
     from pixelis.training.ttrl.journal import LEDGER, read_rows
     from pixelis.training.ttrl.ttrl_export import read_run_config
 

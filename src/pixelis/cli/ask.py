@@ -14,6 +14,7 @@ from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import escape_markup, print_json, stdout
 from pixelis.cli.tools import make_toolbox
+from pixelis.core.errors import ConfigError
 from pixelis.policy.model_names import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -79,7 +80,6 @@ def ask(
 
 def split_question(words: list[str]) -> tuple[list[str], str]:
     """The media and the question: the one argument that is not a file; the last one if there are several."""
-    from pixelis.core.errors import ConfigError
 
     others = [word for word in words if not os.path.exists(word)]
     if not others:

@@ -7,6 +7,7 @@ import typer
 from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import print_json
+from pixelis.core.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -29,7 +30,6 @@ def info(as_json: opt.AsJson = False) -> None:
 @app.command()
 def clear(as_json: opt.AsJson = False) -> None:
     """Delete all cached results; tools compute them again."""
-    from pixelis.core.errors import ConfigError
     from pixelis.tools.cache import ResultCache
 
     cache = ResultCache()

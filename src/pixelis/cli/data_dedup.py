@@ -13,6 +13,7 @@ from typer import Argument, Option
 from pixelis.cli import options as opt
 from pixelis.cli.progress import progress_bars
 from pixelis.cli.terminal import print_json, printable
+from pixelis.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pixelis.dedup.media_collection import MediaItem
@@ -57,7 +58,6 @@ def dedup(
 
     Exit status: 0 if every medium could be read, 1 otherwise.
     """
-    from pixelis.core.errors import ConfigError
     from pixelis.dedup.deduplicate import deduplicate
     from pixelis.dedup.evaluation_mask import BlockList
     from pixelis.dedup.media_features import FeatureCache
@@ -66,11 +66,9 @@ def dedup(
     items = media_from_source(source)
     if not items:
         raise ConfigError(f"{source} contains no files")
-    with progress_bars() as progress, closing(FeatureCache(cache)) as store:
+    with progress_bars() as show, closing(FeatureCache(cache)) as store:
         removed = BlockList(block_list) if block_list else None
-        report = deduplicate(
-            items, make_image_encoder(), config=config, cache=store, block_list=removed, progress=progress
-        )
+        report = deduplicate(items, make_image_encoder(), config=config, cache=store, block_list=removed, progress=show)
     content = report.as_dict()
     finish(content, config, out, as_json, lambda: show_dedup(content))
 
@@ -115,7 +113,6 @@ def audit(
 
     import numpy as np
 
-    from pixelis.core.errors import ConfigError
     from pixelis.dedup import leakage_audit as auditing
     from pixelis.dedup.media_features import FeatureCache
 
@@ -171,7 +168,6 @@ def run_self_check(
 
 def media_from_source(source: Path) -> list[MediaItem]:
     """A folder, a list, or the media of a corpus or of one of its splits."""
-    from pixelis.core.errors import ConfigError
     from pixelis.data.corpus.corpus import MANIFEST
     from pixelis.data.corpus.record import SPLITS
     from pixelis.dedup.media_collection import list_items
@@ -225,7 +221,6 @@ def world_items(seeds: range) -> list[MediaItem]:
 def make_dedup_config(**options: Any) -> DedupConfig:
     from pydantic import ValidationError
 
-    from pixelis.core.errors import ConfigError
     from pixelis.dedup.pixel_verify import DedupConfig
 
     try:

@@ -11,6 +11,7 @@ from typer import Argument, Option
 from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import escape_markup, print_json, printable, stdout
+from pixelis.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pixelis.data.importers import ImportResult
@@ -53,7 +54,6 @@ def import_(
 
     Exit status: 0 if everything was imported, 1 if entries were skipped, 2 if nothing could be read.
     """
-    from pixelis.core.errors import ConfigError
     from pixelis.data.importers import IMPORTERS, ImportOptions, write_items, write_traces
     from pixelis.data.importers.imported_items import problems_path
     from pixelis.data.importers.traces.foreign_traces import read_foreign
@@ -82,7 +82,6 @@ def import_(
 
 def import_user_items(source: Path, folder: Path, media: Path | None, *, quiet: bool) -> tuple[Path, ImportResult]:
     """Import a user's own questions for a corpus in `folder`, and report every line that was skipped."""
-    from pixelis.core.errors import ConfigError
     from pixelis.data.importers import ImportOptions, find_or_import_items
     from pixelis.data.importers.imported_items import problems_path
 
@@ -108,7 +107,6 @@ def export(
 
     Exit status: 0 if everything was written, 1 if rows were skipped, 2 if nothing could be read.
     """
-    from pixelis.core.errors import ConfigError
     from pixelis.data.corpus.parquet import export_parquet as write
 
     if not corpus.exists():

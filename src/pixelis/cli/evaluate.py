@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     tasks: Annotated[
-        list[str] | None,
+        opt.Texts,
         Argument(
             metavar="TASK",
             help="Families of the world (all six by default), corpora (corpus/mine, corpus/mine:dev), files of items.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from pixelis.cli.index_files import (
 )
 from pixelis.cli.progress import progress_bars
 from pixelis.cli.terminal import pluralise, print_json, printable
+from pixelis.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pixelis.data.corpus.exemplar_drafts import CorpusDraft
@@ -47,7 +49,7 @@ def build(
     out: Annotated[Path, opt.out("The memory's folder; an existing memory grows.")] = Path("memory"),
     config: opt.Config = None,
     evaluation: Annotated[
-        list[Path] | None,
+        opt.Paths,
         Option(
             help="Evaluation media, which must not enter (a folder, a list or a corpus split); by default the dev, "
             "dev-cal and test splits of the corpus."
@@ -67,7 +69,6 @@ def build(
 
     Run the same command again to resume. Evaluation media, also modified copies, are refused and listed.
     """
-    from pixelis.core.errors import ConfigError
     from pixelis.dedup.media_features import FeatureCache
 
     if corpus is not None and "=" in corpus.name and not corpus.exists():  # KEY=VALUE after --reindex, without a corpus
@@ -150,7 +151,6 @@ def add(
     quiet: opt.Quiet = False,
 ) -> None:
     """Add the trajectories of a trace file. Nothing is added if one of them shows evaluation media or has no answer."""
-    from pixelis.core.errors import ConfigError
     from pixelis.dedup.media_features import FeatureCache
     from pixelis.memory.builder import build_draft
     from pixelis.memory.memory_store import MemoryStore
@@ -161,6 +161,7 @@ def add(
         keys = make_key_maker()
         with MemoryStore(folder, mask=load_mask(folder)) as memory:
             require_same_encoders(memory, keys)
+            draft = partial(build_draft, keys=keys, mask=memory.mask, attach_trace=keep_traces, cache=features)
             drafts, names = [], {item.id for _, item in memory.items()}
             for number, trace in enumerate(read(traces), 1):
                 if not trace.answer:
@@ -169,16 +170,12 @@ def add(
                 # every trace of `pixelis ask` has the same id; its seal distinguishes them
                 name = trace.id if trace.id not in names else f"{trace.id}-{trace.seal[:8]}"
                 names.add(name)
-                drafts.append(
-                    build_draft(
-                        trace, opened, keys, mask=memory.mask, item_id=name, attach_trace=keep_traces, cache=features
-                    )
-                )
+                drafts.append(draft(trace, opened, item_id=name))
                 progress("reading traces", number, number)
             outcomes = memory.add(drafts)
             memory.save_index()
             pairs = zip(drafts, outcomes, strict=True)
-            rows = [{"id": draft.item.id, **outcome._asdict()} for draft, outcome in pairs]
+            rows = [{"id": made.item.id, **outcome._asdict()} for made, outcome in pairs]
             if as_json:
                 print_json({"added": rows, "items": len(memory), "watermark": memory.watermark})
                 return
@@ -202,7 +199,6 @@ def search(
     quiet: opt.Quiet = False,
 ) -> None:
     """Show the items nearest to a question and its media."""
-    from pixelis.core.errors import ConfigError
     from pixelis.media import MediaSet, open_media
     from pixelis.memory.memory_store import MemoryStore
 
@@ -245,7 +241,6 @@ def audit(
     """
     import numpy as np
 
-    from pixelis.core.errors import ConfigError
     from pixelis.dedup.evaluation_mask import EvaluationMask
     from pixelis.memory.memory_audit import audit_memory, require_undamaged
     from pixelis.memory.memory_head import MASK_FILE
@@ -257,11 +252,8 @@ def audit(
     evaluation_mask = EvaluationMask.load(mask) if mask else load_mask(folder)
     if evaluation_mask is None:
         require_undamaged(memory)
-        why = (
-            f"its evaluation mask is missing ({MASK_FILE})"
-            if memory.head.mask
-            else "was built without an evaluation mask"
-        )
+        missing = f"its evaluation mask is missing ({MASK_FILE})"
+        why = missing if memory.head.mask else "was built without an evaluation mask"
         raise ConfigError(f"{folder} is undamaged, but {why}; give one with --mask")
     with progress_bars() as progress:
         rng = np.random.default_rng(seed)
@@ -270,9 +262,8 @@ def audit(
         print_json(found.as_dict())
         return
     typer.echo(f"{found.items} items, {found.screened} of them compared with a mask of {found.masked_media} media")
-    typer.echo(
-        f"{found.near_hashes} have a pHash near one of the mask; their pixels were compared when they were added"
-    )
+    near = f"{found.near_hashes} have a pHash near one of the mask"
+    typer.echo(f"{near}; their pixels were compared when they were added")
     rate = f"share of queries with one: 95 % [{found.low:.4%}, {found.high:.4%}]"
     typer.echo(f"masked hits: 0 of {found.hits} returned to {found.queries} queries ({found.kind} search); {rate}")
 
@@ -289,7 +280,6 @@ def delete(
 
     A later `build` skips it; `add` can add it again.
     """
-    from pixelis.core.errors import ConfigError
     from pixelis.memory.memory_store import MemoryStore
 
     if row and not item.isdigit():

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pixelis.core.errors import ConfigError, MemoryFileError
+
 if TYPE_CHECKING:
     from pixelis.dedup.evaluation_mask import EvaluationMask
     from pixelis.dedup.media_collection import MediaItem, ProgressCallback
@@ -71,7 +73,6 @@ def choose_mask(
 ) -> EvaluationMask | None:
     """The memory's own mask; for a new memory that of the given media, or of the corpus's evaluation splits."""
     from pixelis.cli.data_dedup import corpus_items, make_image_encoder
-    from pixelis.core.errors import ConfigError
     from pixelis.data.corpus.exemplar_drafts import EVALUATION_SPLITS
     from pixelis.dedup.evaluation_mask import EvaluationMask
     from pixelis.memory.memory_head import MEMORY_HEAD_FILE
@@ -92,7 +93,6 @@ def choose_mask(
 def media_from_sources(evaluation: list[Path]) -> list[MediaItem]:
     """The media of --evaluation; ConfigError if a source has none, because nothing would be masked."""
     from pixelis.cli.data_dedup import media_from_source
-    from pixelis.core.errors import ConfigError
 
     all_items = []
     for source in evaluation:
@@ -138,7 +138,6 @@ def make_key_maker() -> KeyMaker:
 
 
 def require_same_encoders(memory: MemoryStore, keys: KeyMaker) -> None:
-    from pixelis.core.errors import MemoryFileError
 
     if memory.head.encoders != keys.fingerprint:
         raise MemoryFileError(f"{memory.folder} was built with other encoders; build it again with the current ones")

@@ -11,6 +11,7 @@ from typer import Argument, Option
 from pixelis.cli import options as opt
 from pixelis.cli.progress import ShowProgress, progress_bars
 from pixelis.cli.terminal import plain_table, print_json
+from pixelis.core.errors import WeightsError
 
 if TYPE_CHECKING:
     from pixelis.weights import Weight
@@ -19,7 +20,7 @@ app = typer.Typer(no_args_is_help=True)
 WIDE_COLUMNS = 130
 """Width of the table with sources."""
 
-Names = Annotated[list[str] | None, Argument(help="Names from `models list`; by default all that do not need the hub.")]
+Names = Annotated[opt.Texts, Argument(help="Names from `models list`; by default all that do not need the hub.")]
 
 
 @app.command("list")
@@ -72,7 +73,6 @@ def pull(
     from rich.console import Console
 
     from pixelis import weights
-    from pixelis.core.errors import WeightsError
     from pixelis.weights.npm import remember_failures
 
     failures: dict[str, str] = {}
@@ -109,7 +109,6 @@ def verify(names: Names = None, as_json: opt.AsJson = False) -> None:
     Exit status: 1 if one is damaged.
     """
     from pixelis import weights
-    from pixelis.core.errors import WeightsError
 
     report: dict[str, str] = {}
     for weight in _select_weights(names):

@@ -20,6 +20,8 @@ def limit(help_text: str) -> Any:
     return Option("--limit", min=1, help=help_text)
 
 
+Texts = list[str] | None
+Paths = list[Path] | None
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.", callback=set_quiet)]
 Model = Annotated[
@@ -31,9 +33,7 @@ Model = Annotated[
     ),
 ]
 ConfigArgument = Annotated[Path, Argument(metavar="CONFIG", help="A YAML file; see configs/ for examples.")]
-Overrides = Annotated[
-    list[str] | None, Argument(metavar="KEY=VALUE", help="Override keys of the configuration: seed=1.")
-]
+Overrides = Annotated[Texts, Argument(metavar="KEY=VALUE", help="Override keys of the configuration: seed=1.")]
 Split = Annotated[
     Literal["train", "dev", "dev-cal", "test"],
     Option("--split", help="Which seeds of the world, or which split of a corpus."),
@@ -46,9 +46,7 @@ StrictCalls = Annotated[
 ]
 ReportOut = Annotated[Path | None, out("Also write the report to this JSON file.")]
 
-Media = Annotated[
-    list[Path] | None, Option("--media", help="An image, a video or a folder of frames; may be repeated.")
-]
+Media = Annotated[Paths, Option("--media", help="An image, a video or a folder of frames; may be repeated.")]
 MediaFolder = Annotated[
     Path | None, Option("--media", help="Folder of the images or videos, if it is not next to the input file.")
 ]
@@ -57,8 +55,8 @@ FeatureCacheFile = Annotated[
     Option("--cache", help="File for computed media features, reused by later runs; in ~/.cache/pixelis by default."),
 ]
 
-Plugin = Annotated[list[str] | None, Option("--plugin", help="An additional tool as module:Class; may be repeated.")]
-Disable = Annotated[list[str] | None, Option("--disable", help="A tool to switch off; may be repeated.")]
+Plugin = Annotated[Texts, Option("--plugin", help="An additional tool as module:Class; may be repeated.")]
+Disable = Annotated[Texts, Option("--disable", help="A tool to switch off; may be repeated.")]
 Seg = Annotated[str, Option("--seg", help="Backend of SEG: auto, classical, sam2 or sam2-transformers.")]
 SegOfConfig = Annotated[
     str | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +14,9 @@ from pixelis.cli.clone import require_clone
 from pixelis.cli.progress import LineThrottle
 from pixelis.cli.terminal import plain_table, print_json, printable, stdout
 
+Row = dict[str, Any]
 app = typer.Typer(no_args_is_help=True)
-Only = Annotated[
-    list[str] | None, Option(help="Run only this variant, or one seed of it, such as ours-1; may be repeated.")
-]
+Only = Annotated[opt.Texts, Option(help="Run only this variant, or one seed of it, such as ours-1; may be repeated.")]
 
 
 @app.callback()
@@ -55,11 +55,7 @@ def rft(
             load_config(ReproduceRftConfig, config, []), out, results, overrides=changes, only=only or (), show=show,
             log=LineThrottle().log,
         )  # fmt: skip
-    if as_json:
-        print_json(result)
-        return
-    print_rft_table(result["rows"])
-    print_outputs(result)
+    print_result(result, print_rft_table, as_json=as_json)
 
 
 @app.command()
@@ -96,21 +92,21 @@ def ttrl(
             overrides={"policy": policy} if policy else {}, log=LineThrottle().log,
             show=view.show_row,
         )  # fmt: skip
+    print_result(result, print_ttrl_table, as_json=as_json)
+
+
+def print_result(result: dict[str, Any], print_table: Callable[[list[Row]], None], *, as_json: bool) -> None:
     if as_json:
         print_json(result)
         return
-    print_ttrl_table(result["rows"])
-    print_outputs(result)
-
-
-def print_outputs(result: dict[str, Any]) -> None:
+    print_table(result["rows"])
     if result["left"]:
         typer.echo(f"not yet run: {printable(', '.join(result['left']))}")
     if result["written"]:
         typer.echo(f"wrote {printable(result['written'])}")
 
 
-def print_ttrl_table(rows: list[dict[str, Any]]) -> None:
+def print_ttrl_table(rows: list[Row]) -> None:
     """A table of at most 80 columns; stress variants are evaluated greedily only."""
     headings = ("variant", "n", "greedy", "95 %", "gain", "p", "smp.", "vote", "preq.", "KL95", "AURC")
     table = plain_table(*headings, left=("variant",), padding=(0, 1, 0, 0))
@@ -149,7 +145,7 @@ def format_difference(measure: dict[str, Any], base: str) -> tuple[str, str]:
     return f"{comparison['difference']:+.1f}", f"{p:.3f}" if p >= 0.001 else "<.001"
 
 
-def print_rft_table(rows: list[dict[str, Any]]) -> None:
+def print_rft_table(rows: list[Row]) -> None:
     """A table of at most 80 columns."""
     headings = ("variant", "n", "acc.", "95 %", "gain", "p", "calls", "dec.", "RaPR", "RaCPR", "KL50", "KL95")
     table = plain_table(*headings, left=("variant",), padding=(0, 1, 0, 0))

@@ -13,6 +13,7 @@ from typer import Argument, Option
 from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
 from pixelis.cli.terminal import plain_table, print_json, printable, stdout
+from pixelis.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pixelis.tools.results import ToolResult
@@ -20,17 +21,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 MAX_LISTED_FOOTPRINTS = 20
-Texts = list[str] | None
 
 
-def make_toolbox_config(plugin: Texts = None, disable: Texts = None, **settings: Any) -> ToolboxConfig:
+def make_toolbox_config(plugin: opt.Texts = None, disable: opt.Texts = None, **settings: Any) -> ToolboxConfig:
     """Tool settings from the command line; ConfigError for an invalid one.
 
     Plugins are also found in the current folder.
     """
     from pydantic import ValidationError
 
-    from pixelis.core.errors import ConfigError
     from pixelis.tools.execute import format_validation_error
     from pixelis.tools.toolbox import ToolboxConfig
 
@@ -47,13 +46,15 @@ def add_plugin_folder() -> None:
     sys.path.append(str(Path.cwd()))
 
 
-def make_toolbox(plugin: Texts = None, disable: Texts = None, **settings: Any) -> Toolbox:
+def make_toolbox(plugin: opt.Texts = None, disable: opt.Texts = None, **settings: Any) -> Toolbox:
     from pixelis.tools.toolbox import Toolbox
 
     return Toolbox(make_toolbox_config(plugin, disable, **settings))
 
 
-def tool_overrides(prefix: str, plugin: Texts, disable: Texts, seg: str | None, deadline: float | None) -> list[str]:
+def tool_overrides(
+    prefix: str, plugin: opt.Texts, disable: opt.Texts, seg: str | None, deadline: float | None
+) -> list[str]:
     """The same options as KEY=VALUE, for a verb whose tool settings are part of its configuration."""
     values = {"plugins": plugin, "disabled": disable, "seg": seg, "deadline_s": deadline}
     return [f"{prefix}{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
@@ -78,7 +79,6 @@ def schema(
     tool: Annotated[str | None, Argument(help="One tool; all tools by default.")] = None, plugin: opt.Plugin = None
 ) -> None:
     """Print the JSON Schema of the arguments, in the OpenAI function format."""
-    from pixelis.core.errors import ConfigError
     from pixelis.tools.base import canonical_name
 
     with make_toolbox(plugin) as toolbox:
@@ -132,7 +132,6 @@ def run_tool(
 
 def parse_object(text: str) -> dict[str, Any]:
     """A JSON object from the command line."""
-    from pixelis.core.errors import ConfigError
 
     try:
         value = json.loads(text)

@@ -12,6 +12,7 @@ from pixelis.cli import options as opt
 from pixelis.cli.progress import progress_bars, spinner
 from pixelis.cli.terminal import escape_markup, plain_table, print_json, stdout
 from pixelis.cli.tools import make_toolbox
+from pixelis.core.errors import TraceError
 
 if TYPE_CHECKING:
     from pixelis.media import MediaSet
@@ -77,7 +78,6 @@ def replay(
     Folders of frames are read at the recorded rate. Exit status: 0 if all results are identical, 1 if one differs, 2 if
     the trace cannot be read.
     """
-    from pixelis.core.errors import TraceError
     from pixelis.trace import codec
     from pixelis.trace.media_records import reopen_media
     from pixelis.trace.replay import replay as replay_trace
@@ -107,7 +107,6 @@ def report(
     as_json: opt.AsJson = False,
 ) -> None:
     """Write the evidence page of a trace: one HTML file that works offline."""
-    from pixelis.core.errors import TraceError
     from pixelis.tools.toolbox import builtin_thresholds
     from pixelis.trace import codec
     from pixelis.view import make_exhibit

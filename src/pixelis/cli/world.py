@@ -10,6 +10,7 @@ from typer import Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.terminal import print_json
+from pixelis.core.errors import MediaError
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -40,7 +41,6 @@ def show(
     """Render an item with its references, a video as a filmstrip, and print its question and answer."""
     from PIL import Image as Pil
 
-    from pixelis.core.errors import MediaError
     from pixelis.world.generate import generate
     from pixelis.world.shifts import parse_shift, shift_item
     from pixelis.world.show import contact_sheet, render_item

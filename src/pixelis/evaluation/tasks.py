@@ -72,10 +72,8 @@ class CorpusTask:
         counts = Counter(row.split for row in self.corpus.rows())
         self._records = counts[split]
         if not self._records:
-            split_counts = ", ".join(f"{name} {counts[name]}" for name in get_args(Split) if counts[name])
-            raise ConfigError(
-                f"{folder} has no items in its split {split} (it has {split_counts}): name another with --split"
-            )
+            parts = ", ".join(f"{name} {counts[name]}" for name in get_args(Split) if counts[name])
+            raise ConfigError(f"{folder} has no items in its split {split} (it has {parts}): name another with --split")
 
     def items(self, limit: int) -> Iterator[RenderedItem]:
         for record in islice(self.corpus.records(split=self.split), self.skip, self.skip + limit):

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 from pydantic import ValidationError
 
 from pixelis.core.atomic import atomic_write
-from pixelis.core.errors import TraceError
+from pixelis.core.errors import TraceError, validation_problem
 from pixelis.tools.results import Artifact
 from pixelis.trace.artifacts import artifact_path, describe_artifact_problem, write_artifacts
 from pixelis.trace.schema import VERSION, Trace, canonical_json, verify, verify_record
@@ -139,9 +139,7 @@ def decode(line: bytes) -> Trace:
     try:
         return Trace.model_validate(record)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        location = ".".join(str(part) for part in first["loc"])
-        raise TraceError(f"not a trace: {location}: {first['msg']}") from error
+        raise TraceError(f"not a trace: {validation_problem(error)}") from error
 
 
 def parse(line: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import Field, ValidationError
 
-from pixelis.core.errors import TraceError
+from pixelis.core.errors import TraceError, validation_problem
 from pixelis.core.geometry import Score, Value
 from pixelis.media import MediaSet
 from pixelis.tools.base import canonical_name
@@ -77,9 +77,7 @@ def read_plan(path: Path) -> CallPlan:
         canonical_json([step.args for step in plan.steps])
         require_shallow([step.args for step in plan.steps])
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        location = ".".join(str(part) for part in first["loc"])
-        raise TraceError(f"{path} is not a plan: {location or 'the whole'}: {first['msg']}") from error
+        raise TraceError(f"{path} is not a plan: {validation_problem(error)}") from error
     except (ValueError, RecursionError, TraceError) as error:
         raise TraceError(f"{path} is not a plan: {str(error).splitlines()[0]}") from error
     return plan

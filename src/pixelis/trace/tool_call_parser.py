@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 from pixelis.tools.base import canonical_name
 from pixelis.tools.results import ToolCall
 
-MAX_CALL_CHARACTERS = 200_000
+MAX_CALL_CHARS = 200_000
 """Longer calls are refused without parsing."""
 
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
@@ -61,7 +61,7 @@ def parse_turn(text: str) -> Turn:
     at = 0
     while (start := text.find(CALL_OPEN, at)) >= 0:
         outside.append(text[at:start])
-        outcome, at = parse_call_at(text, start + len(CALL_OPEN))
+        outcome, at = read_call(text, start + len(CALL_OPEN))
         calls.append(outcome)
     outside.append(text[at:])
     outside_text = "\n".join(outside)
@@ -71,7 +71,7 @@ def parse_turn(text: str) -> Turn:
     return Turn(thought, tuple(calls), answers[-1].strip() if answers else None)
 
 
-def parse_call_at(text: str, start: int) -> tuple[ParsedCall | ParseFailure, int]:
+def read_call(text: str, start: int) -> tuple[ParsedCall | ParseFailure, int]:
     """The call whose JSON begins here, and the offset after it.
 
     The JSON ends the call, not the closing tag, which one of its strings may contain.
@@ -79,7 +79,7 @@ def parse_call_at(text: str, start: int) -> tuple[ParsedCall | ParseFailure, int
     body = skip_blanks(text, start)
     try:
         value, end = (
-            DECODER.raw_decode(text, body) if len(text) - body <= MAX_CALL_CHARACTERS else decode_limited(text, body)
+            DECODER.raw_decode(text, body) if len(text) - body <= MAX_CALL_CHARS else decode_limited(text, body)
         )
     except (ValueError, RecursionError) as error:
         close = text.find(CALL_CLOSE, start)
@@ -108,7 +108,7 @@ def skip_blanks(text: str, at: int) -> int:
 def parse_call(text: str) -> ParsedCall | ParseFailure:
     """One call from its JSON, with or without tags."""
     text = text.strip()
-    return parse_call_at(text, len(CALL_OPEN) if text.startswith(CALL_OPEN) else 0)[0]
+    return read_call(text, len(CALL_OPEN) if text.startswith(CALL_OPEN) else 0)[0]
 
 
 def call_from_json(value: Any, source: str) -> ParsedCall | ParseFailure:
@@ -134,7 +134,7 @@ def call_from_json(value: Any, source: str) -> ParsedCall | ParseFailure:
 
 
 def decode_limited(text: str, body: int) -> tuple[Any, int]:
-    value, end = DECODER.raw_decode(text[body : body + MAX_CALL_CHARACTERS], 0)
+    value, end = DECODER.raw_decode(text[body : body + MAX_CALL_CHARS], 0)
     return value, body + end
 
 

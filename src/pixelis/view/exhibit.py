@@ -50,10 +50,6 @@ def make_exhibit(
     thresholds: Mapping[str, float],
     opened: Sequence[Medium] = (),
     artifact_bytes: Mapping[str, bytes] | None = None,
-    withheld: str = "",
-    confidence: float | None = None,
-    vote: Mapping[str, Any] | None = None,
-    caveat: str = "",
 ) -> Exhibit:
     """Collect the media and artifacts of a trace. Missing ones are shown as missing, not raised.
 
@@ -89,8 +85,4 @@ def make_exhibit(
         chain_problem=chain_problem,
         decisions=decisive_steps(trace, thresholds),
         file=trace_path.name if trace_path else "trace.jsonl",
-        withheld=withheld,
-        confidence=confidence,
-        vote=vote,
-        caveat=caveat,
     )

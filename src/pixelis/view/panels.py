@@ -125,7 +125,7 @@ def frame_panel(page: PanelContext, record: MediaRecord, frame: int, drawing: Dr
             picture = page.pictures.add((record.sha256, frame), medium.frame(frame), strip=strip)
         except MediaError as error:
             note = str(error)
-    size = picture.size if picture else fit_size(record.size, page.pictures, strip=strip)
+    size = picture.size if picture else page.pictures.fit(record.size, strip=strip)
     shapes = drawing.on(SvgCanvas(size, frame=frame, strip=strip))
     return Panel(picture, size, shapes, caption, note, "strip" if strip else "picture", during)
 
@@ -146,7 +146,7 @@ def view_panel(page: PanelContext, recipe: ViewRecipe, name: str, drawing: Drawi
             picture = pictures.add(("view", source.sha256, recipe), cut_view(source, recipe).pixels)
         except MediaError as error:
             note = str(error)
-    size = picture.size if picture else fit_size(Size(recipe.width, recipe.height), pictures, strip=False)
+    size = picture.size if picture else pictures.fit(Size(recipe.width, recipe.height), strip=False)
     shapes = drawing.on(SvgCanvas(size, recipe.box, recipe.frame))
     caption = f"{name}, {recipe.width}x{recipe.height}, cut from {recipe.media}"
     return Panel(picture, size, shapes, caption, "" if picture else note, "made" if maker else "picture")
@@ -160,12 +160,6 @@ def locator_panel(page: PanelContext, target: CallTarget) -> Panel:
     clip = target.record.kind == "clip"
     panel = frame_panel(page, target.record, target.recipe.frame, Drawing([Mark(view_box, "", 0)]), strip=clip)
     return panel._replace(kind="locator", caption=f"where {target.view} lies in {target.record.name}")
-
-
-def fit_size(size: Size, pictures: PictureRegistry, *, strip: bool) -> Size:
-    side = pictures.detail.strip_side if strip else pictures.detail.side
-    scale = min(1.0, side / max(size))
-    return Size(max(round(size.width * scale), 1), max(round(size.height * scale), 1))
 
 
 def frames_to_show(step: Step, record: MediaRecord) -> list[int]:

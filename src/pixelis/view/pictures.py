@@ -51,23 +51,25 @@ class PictureRegistry:
         """Embed a frame, once for each key."""
         key = (key, strip)
         if key not in self._by_key:
-            side = self.detail.strip_side if strip else self.detail.side
-            size, content = encode_jpeg(frame, side, self.detail.quality)
+            size = self.fit(Size(frame.shape[1], frame.shape[0]), strip=strip)
+            content = encode_jpeg(frame, size, self.detail.quality)
             uri = f"data:image/jpeg;base64,{base64.b64encode(content).decode()}"
             self._by_key[key] = EmbeddedPicture(f"p{len(self._by_key)}", size, uri)
         return self._by_key[key]
 
+    def fit(self, size: Size, *, strip: bool) -> Size:
+        """The size at which a picture is embedded."""
+        scale = min(1.0, (self.detail.strip_side if strip else self.detail.side) / max(size))
+        return Size(max(round(size.width * scale), 1), max(round(size.height * scale), 1))
 
-def encode_jpeg(frame: Frame, side: int, quality: int) -> tuple[Size, bytes]:
-    """A frame as JPEG with no side longer than `side`."""
+
+def encode_jpeg(frame: Frame, size: Size, quality: int) -> bytes:
     picture = Pil.fromarray(frame)
-    scale = min(1.0, side / max(picture.size))
-    size = Size(max(round(picture.width * scale), 1), max(round(picture.height * scale), 1))
     if size != picture.size:
         picture = picture.resize(size, Pil.Resampling.LANCZOS)
     buffer = io.BytesIO()
     picture.save(buffer, format="JPEG", quality=quality, optimize=True, subsampling="4:2:0")
-    return size, buffer.getvalue()
+    return buffer.getvalue()
 
 
 def decode_artifact(content: bytes) -> Frame | None:

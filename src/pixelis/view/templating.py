@@ -35,13 +35,8 @@ TERMS = (
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    env = Environment(
-        loader=PackageLoader("pixelis.view"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    loader = PackageLoader("pixelis.view")
+    env = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     env.filters["clean"] = clean
     env.filters["seconds"] = seconds
     return env

@@ -91,7 +91,7 @@ def answer_from_rollouts(group: Sequence[Rollout], seconds: float, thresholds: M
     supporters = [k for k, a in enumerate(answers) if a and a.casefold() == outcome.answer]
     best = max(supporters or range(len(group)), key=lambda k: confidences[k])
     confidence = confidences[best] if len(group) == 1 else confidences[best] * (votes[0].share if votes else 0.0)
-    reason = abstention_reason(group, best, bool(supporters), confidence, outcome)
+    reason = why_abstained(group, best, bool(supporters), confidence, outcome)
     chosen = group[best]
     answer = None if reason else answers[best]
     vote_record = {**to_vote_record(result), "shown": best} if len(group) > 1 else None
@@ -100,9 +100,7 @@ def answer_from_rollouts(group: Sequence[Rollout], seconds: float, thresholds: M
     )
 
 
-def abstention_reason(
-    group: Sequence[Rollout], best: int, has_answer: bool, confidence: float, outcome: Consensus
-) -> str:
+def why_abstained(group: Sequence[Rollout], best: int, has_answer: bool, confidence: float, outcome: Consensus) -> str:
     """Why there is no answer; empty otherwise."""
     rollout = group[best]
     if not has_answer:
