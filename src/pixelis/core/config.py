@@ -57,9 +57,8 @@ def load_config(model: type[C], path: Path | None, overrides: Sequence[str] = ()
     try:
         config = model.model_validate(values)
     except ValidationError as error:
-        problems += [
-            describe_problem(model, problem, path, lines, overrides) for problem in error.errors(include_url=False)
-        ]
+        errors = error.errors(include_url=False)
+        problems += [describe_problem(model, problem, path, lines, overrides) for problem in errors]
     if problems:
         problems = [drop_repeated_key_list(text, problems[:k]) for k, text in enumerate(problems)]
         messages = problems[:20] + ([f"and {len(problems) - 20} more"] if len(problems) > 20 else [])

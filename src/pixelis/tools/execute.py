@@ -104,9 +104,6 @@ def to_result(tool: Tool[Any], observation: Observation, scene: Scene) -> ToolRe
 
 def rename_media(result: ToolResult, name: str) -> ToolResult:
     """A cached result under this query's name of the same medium."""
-    return result.model_copy(
-        update={
-            "footprints": tuple(f.model_copy(update={"media": name}) for f in result.footprints),
-            "view": result.view.model_copy(update={"media": name}) if result.view else None,
-        }
-    )
+    footprints = tuple(f.model_copy(update={"media": name}) for f in result.footprints)
+    view = result.view.model_copy(update={"media": name}) if result.view else None
+    return result.model_copy(update={"footprints": footprints, "view": view})

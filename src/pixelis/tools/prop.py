@@ -16,14 +16,7 @@ from pydantic import Field
 
 from pixelis.core.errors import ToolError
 from pixelis.core.geometry import Box, Footprint, Score, Value, round_unit
-from pixelis.tools.backends.temporal_signals import (
-    DETECTION_FLOOR,
-    MIN_SPEED,
-    box_motion,
-    certainty,
-    detections,
-    track_motion,
-)
+from pixelis.tools.backends.temporal_signals import MIN_SPEED, box_motion, certainty, detections, track_motion
 from pixelis.tools.base import Observation, Scene, Tool, crop
 from pixelis.tools.results import ToolIdentity
 from pixelis.tools.vision import regions
@@ -78,10 +71,10 @@ class Prop(Tool[PropArgs]):
     def look(self, args: PropArgs, scene: Scene) -> Observation:
         region = resolve_region(args, scene)
         attributes = args.attributes or default_attributes(args)
-        properties = measure_properties([name for name in attributes if name == "count"], region, args, scene)
+        properties = measure([name for name in attributes if name == "count"], region, args, scene)
         if len(properties) < len(set(attributes)):
             region = locate_target(args, region, scene) if args.of and region.kind in ("frame", "box") else region
-            properties |= measure_properties([name for name in attributes if name != "count"], region, args, scene)
+            properties |= measure([name for name in attributes if name != "count"], region, args, scene)
             properties = {name: properties[name] for name in attributes}  # in the order of the question
         return Observation(
             text="; ".join(format_property(name, value) for name, value in properties.items()),
@@ -109,9 +102,8 @@ def format_property(name: str, prop: Property) -> str:
     if name == "orientation" and "degrees" in measures:
         return f"orientation: {prop.value}, {measures['degrees']:.0f}° ({prop.confidence:.2f})"
     if name == "speed":
-        return (
-            f"speed: {measures['widths_per_s']:.2f} widths/s, {measures['px_per_s']:.0f} px/s ({prop.confidence:.2f})"
-        )
+        widths, pixels = measures["widths_per_s"], measures["px_per_s"]
+        return f"speed: {widths:.2f} widths/s, {pixels:.0f} px/s ({prop.confidence:.2f})"
     return f"{name}: {prop}"
 
 
@@ -125,9 +117,7 @@ def region_footprint(args: PropArgs, region: PropRegion) -> Footprint:
     return Box(frame=region.index, x0=x0, y0=y0, x1=x1, y1=y1)
 
 
-def measure_properties(
-    attributes: Sequence[Attribute], region: PropRegion, args: PropArgs, scene: Scene
-) -> dict[str, Property]:
+def measure(attributes: Sequence[Attribute], region: PropRegion, args: PropArgs, scene: Scene) -> dict[str, Property]:
     properties: dict[str, Property] = {}
     for name in attributes:
         if name in properties:
@@ -143,11 +133,10 @@ def colour(region: PropRegion) -> Property:
     shares = dominant_colours(np.asarray(region.crop)[region.figure])
     (name, share), *others = shares
     secondary = [other for other, other_share in others[:2] if other_share > 0.25]
+    total = share + sum(other_share for other, other_share in others if other in secondary)
     return Property(
         value=" and ".join([name, *secondary]),
-        confidence=round_unit(
-            min(share + sum(other_share for other, other_share in others if other in secondary), 1.0)
-        ),
+        confidence=round_unit(min(total, 1.0)),
         measures={other: other_share for other, other_share in shares[:4] if other_share >= 0.02},
     )
 
@@ -175,12 +164,12 @@ def position(region: PropRegion) -> Property:
 
 
 def shape(region: PropRegion) -> Property:
-    match_found = classify_shape(region.figure)
-    confidence = match_found.score if match_found.name == "irregular" else (match_found.score - 0.7) / 0.28
+    match = classify_shape(region.figure)
+    confidence = match.score if match.name == "irregular" else (match.score - 0.7) / 0.28
     return Property(
-        value=match_found.name,
+        value=match.name,
         confidence=round_unit(min(max(confidence, 0.0), 1.0) * (1.0 if region.is_segmented else 0.3)),
-        measures={"overlap": match_found.score},
+        measures={"overlap": match.score},
     )
 
 
@@ -197,10 +186,8 @@ def brightness(region: PropRegion) -> Property:
     lightness = cv2.cvtColor(region.crop, cv2.COLOR_RGB2LAB)[:, :, 0][region.figure]
     mean = float(lightness.mean()) / 255.0
     word = "dark" if mean < 0.33 else "bright" if mean > 0.67 else "medium"
-    margin = min(abs(mean - line) for line in (0.33, 0.67))
-    return Property(
-        value=word, confidence=round_unit(min(0.5 + 5.0 * margin, 1.0)), measures={"lightness": round_unit(mean)}
-    )
+    confidence = min(0.5 + 5.0 * min(abs(mean - line) for line in (0.33, 0.67)), 1.0)
+    return Property(value=word, confidence=round_unit(confidence), measures={"lightness": round_unit(mean)})
 
 
 def texture(region: PropRegion) -> Property:
@@ -210,15 +197,7 @@ def texture(region: PropRegion) -> Property:
     return Property(value=texture_match.name, confidence=round_unit(texture_match.confidence), measures=measures)
 
 
-MEASURES = {
-    "colour": colour,
-    "size": size,
-    "position": position,
-    "shape": shape,
-    "orientation": orientation,
-    "texture": texture,
-    "brightness": brightness,
-}
+MEASURES = {m.__name__: m for m in (colour, size, position, shape, orientation, texture, brightness)}
 
 
 def motion(region: PropRegion, args: PropArgs, scene: Scene) -> dict[str, Property]:
@@ -226,62 +205,53 @@ def motion(region: PropRegion, args: PropArgs, scene: Scene) -> dict[str, Proper
     scene.require_clip("PROP, for speed and direction,")
     if args.track is not None and len(args.track.frames) > 1:
         frame_specified = args.frame is not None or args.time_s is not None
-        motion_estimate = track_motion(scene, args.track.track, region.index if frame_specified else None)
+        estimate = track_motion(scene, args.track.track, region.index if frame_specified else None)
     else:
-        motion_estimate = box_motion(scene, region.index, region.box_unit)
-    (across, down), speed = motion_estimate.velocity, motion_estimate.speed
-    pace = next(
-        w for w, upper in (("still", MIN_SPEED), ("slow", 0.15), ("medium", 0.4), ("fast", inf)) if speed < upper
-    )
+        estimate = box_motion(scene, region.index, region.box_unit)
+    (across, down), speed = estimate.velocity, estimate.speed
+    paces = (("still", MIN_SPEED), ("slow", 0.15), ("medium", 0.4), ("fast", inf))
+    pace = next(word for word, upper in paces if speed < upper)
     degrees = float(np.rad2deg(np.arctan2(-down, across))) % 360.0
     heading = COMPASS[round(degrees / 45.0) % 8]
     if np.hypot(across, down) < max(MIN_SPEED, 0.2 * speed):
         heading = "still" if speed < MIN_SPEED else "to and fro"
-    confidence = round_unit(motion_estimate.confidence)
+    confidence = round_unit(estimate.confidence)
+    rates = {"widths_per_s": round_unit(speed), "px_per_s": round(speed * region.size.width, 2)}
+    vector = {"x_per_s": round_unit(across), "y_per_s": round_unit(down), "degrees": round(degrees, 1)}
     return {
-        "speed": Property(
-            value=pace,
-            confidence=confidence,
-            measures={"widths_per_s": round_unit(speed), "px_per_s": round(speed * region.size.width, 2)},
-        ),
-        "direction": Property(
-            value=heading,
-            confidence=confidence,
-            measures={"x_per_s": round_unit(across), "y_per_s": round_unit(down), "degrees": round(degrees, 1)},
-        ),
+        "speed": Property(value=pace, confidence=confidence, measures=rates),
+        "direction": Property(value=heading, confidence=confidence, measures=vector),
     }
 
 
 def count(region: PropRegion, of: str | None, scene: Scene) -> Property:
     """Number of distinct objects of a colour, shape or COCO class, or of those that stand out from the background."""
     phrase = parse_phrase(of or "")
-    max_regions = scene.limits.regions
     if of and phrase.is_empty:
         raise ToolError(f"PROP cannot count {of!r}: name a colour, a shape or a COCO class")
     if phrase.classes and is_available("nanodet"):
         return count_detections(phrase, region, scene)
     if phrase.classes and not (phrase.colours or phrase.shape):
         raise ToolError(f"PROP counts {of!r} with the detector; run `pixelis models pull nanodet`")
-    if phrase.colours:
-        matches = regions.find_by_colour(region.crop, phrase.colours, phrase.shape, max_regions)
-    else:
-        matches = regions.find_by_contrast(region.crop, phrase.shape, max_regions)
-    confidence = float(np.mean([r.score for r in matches])) if matches else 0.5
-    return Property(
-        value=str(len(matches)), confidence=round_unit(min(confidence, 1.0)), measures={"count": len(matches)}
-    )
+    matches = regions.find_regions(region.crop, phrase.colours, phrase.shape, scene.limits.regions)
+    return counted([match.score for match in matches], default=0.5)
+
+
+def counted(scores: list[float], *, default: float) -> Property:
+    """The number of things with these scores; `default` is the confidence in a count of none."""
+    confidence = min(float(np.mean(scores)), 1.0) if scores else default
+    return Property(value=str(len(scores)), confidence=round_unit(confidence), measures={"count": len(scores)})
 
 
 def count_detections(phrase: Phrase, region: PropRegion, scene: Scene) -> Property:
     """Detections of a class (and colour) whose centre lies in the region; two boxes on one object count once."""
     frame, scores = scene.frame(region.index), list[float]()
     x0, y0, x1, y1 = region.box_unit
-    for detection in match_detections(detections(scene, region.index, threshold=DETECTION_FLOOR), phrase):
+    for detection in match_detections(detections(scene, region.index), phrase):
         box = detection.box_px.to_unit(region.size)
         pixels = crop(frame, box)[0]
         is_inside = x0 <= (box[0] + box[2]) / 2 <= x1 and y0 <= (box[1] + box[3]) / 2 <= y1
         has_colour = not phrase.colours or max(float(colour_mask(pixels, c).mean()) for c in phrase.colours) >= 0.15
         if is_inside and has_colour:
-            scores.append(detection.score)
-    confidence = float(np.mean([certainty(score) for score in scores])) if scores else 0.6
-    return Property(value=str(len(scores)), confidence=round_unit(confidence), measures={"count": len(scores)})
+            scores.append(certainty(detection.score))
+    return counted(scores, default=0.6)

@@ -92,20 +92,15 @@ class Blob(NamedTuple):
     content: bytes
 
     def artifact(self) -> Artifact:
-        return Artifact(
-            name=self.name,
-            media_type=self.media_type,
-            sha256=hashlib.sha256(self.content).hexdigest(),
-            size_bytes=len(self.content),
-        )
+        sha256 = hashlib.sha256(self.content).hexdigest()
+        return Artifact(name=self.name, media_type=self.media_type, sha256=sha256, size_bytes=len(self.content))
 
 
 def pack(execution: Execution) -> bytes:
     """An execution as bytes: JSON, then the artifacts in order. `unpack` is the inverse."""
     head = execution.result.model_dump_json().encode()
-    return b"".join(
-        [len(head).to_bytes(8, "big"), head, *(execution.blobs[a.sha256] for a in execution.result.artifacts)]
-    )
+    contents = [execution.blobs[artifact.sha256] for artifact in execution.result.artifacts]
+    return b"".join([len(head).to_bytes(8, "big"), head, *contents])
 
 
 def unpack(packed: bytes) -> Execution:

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import cv2
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from pixelis.core.errors import ToolError
-from pixelis.core.geometry import Mask, PixelBox, Point, Size, UnitBox, Value, round_unit, to_pixels
-from pixelis.media.medium import Frame
-from pixelis.tools.backends.temporal_signals import DETECTION_FLOOR, PerceptionModels, detections
-from pixelis.tools.base import FrameArgs, Observation, Scene, Tool, coordinates, require_area
+from pixelis.core.geometry import FULL_FRAME, Mask, PixelBox, Point, UnitBox, Value, round_unit, to_pixels
+from pixelis.media.medium import Frame, frame_size
+from pixelis.tools.backends.temporal_signals import PerceptionModels, detections
+from pixelis.tools.base import AreaBox, FrameArgs, Observation, Scene, Tool, coordinates
 from pixelis.tools.results import ToolIdentity
 from pixelis.tools.vision import regions
 from pixelis.tools.vision.colours import dominant_colours
@@ -38,15 +38,15 @@ MIN_SHARE_OF_MAIN = 0.4
 """… and this share of its main colour: white in shade is slightly blue, but not blue."""
 
 Backend = Literal["auto", "classical", "sam2", "sam2-transformers"]
-GroundingMethod = Literal["detector", "regions", "point", "box"]
+Grounding = Literal["detector", "regions", "point", "box"]
 
 
 class SegArgs(FrameArgs):
     """What to cut out."""
 
-    target: (
-        Annotated[str, Field(min_length=1, max_length=400)] | Point | Annotated[UnitBox, AfterValidator(require_area)]
-    ) = Field(description='a phrase ("the red bus"), a point [x, y] or a box [x0, y0, x1, y1], from 0 to 1')
+    target: Annotated[str, Field(min_length=1, max_length=400)] | Point | AreaBox = Field(
+        description='a phrase ("the red bus"), a point [x, y] or a box [x0, y0, x1, y1], from 0 to 1'
+    )
     limit: int = Field(default=16, ge=1, le=64, description="at most this many regions, best first")
 
 
@@ -63,17 +63,10 @@ class SegOutput(Value):
     """What was cut out."""
 
     regions: tuple[SegRegion, ...]
-    grounded_by: GroundingMethod
+    grounded_by: Grounding
     backend: str
     ignored: tuple[str, ...] = ()
     """Words of the phrase that nothing here knows."""
-
-
-class LabelledRegion(NamedTuple):
-    """A region with its name."""
-
-    region: RegionMask
-    label: str
 
 
 class Seg(Tool[SegArgs]):
@@ -103,10 +96,8 @@ class Seg(Tool[SegArgs]):
             weights += [fingerprint(name) for name in SAM2_WEIGHTS]
         elif self.backend == "sam2-transformers" and self._checkpoint.sha256:
             weights.append(self._checkpoint.sha256)
-        model = f" {self._sam2_model}" if self.backend == "sam2-transformers" else ""
-        return ToolIdentity(
-            tool=self.name, version=self.version, backend=f"{self.backend}{model}", weights="+".join(weights)
-        )
+        backend = f"{self.backend} {self._sam2_model}" if self.backend == "sam2-transformers" else self.backend
+        return ToolIdentity(tool=self.name, version=self.version, backend=backend, weights="+".join(weights))
 
     @cached_property
     def _sam2(self) -> Any:
@@ -133,9 +124,7 @@ class Seg(Tool[SegArgs]):
         ignored = parse_phrase(args.target).ignored if isinstance(args.target, str) else ()
         return self._to_observation(matches[: args.limit], grounding, index, ignored)
 
-    def _segment_phrase(
-        self, text: str, scene: Scene, index: int, image: Frame
-    ) -> tuple[GroundingMethod, list[LabelledRegion]]:
+    def _segment_phrase(self, text: str, scene: Scene, index: int, image: Frame) -> tuple[Grounding, list[RegionMask]]:
         phrase = parse_phrase(text)
         if phrase.is_empty:
             raise ToolError(
@@ -149,29 +138,25 @@ class Seg(Tool[SegArgs]):
                 return "detector", select_by_choice(self._segment_detections(phrase, scene, index, image), phrase)
         if not (phrase.colours or phrase.shape):
             return "detector", []
-        if phrase.colours:
-            candidates = regions.find_by_colour(image, phrase.colours, phrase.shape, scene.limits.regions)
-        else:
-            candidates = regions.find_by_contrast(image, phrase.shape, scene.limits.regions)
+        candidates = regions.find_regions(image, phrase.colours, phrase.shape, scene.limits.regions)
         label = " ".join([*phrase.colours, *([phrase.shape] if phrase.shape else [])])
-        return "regions", select_by_choice([LabelledRegion(region, label) for region in candidates], phrase)
+        return "regions", select_by_choice([region._replace(label=label) for region in candidates], phrase)
 
-    def _segment_detections(self, phrase: Phrase, scene: Scene, index: int, image: Frame) -> list[LabelledRegion]:
+    def _segment_detections(self, phrase: Phrase, scene: Scene, index: int, image: Frame) -> list[RegionMask]:
         """Objects of the class (and colour, if one is named), best first, each segmented in its box."""
-        all_detections = detections(scene, index, self._models.detector, threshold=DETECTION_FLOOR)
+        all_detections = detections(scene, index, self._models.detector)
         matches = match_detections(all_detections, phrase)[: scene.limits.regions]
-        ranked: list[tuple[float, LabelledRegion]] = []
+        ranked: list[tuple[float, RegionMask]] = []
         for detection in matches:
-            candidates = self._segment_box(
-                detection.box_px.to_unit(scene.medium.size), scene, index, image, detection.label
-            )
+            box = detection.box_px.to_unit(scene.medium.size)
+            candidates = self._segment_box(box, scene, index, image, detection.label)
             if not candidates:
                 continue
-            region = candidates[0].region._replace(score=detection.score)
+            region = candidates[0]._replace(score=detection.score)
             share = colour_share(image, region.mask, phrase.colours)
             if not phrase.colours or share >= MIN_COLOUR_SHARE:
-                ranked.append((share if phrase.colours else detection.score, LabelledRegion(region, detection.label)))
-        return [item for _, item in sorted(ranked, key=lambda pair: -pair[0])]
+                ranked.append((share if phrase.colours else detection.score, region))
+        return [region for _, region in sorted(ranked, key=lambda pair: -pair[0])]
 
     def _embedding(self, scene: Scene, index: int) -> Any:
         key = f"{self.identity().backend} {self.version}/{self.identity().weights}/{scene.medium.sha256}/{index}"
@@ -179,44 +164,34 @@ class Seg(Tool[SegArgs]):
         return self._sam2.restore(content)
 
     def _segment_with_prompt(self, scene: Scene, index: int, image: Frame, **prompt: Any) -> list[RegionMask]:
-        size = Size(image.shape[1], image.shape[0])
-        return [
-            RegionMask(mask, score) for mask, score in self._sam2.segment(self._embedding(scene, index), size, **prompt)
-        ]
+        candidates = self._sam2.segment(self._embedding(scene, index), frame_size(image), **prompt)
+        return [RegionMask(mask, score) for mask, score in candidates if mask.any()]
 
-    def _segment_point(self, point: Point, scene: Scene, index: int, image: Frame) -> list[LabelledRegion]:
+    def _segment_point(self, point: Point, scene: Scene, index: int, image: Frame) -> list[RegionMask]:
         height, width = image.shape[:2]
         x, y = min(int(point[0] * width), width - 1), min(int(point[1] * height), height - 1)
         if self.backend == "classical":
             region = regions.segment_at_point(image, x, y)
-            return [LabelledRegion(region, "")] if region else []
-        candidates = self._segment_with_prompt(
-            scene, index, image, points=np.array([[x + 0.5, y + 0.5]]), labels=np.array([1])
-        )
-        return [LabelledRegion(region, "") for region in candidates if region.mask.any()][:1]
+            return [region] if region else []
+        click = np.array([[x + 0.5, y + 0.5]])
+        return self._segment_with_prompt(scene, index, image, points=click, labels=np.array([1]))[:1]
 
-    def _segment_box(self, box: UnitBox, scene: Scene, index: int, image: Frame, label: str) -> list[LabelledRegion]:
-        box_px = to_pixels(box, Size(image.shape[1], image.shape[0]))
+    def _segment_box(self, box: UnitBox, scene: Scene, index: int, image: Frame, label: str) -> list[RegionMask]:
+        box_px = to_pixels(box, frame_size(image))
         if self.backend == "classical":
-            region = regions.segment_in_box(image, box_px) or fill_box(image, box_px)
-            return [LabelledRegion(region, label)]
-        candidates = self._segment_with_prompt(scene, index, image, box_px=box_px)
-        return [LabelledRegion(region, label) for region in candidates if region.mask.any()][:1]
+            candidates = [regions.segment_in_box(image, box_px) or fill_box(image, box_px)]
+        else:
+            candidates = self._segment_with_prompt(scene, index, image, box_px=box_px)[:1]
+        return [region._replace(label=label) for region in candidates]
 
     def _to_observation(
-        self, matches: list[LabelledRegion], grounding: GroundingMethod, index: int, ignored: tuple[str, ...]
+        self, matches: list[RegionMask], grounding: Grounding, index: int, ignored: tuple[str, ...]
     ) -> Observation:
         masks = [
-            Mask.from_array(item.region.mask, frame=index, label=item.label, score=round_unit(item.region.score))
-            for item in matches
+            Mask.from_array(item.mask, frame=index, label=item.label, score=round_unit(item.score)) for item in matches
         ]
         summaries = tuple(
-            SegRegion(
-                label=mask.label,
-                box=mask.box_unit or (0.0, 0.0, 1.0, 1.0),
-                area=round_unit(mask.area),
-                score=mask.score,
-            )
+            SegRegion(label=mask.label, box=mask.box_unit or FULL_FRAME, area=round_unit(mask.area), score=mask.score)
             for mask in masks
         )
         listing = "; ".join(
@@ -251,19 +226,18 @@ def resolve_checkpoint(model: str) -> Sam2Checkpoint:
 
 def resize_to_grid(frame: Frame) -> Frame:
     """The frame on the grid of the masks."""
-    height, width = frame.shape[:2]
-    shrink = GRID_SIDE / max(height, width)
+    size = frame_size(frame)
+    shrink = GRID_SIDE / max(size)
     if shrink >= 1.0:
         return frame
-    size = (max(round(width * shrink), 1), max(round(height * shrink), 1))
     interpolation = cv2.INTER_AREA if shrink < 0.5 else cv2.INTER_LINEAR  # near its own size a frame needs no averaging
-    return np.asarray(cv2.resize(frame, size, interpolation=interpolation), dtype=np.uint8)
+    return np.asarray(cv2.resize(frame, size.scaled(shrink), interpolation=interpolation), dtype=np.uint8)
 
 
 def fill_box(image: Frame, box_px: PixelBox) -> RegionMask:
     """The box itself, if it is too small to separate figure from ground."""
     mask = np.zeros(image.shape[:2], dtype=bool)
-    left, top, right, bottom = box_px.pixel_bounds(Size(image.shape[1], image.shape[0]))
+    left, top, right, bottom = box_px.pixel_bounds(frame_size(image))
     mask[top:bottom, left:right] = True
     return RegionMask(mask, 0.3)
 
@@ -281,23 +255,23 @@ def colour_share(image: Frame, mask: np.ndarray, colours: tuple[str, ...]) -> fl
     return max(share if leading else 0.0 for share, leading in zip(scores, leads, strict=True))
 
 
-def select_by_choice(matches: list[LabelledRegion], phrase: Phrase) -> list[LabelledRegion]:
+def select_by_choice(matches: list[RegionMask], phrase: Phrase) -> list[RegionMask]:
     """All regions, or the one that the phrase selects by place or size."""
     if phrase.choice is None or not matches:
         return matches
 
-    def centre(item: LabelledRegion) -> tuple[float, float]:
-        ys, xs = np.nonzero(item.region.mask)
+    def centre(item: RegionMask) -> tuple[float, float]:
+        ys, xs = np.nonzero(item.mask)
         return float(xs.mean()), float(ys.mean())
 
-    height, width = matches[0].region.mask.shape
+    height, width = matches[0].mask.shape
     rank = {
         "leftmost": lambda item: centre(item)[0],
         "rightmost": lambda item: -centre(item)[0],
         "topmost": lambda item: centre(item)[1],
         "bottommost": lambda item: -centre(item)[1],
-        "largest": lambda item: -float(item.region.mask.sum()),
-        "smallest": lambda item: float(item.region.mask.sum()),
+        "largest": lambda item: -float(item.mask.sum()),
+        "smallest": lambda item: float(item.mask.sum()),
         "central": lambda item: float(np.hypot(centre(item)[0] - width / 2, centre(item)[1] - height / 2)),
     }[phrase.choice]
     return [min(matches, key=rank)]

@@ -92,28 +92,25 @@ class Toolbox:
     """Runs calls. Thread-safe; a context manager, since it owns processes."""
 
     def __init__(self, config: ToolboxConfig | None = None) -> None:
-        self.config = config or ToolboxConfig()
-        self.tools = build_tools(self.config)
-        self._disabled = frozenset(canonical_name(name) for name in self.config.disabled)
+        self.config = config = config or ToolboxConfig()
+        self.tools = build_tools(config)
+        self._disabled = frozenset(canonical_name(name) for name in config.disabled)
         unknown = self._disabled - self.tools.keys()
         if unknown:
             raise ConfigError(f"cannot disable {', '.join(sorted(unknown))}: the tools are {', '.join(self.tools)}")
-        self.cache = (
-            ResultCache(self.config.cache_path, limit_bytes=self.config.cache_bytes) if self.config.cache else None
-        )
+        self.cache = ResultCache(config.cache_path, limit_bytes=config.cache_bytes) if config.cache else None
         self._perceive = PerceptionCache(self.cache)
         self._in_process_lock = threading.Lock()
         self._spool: Spool | None = None
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         self._workers: list[Worker] = []
-        if self.config.isolate:
+        if config.isolate:
             from pixelis.tools.worker import Spool, Worker
 
             self._spool = Spool()
-            worker_config = self.config.model_dump(mode="json")
-            for _ in range(self.config.workers):
-                worker = Worker(worker_config, memory_bytes=self.config.memory_bytes)
-                self._workers.append(worker)
+            worker_config = config.model_dump(mode="json")
+            self._workers = [Worker(worker_config, memory_bytes=config.memory_bytes) for _ in range(config.workers)]
+            for worker in self._workers:
                 self._idle.put(worker)
 
     def __enter__(self) -> Self:
@@ -157,16 +154,15 @@ class Toolbox:
         name = canonical_name(call.tool)
         tool = self.tools.get(name)
         if tool is None:
-            return _failed_execution(
-                name, f"there is no tool {call.tool!r}: the tools are {', '.join(self.tools)}", "invalid"
-            )
+            error = f"there is no tool {call.tool!r}: the tools are {', '.join(self.tools)}"
+            return _failed_execution(name, error, "invalid")
         if name in self._disabled:
             return Execution(ToolResult(tool=name, status="disabled", text=f"{name}: no output"), {})
         try:
             args = parse_args(tool, call.args)
             medium = media.canonical_name(args.media)
-        except (ToolError, MediaError) as error:
-            return _failed_execution(name, str(error), "invalid")
+        except (ToolError, MediaError) as refusal:
+            return _failed_execution(name, str(refusal), "invalid")
         key = self._cache_key(tool, args, media, medium)
         cached = self._cached_result(key, source_name(media, medium))
         if cached is not None:
@@ -206,12 +202,9 @@ class Toolbox:
         deadline_s = self.config.deadline_s or tool.deadline_s
         try:
             with self._spool.references(media.sources) as references:
-                request = {
-                    "tool": tool.name,
-                    "args": json.loads(args.model_dump_json()),
-                    "media": references,
-                    "views": [json.loads(v.model_dump_json()) for v in media.views],
-                }
+                arguments = json.loads(args.model_dump_json())
+                views = [json.loads(view.model_dump_json()) for view in media.views]
+                request = {"tool": tool.name, "args": arguments, "media": references, "views": views}
                 return worker.run(request, deadline_s)
         except WorkerDiedError as worker_error:
             return _failed_execution(tool.name, str(worker_error), worker_error.status, tool.identity())

@@ -253,10 +253,8 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
     while (request := receive()) is not None:
         tool = tools[request["tool"]]
         try:
-            media = MediaSet(
-                tuple(media_cache.get(r) for r in request["media"]),
-                tuple(ViewRecipe.model_validate(v) for v in request["views"]),
-            )
+            sources = tuple(media_cache.get(reference) for reference in request["media"])
+            media = MediaSet(sources, tuple(ViewRecipe.model_validate(view) for view in request["views"]))
             execution = execute(tool, parse_args(tool, request["args"]), media, config.limits, perceive)
         except PixelisError as error:
             result = ToolResult.failed(tool.name, str(error), identity=tool.identity())

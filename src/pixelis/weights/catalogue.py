@@ -97,9 +97,8 @@ class Weight:
 
 def read_catalogue(file: Traversable) -> tuple[Weight, ...]:
     """The entries of a YAML file."""
-    return tuple(
-        Weight(**{**entry, "source": parse_source(entry["source"])}) for entry in yaml.safe_load(file.read_bytes())
-    )
+    entries = yaml.safe_load(file.read_bytes())
+    return tuple(Weight(**{**entry, "source": parse_source(entry["source"])}) for entry in entries)
 
 
 def parse_source(source: dict[str, Any]) -> Source:

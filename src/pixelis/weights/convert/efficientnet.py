@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.core.errors import WeightsError
+from pixelis.weights.convert import model_bytes
 
 SIDE = 224
-OPSET = 17
-IR_VERSION = 8
+
 BATCH_NORM_EPSILON = 1e-3
 
 Tensors = dict[str, NDArray[Any]]
@@ -53,17 +53,12 @@ def to_safetensors(pickle: Path) -> bytes:
     except (UnpicklingError, RuntimeError, EOFError) as error:
         raise WeightsError(f"{pickle.name}: not a file of plain tensors; refused") from error
     # some of these tensors are transposed views, and safetensors writes the memory as it lies
-    tensors = {
-        name: np.ascontiguousarray(tensor.numpy())
-        for name, tensor in state.items()
-        if not name.endswith("num_batches_tracked")
-    }
-    return bytes(save(dict(sorted(tensors.items()))))
+    names = sorted(name for name in state if not name.endswith("num_batches_tracked"))
+    return bytes(save({name: np.ascontiguousarray(state[name].numpy()) for name in names}))
 
 
 def to_onnx(tensors: Path) -> bytes:
     """The ONNX file: `image` (N, 3, 224, 224) to `feature` (N, 1280) and `logits` (N, 1000); always the same bytes."""
-    from onnx import TensorProto, checker, helper, numpy_helper
     from safetensors.numpy import load_file
 
     state: Tensors = load_file(tensors)
@@ -78,23 +73,8 @@ def to_onnx(tensors: Path) -> bytes:
     graph.emit("GlobalAveragePool", [value], "pooled")
     graph.emit("Flatten", ["pooled"], "feature", axis=1)
     graph.emit("Gemm", ["feature", graph.use("_fc.weight"), graph.use("_fc.bias")], "logits", transB=1)
-    model = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            "efficientnet-lite0",
-            [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, SIDE, SIDE])],
-            [
-                helper.make_tensor_value_info("feature", TensorProto.FLOAT, ["N", 1280]),
-                helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", 1000]),
-            ],
-            [numpy_helper.from_array(graph.initializers[name], name) for name in sorted(graph.initializers)],
-        ),
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-        producer_name="pixelis",
-    )
-    checker.check_model(model)
-    return bytes(model.SerializeToString(deterministic=True))
+    inputs, outputs = {"image": ["N", 3, SIDE, SIDE]}, {"feature": ["N", 1280], "logits": ["N", 1000]}
+    return model_bytes("efficientnet-lite0", graph.nodes, inputs, outputs, graph.initializers)
 
 
 class _Graph:
@@ -122,14 +102,8 @@ class _Graph:
         weight = self.state[self.use(f"{conv}.weight")]
         kernel, groups = weight.shape[2], weight.shape[0] if "_depthwise" in conv else 1
         begin, end = same_padding(side, kernel, stride)
-        value = self.emit(
-            "Conv",
-            [value, f"{conv}.weight"],
-            f"{conv}/convolved",
-            strides=[stride] * 2,
-            pads=[begin, begin, end, end],
-            group=groups,
-        )
+        shape = {"strides": [stride] * 2, "pads": [begin, begin, end, end], "group": groups}
+        value = self.emit("Conv", [value, f"{conv}.weight"], f"{conv}/convolved", **shape)
         parameters = [self.use(f"{norm}.{p}") for p in ("weight", "bias", "running_mean", "running_var")]
         value = self.emit("BatchNormalization", [value, *parameters], f"{norm}/normed", epsilon=BATCH_NORM_EPSILON)
         if not relu:

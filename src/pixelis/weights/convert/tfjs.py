@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.core.errors import WeightsError
+from pixelis.weights.convert import model_bytes
 
-OPSET = 17
-IR_VERSION = 8
 CHANNELS_FIRST = [0, 3, 1, 2]
 CHANNELS_LAST = [0, 2, 3, 1]
 
@@ -126,30 +125,14 @@ class _Builder:
         self.emit("Transpose", [result], [node.name], perm=CHANNELS_LAST)
 
     def finish(self, signature: dict[str, Any]) -> bytes:
-        from onnx import TensorProto, checker, helper, numpy_helper
+        inputs, outputs = (_shapes(signature[part]) for part in ("inputs", "outputs"))
+        return model_bytes("tfjs", self.nodes, inputs, outputs, self.initializers)
 
-        def value_infos(entries: dict[str, Any]) -> list[Any]:
-            return [
-                helper.make_tensor_value_info(
-                    name.removesuffix(":0"),
-                    TensorProto.FLOAT,
-                    [int(d["size"]) for d in entries[name]["tensorShape"]["dim"]],
-                )
-                for name in sorted(entries)
-            ]
 
-        graph = helper.make_graph(
-            self.nodes,
-            "tfjs",
-            value_infos(signature["inputs"]),
-            value_infos(signature["outputs"]),
-            [numpy_helper.from_array(self.initializers[name], name) for name in sorted(self.initializers)],
-        )
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="pixelis"
-        )
-        checker.check_model(model)
-        return bytes(model.SerializeToString(deterministic=True))
+def _shapes(entries: dict[str, Any]) -> dict[str, list[int]]:
+    """Shapes by name, from one part of a signature."""
+    sizes = {name: [int(d["size"]) for d in entries[name]["tensorShape"]["dim"]] for name in sorted(entries)}
+    return {name.removesuffix(":0"): shape for name, shape in sizes.items()}
 
 
 def _convolution(builder: _Builder, node: _Node) -> None:
@@ -170,28 +153,22 @@ def _resize(builder: _Builder, node: _Node) -> None:
     if not node.attributes["half_pixel_centers"]["b"]:
         raise WeightsError(f"tfjs graph: {node.name} resizes without half-pixel centres")
     height, width = (int(v) for v in builder.constant(node.inputs[1]))
-    transposed, result = f"{node.name}/first", f"{node.name}/result"
+    first, result = f"{node.name}/first", f"{node.name}/result"
     shape, sizes = f"{node.name}/shape", f"{node.name}/sizes"
-    builder.emit("Transpose", [builder.value(node.inputs[0])], [transposed], perm=CHANNELS_FIRST)
-    builder.emit("Shape", [transposed], [shape], start=0, end=2)
+    builder.emit("Transpose", [builder.value(node.inputs[0])], [first], perm=CHANNELS_FIRST)
+    builder.emit("Shape", [first], [shape], start=0, end=2)
     target_size = builder.add_initializer(f"{node.name}/wanted", np.array([height, width], np.int64))
     builder.emit("Concat", [shape, target_size], [sizes], axis=0)
-    builder.emit(
-        "Resize", [transposed, "", "", sizes], [result], mode="linear", coordinate_transformation_mode="half_pixel"
-    )
+    builder.emit("Resize", [first, "", "", sizes], [result], mode="linear", coordinate_transformation_mode="half_pixel")
     builder.emit("Transpose", [result], [node.name], perm=CHANNELS_LAST)
 
 
 def _pad(builder: _Builder, node: _Node) -> None:
     pads = builder.constant(node.inputs[1]).T.reshape(-1).astype(np.int64)  # all beginnings, then all ends
-    extra_inputs = (
-        [builder.add_initializer(f"{node.name}/value", builder.constant(node.inputs[2]))] if node.op == "PadV2" else []
-    )
-    builder.emit(
-        "Pad",
-        [builder.value(node.inputs[0]), builder.add_initializer(f"{node.name}/pads", pads), *extra_inputs],
-        [node.name],
-    )
+    inputs = [builder.value(node.inputs[0]), builder.add_initializer(f"{node.name}/pads", pads)]
+    if node.op == "PadV2":
+        inputs.append(builder.add_initializer(f"{node.name}/value", builder.constant(node.inputs[2])))
+    builder.emit("Pad", inputs, [node.name])
 
 
 def _transpose(builder: _Builder, node: _Node) -> None:
