@@ -24,8 +24,8 @@ from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.rollout.engine import rollout
 from pixelis.rollout.episode import Limits, Query
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
-from pixelis.training.common.distributed import DistributedContext, trainable_parameters
-from pixelis.training.common.policy_update import accumulate_gradients, forward_allowed_logits, make_microbatches
+from pixelis.training.common.distributed import Distributed, trainable_parameters
+from pixelis.training.common.policy_update import accumulate_gradients, forward_logits, make_microbatches
 from pixelis.training.ttrl import journal
 from pixelis.training.ttrl.journal import (
     LEDGER,
@@ -46,8 +46,8 @@ from pixelis.training.ttrl.ttrl_update import (
     build_policy_state,
     collect_tensors,
     policy_loss,
-    read_update_batch,
-    write_update_batch,
+    read_update,
+    write_update,
 )
 from pixelis.weights.encoders.text_encoder import TextEncoder
 from pixelis.weights.encoders.visual_encoder import VisualEncoder
@@ -119,8 +119,8 @@ def test_an_update_taken_again_from_disk_gives_the_same_bits(lessons, tmp_path):
     for again in (False, True):
         learner = build_policy_state(loose(), load_checkpoint("nano-sft"))
         for k, lesson in enumerate(lessons):
-            write_update_batch(tmp_path / f"{k}.safetensors", lesson)
-            done = apply_update(loose(), learner, read_update_batch(tmp_path / f"{k}.safetensors") if again else lesson)
+            write_update(tmp_path / f"{k}.safetensors", lesson)
+            done = apply_update(loose(), learner, read_update(tmp_path / f"{k}.safetensors") if again else lesson)
             assert not done.refusal_reason
         digests.append(learner.digest())
     assert digests[0] == digests[1]
@@ -147,10 +147,10 @@ def test_rollouts_that_are_not_read_count_in_the_mean(lessons):
         learner = build_policy_state(settings(), load_checkpoint("nano-sft"))
         parts = make_microbatches(lessons[0].sequences, learner.policy, 4096)
         loss = partial(policy_loss, settings(), lessons[0]._replace(rollout_count=asked))
-        anchor_logits = [forward_allowed_logits(learner.ema_policy, part) for part in parts]
+        anchor_logits = [forward_logits(learner.ema_policy, part) for part in parts]
         accumulate_gradients(
             settings(grad_norm=1e9), learner.policy, anchor_logits.__getitem__, parts, np.ones(3, dtype=bool), loss,
-            0.2, DistributedContext(),
+            0.2, Distributed(),
         )  # fmt: skip
         found.append(next(v.grad for k, v in learner.policy.named_parameters() if k.endswith("up_proj.weight")))
     assert float(found[0].abs().max()) > 1e-4

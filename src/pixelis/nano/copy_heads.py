@@ -52,9 +52,8 @@ def init_copy_heads(model: Any, generator: torch.Generator) -> None:
             set_head_rows(first.k_proj, head // group, key[:, None] @ shared_direction)
             set_head_rows(first.v_proj, head // group, scatter_rows(content, slow, size))
             set_head_rows(first.q_proj, head, rotate_key(key, offset, text)[:, None] @ shared_direction)
-            set_head_columns(
-                first.o_proj, head, scatter_rows(subspace, slow, size).T * (PREVIOUS_TOKEN_GAIN * scale / width**0.5)
-            )
+            columns = scatter_rows(subspace, slow, size).T * (PREVIOUS_TOKEN_GAIN * scale / width**0.5)
+            set_head_columns(first.o_proj, head, columns)
         rows = torch.cat([content, remainder])[:size]
         value_rows = scatter_rows(rows, torch.arange(len(rows)), size)
         matches = ((content, previous_one), (previous_one, previous_two))[: first.k_proj.out_features // size]
@@ -89,9 +88,8 @@ def init_number_embeddings(model: Any, tokenizer: PolicyTokenizer, generator: to
             ordered = normalise(torch.cat([phase.cos(), phase.sin()]) @ directions)
             number = normalise(ordered + normalise(torch.randn(width, generator=generator)))
             for token in ids:
-                embeddings[token] = scale * (
-                    NUMBER_SHARE**0.5 * number + (1 - NUMBER_SHARE) ** 0.5 * normalise(embeddings[token].clone())
-                )
+                own_part = (1 - NUMBER_SHARE) ** 0.5 * normalise(embeddings[token].clone())
+                embeddings[token] = scale * (NUMBER_SHARE**0.5 * number + own_part)
 
 
 def normalise(vector: Tensor) -> Tensor:

@@ -52,11 +52,10 @@ def find_shared_prefix(groups: Sequence[int], length: int, cache: RowCache) -> S
     in_order = members.numel() == len(groups) and bool((inverse == torch.arange(len(groups))).all())
     device = cache.lengths.device
     first = members[:, 0].to(device)
-    keys, values = (
-        [store[first, :, :length].transpose(0, 1).flatten(0, 1) for store in part]
-        for part in (cache.keys, cache.values)
-    )
-    return SharedPrefix(length, members.to(device), inverse.to(device), in_order, keys, values)
+    members, inverse = members.to(device), inverse.to(device)
+    keys = [store[first, :, :length].transpose(0, 1).flatten(0, 1) for store in cache.keys]
+    values = [store[first, :, :length].transpose(0, 1).flatten(0, 1) for store in cache.values]
+    return SharedPrefix(length, members, inverse, in_order, keys, values)
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
@@ -79,9 +78,8 @@ def attend_shared(
         gathered = part if prefix.in_order else part[:, prefix.members.flatten()]
         return gathered.view(kv * groups, group_size * heads, -1)
 
-    prefix_scores = torch.bmm(by_group(queries), prefix.keys[layer].transpose(1, 2)).view(
-        kv, groups * group_size, heads, prefix_length
-    )
+    prefix_scores = torch.bmm(by_group(queries), prefix.keys[layer].transpose(1, 2))
+    prefix_scores = prefix_scores.view(kv, groups * group_size, heads, prefix_length)
     if not prefix.in_order:
         prefix_scores = prefix_scores[:, prefix.inverse]
     suffix_scores = compute_scores(queries, keys[:, :, prefix_length:])
@@ -90,14 +88,11 @@ def attend_shared(
     weights = torch.cat([prefix_scores, suffix_scores], dim=-1).softmax(-1)
     output = weighted_sum(weights[..., prefix_length:], values[:, :, prefix_length:])
     if prefix.in_order:
-        output.view(kv * groups, group_size * heads, size).baddbmm_(
-            by_group(weights)[..., :prefix_length], prefix.values[layer]
-        )
+        grouped = output.view(kv * groups, group_size * heads, size)
+        grouped.baddbmm_(by_group(weights)[..., :prefix_length], prefix.values[layer])
         return output
-    prefix_output = torch.bmm(by_group(weights[..., :prefix_length]), prefix.values[layer]).view(
-        kv, groups * group_size, heads, size
-    )
-    return output.add_(prefix_output[:, prefix.inverse])
+    prefix_output = torch.bmm(by_group(weights[..., :prefix_length]), prefix.values[layer])
+    return output.add_(prefix_output.view(kv, groups * group_size, heads, size)[:, prefix.inverse])
 
 
 def compute_scores(queries: Tensor, keys: Tensor) -> Tensor:

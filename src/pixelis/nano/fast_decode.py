@@ -68,9 +68,8 @@ class Decoder:
         if self.is_fast:
             return self.decode_fast(ids, position_ids, cache, shared)
         mask = cache.prepare(rows, torch.ones_like(ids), 1)
-        return self.policy.forward_tokens(
-            ids[:, None], position_ids.expand(3, -1)[..., None], cache=cache, mask=mask
-        ).hidden[:, 0]
+        positions = position_ids.expand(3, -1)[..., None]
+        return self.policy.forward_tokens(ids[:, None], positions, cache=cache, mask=mask).hidden[:, 0]
 
     def decode_fast(self, ids: Tensor, position_ids: Tensor, cache: RowCache, shared: SharedPrefix | None) -> Tensor:
         bias = cache.prepare_one(len(ids))  # (B, 1, reach), or None where all rows are equally long
@@ -119,9 +118,8 @@ class Decoder:
         """Queries (kv, n, heads / kv, size), keys and values (kv · n, size) of tokens (n, d), with rotary positions."""
         n, kv, size = len(x), self.kv, self.size
         group_size = self.heads // kv
-        projected = torch.bmm(rms_scale(x, self.eps_norm).expand(kv, -1, -1), layer.qkv).view(
-            kv, n, group_size + 2, size
-        )
+        projected = torch.bmm(rms_scale(x, self.eps_norm).expand(kv, -1, -1), layer.qkv)
+        projected = projected.view(kv, n, group_size + 2, size)
         queries_and_keys = rms_scale(projected[:, :, : group_size + 1], self.eps_norm_head).mul_(layer.scales)
         rotated = queries_and_keys.roll(size // 2, -1)
         queries_and_keys = torch.addcmul(queries_and_keys * cos, rotated, sin)

@@ -10,7 +10,7 @@ from pydantic import Field
 from pixelis.core.config import Config
 from pixelis.nano.copy_heads import init_copy_heads, init_number_embeddings
 from pixelis.policy.chat_format import PromptStyle
-from pixelis.policy.images import ImageProcessorConfig
+from pixelis.policy.images import ImageConfig
 from pixelis.policy.model import Policy
 from pixelis.policy.tokenizer import PolicyTokenizer
 
@@ -76,15 +76,10 @@ def build_nano(config: NanoConfig, tokenizer: PolicyTokenizer, *, seed: int, sty
         "num_position_embeddings": 144,
         "deepstack_visual_indexes": [0],
     }
-    model_config = Qwen3VLConfig(
-        text_config=text,
-        vision_config=vision,
-        image_token_id=tokenizer.image_id,
-        video_token_id=tokenizer.image_id,
-        vision_start_token_id=tokenizer.control_ids["<|vision_start|>"],
-        vision_end_token_id=tokenizer.control_ids["<|vision_end|>"],
-        tie_word_embeddings=True,
-    )
+    image, start, end = tokenizer.image_id, *(tokenizer.control_ids[f"<|vision_{side}|>"] for side in ("start", "end"))
+    token_ids = {"image_token_id": image, "video_token_id": image}
+    token_ids |= {"vision_start_token_id": start, "vision_end_token_id": end}
+    model_config = Qwen3VLConfig(text_config=text, vision_config=vision, **token_ids, tie_word_embeddings=True)
     rng_state = torch.get_rng_state()
     torch.manual_seed(seed)
     model = Qwen3VLForConditionalGeneration(model_config)
@@ -93,4 +88,4 @@ def build_nano(config: NanoConfig, tokenizer: PolicyTokenizer, *, seed: int, sty
         generator = torch.Generator().manual_seed(seed)
         init_number_embeddings(model, tokenizer, generator)
         init_copy_heads(model, generator)
-    return Policy(model, tokenizer, style, ImageProcessorConfig(patch=config.patch))
+    return Policy(model, tokenizer, style, ImageConfig(patch=config.patch))

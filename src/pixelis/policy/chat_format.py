@@ -87,9 +87,8 @@ def render_prompt(question: str, media: MediaSet, style: PromptStyle, schemas: S
     if style.tool_schemas:
         schema_lines = "".join("\n" + json.dumps(schema, ensure_ascii=False) for schema in schemas)
         system += f"{TOOLS_HEAD}{schema_lines}{TOOLS_FOOT}"
-    media_pieces = [
-        piece for name in media.names[: len(media.sources)] for piece in render_media(name, media.source(name), style)
-    ]
+    names = media.names[: len(media.sources)]
+    media_pieces = [piece for name in names for piece in render_media(name, media.source(name), style)]
     return render_question(system, question, media_pieces)
 
 
@@ -161,12 +160,10 @@ def render_observation(
     """The result of a call: its text, its view, and the beginning of the policy's next turn."""
     if view is None:
         return render_result(result, step=step)
-    view_pieces: list[Piece] = [
-        TextPiece(f"\n{view}: ", "observation", step=step),
-        ImagePiece(view, media.medium(view).frame(0), style.view_pixels, "observation", step),
-    ]
+    label = TextPiece(f"\n{view}: ", "observation", step=step)
+    picture = ImagePiece(view, media.medium(view).frame(0), style.view_pixels, "observation", step)
     *text_pieces, tail = render_result(result, step=step)
-    return [*text_pieces, *view_pieces, tail]
+    return [*text_pieces, label, picture, tail]
 
 
 def render_result(result: ToolResult, *, step: int) -> list[Piece]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from pixelis.core.config import Config
 from pixelis.core.errors import ConfigError
 from pixelis.policy.chat_format import PromptStyle
-from pixelis.policy.images import ImageProcessorConfig
+from pixelis.policy.images import ImageConfig
 from pixelis.policy.model import Policy
 from pixelis.policy.model_names import find_checkpoint, require_hub_access
 from pixelis.policy.tokenizer import PolicyTokenizer
@@ -65,24 +65,17 @@ def save_checkpoint(
     staging.mkdir(parents=True)
     policy.model.save_pretrained(staging, safe_serialization=True)
     policy.tokenizer.hf_tokenizer.save_pretrained(staging)
-    image_config = policy.image_config
-    preprocessor = {
-        "image_processor_type": "Qwen2VLImageProcessor",
-        "patch_size": image_config.patch,
-        "merge_size": image_config.merge,
-        "temporal_patch_size": image_config.temporal,
-        "image_mean": list(image_config.mean),
-        "image_std": list(image_config.std),
-        "size": {"shortest_edge": image_config.least_pixels, "longest_edge": policy.style.image_pixels},
-    }
+    images = policy.image_config
+    patches = {"patch_size": images.patch, "merge_size": images.merge, "temporal_patch_size": images.temporal}
+    colours = {"image_mean": list(images.mean), "image_std": list(images.std)}
+    size = {"shortest_edge": images.least_pixels, "longest_edge": policy.style.image_pixels}
+    preprocessor = {"image_processor_type": "Qwen2VLImageProcessor", **patches, **colours, "size": size}
     (staging / "preprocessor_config.json").write_text(json.dumps(preprocessor, indent=2) + "\n")
     if heads:
         tensors = {f"{name}.{key}": value for name, head in heads.items() for key, value in head.state_dict().items()}
         save_file({key: value.contiguous() for key, value in tensors.items()}, staging / HEADS_FILE)
-    saved_card = card.model_copy(update={"style": policy.style, "tap": policy.tap})
-    (staging / CARD_FILE).write_text(
-        json.dumps(saved_card.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
-    )
+    facts = card.model_copy(update={"style": policy.style, "tap": policy.tap}).model_dump(mode="json")
+    (staging / CARD_FILE).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     old = folder.with_name(f".{folder.name}.old")
     if folder.exists():  # if not, a save may have been killed here, and `old` is the only copy
         shutil.rmtree(old, ignore_errors=True)
@@ -188,10 +181,10 @@ def first_problem(error: ValueError) -> str:
     return f"{location}: {first_error['msg']}" if location else first_error["msg"]
 
 
-def read_image_config(folder: Path, model: Any) -> ImageProcessorConfig:
+def read_image_config(folder: Path, model: Any) -> ImageConfig:
     """Sizes from the model's config, colour statistics from the preprocessor's, if there is one."""
     vision = model.config.vision_config
-    image_config = ImageProcessorConfig(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
+    image_config = ImageConfig(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
     path = folder / "preprocessor_config.json"
     if not path.is_file():
         return image_config

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pixelis.core.errors import ConfigError
 from pixelis.policy.chat_format import PromptStyle
-from pixelis.policy.images import ImageProcessorConfig, ProcessedImage, extract_patches
+from pixelis.policy.images import ImageConfig, ProcessedImage, extract_patches
 from pixelis.policy.kv_cache import RowCache
 from pixelis.policy.prefix_tree import PrefixTree, build_prefix_tree, compute_sequence_keys, use_tree_attention
 from pixelis.policy.sequence import TokenSequence, compute_positions
@@ -71,20 +71,11 @@ class Policy(nn.Module):
     """(V,) index of a token in `allowed_ids`, or −1."""
 
     def __init__(
-        self,
-        model: Any,
-        tokenizer: PolicyTokenizer,
-        style: PromptStyle,
-        image_config: ImageProcessorConfig,
-        *,
-        tap: int = -3,
+        self, model: Any, tokenizer: PolicyTokenizer, style: PromptStyle, image_config: ImageConfig, *, tap: int = -3
     ) -> None:
         super().__init__()
-        self.model = model
-        self.tokenizer = tokenizer
-        self.style = style
-        self.image_config = image_config
-        self.tap = tap
+        self.model, self.tokenizer, self.style = model, tokenizer, style
+        self.image_config, self.tap = image_config, tap
         use_tree_attention(self.language.config)
         if not 0 <= self.feature_layer < len(self.language.layers):
             raise ConfigError(f"tap {tap} lies outside the {len(self.language.layers)} layers of the model")

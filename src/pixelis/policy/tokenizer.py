@@ -46,9 +46,8 @@ class PolicyTokenizer:
         self.end_id = added["<|im_end|>"]
         self.pad_id = added["<|endoftext|>"]
         self.image_id = added["<|image_pad|>"]
-        self.banned_ids = tuple(
-            k for token, k in sorted(self.control_ids.items()) if token.startswith("<|") and k != self.end_id
-        )
+        control = sorted(self.control_ids.items())
+        self.banned_ids = tuple(k for token, k in control if token.startswith("<|") and k != self.end_id)
         """Never sampled and excluded from the softmax: a sampled image token would break the sequence."""
         self._tag = re.compile("|".join(re.escape(t) for t in sorted(self.control_ids, key=len, reverse=True)))
 
@@ -101,9 +100,8 @@ def train_tokenizer(
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(pattern, behavior="isolated"), byte_level])
     inner.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet, show_progress=False)
     inner.train_from_iterator(corpus, trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, clean_up_tokenization_spaces=False)
     control = (*SPECIAL_TOKENS, *TAG_TOKENS, *(QUOTES if quotes else ()))

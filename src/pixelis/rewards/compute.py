@@ -18,13 +18,7 @@ from torch import nn
 
 from pixelis.core.errors import ConfigError
 from pixelis.equations.coherence import coherence, cpc_alignment, l2_smoothness, tv_smoothness
-from pixelis.equations.curiosity import (
-    chain_curiosity,
-    curiosity_rewards,
-    dynamics_loss,
-    mc_variance,
-    prediction_error,
-)
+from pixelis.equations.curiosity import chain_curiosity, curiosity_rewards, dynamics_loss, mc_variance, prediction_error
 from pixelis.equations.embedding import ACTIONS, CosineStatistics
 from pixelis.equations.process import chain_cosines
 from pixelis.equations.reward import Rewards, RewardWeights, ccrft_reward, final_reward, penalty, tool_use
@@ -35,7 +29,7 @@ from pixelis.rewards.dynamics import CorpusSteps, DynamicsHeads, Trajectory, cor
 from pixelis.rewards.features import ReferenceOutput, StateFeatures
 from pixelis.rewards.heads import ToolHeads
 from pixelis.rewards.settings import RewardSettings
-from pixelis.training.common.distributed import DistributedContext
+from pixelis.training.common.distributed import Distributed
 from pixelis.training.common.policy_update import MicroBatch
 from pixelis.training.dataset.scored_rollouts import ScoredRollout, argument_vectors
 
@@ -63,10 +57,8 @@ class Rewarder(NamedTuple):
         """Of a family, or the mean over families if it has none of its own."""
         if family in self.coherence or not self.coherence:
             return self.coherence.get(family, NEUTRAL_COSINES)
-        statistics = np.array([(s.mean, s.std, s.samples) for s in self.coherence.values()])
-        return CosineStatistics(
-            float(statistics[:, 0].mean()), float(statistics[:, 1].mean()), int(statistics[:, 2].sum())
-        )
+        means, stds, samples = np.array([(s.mean, s.std, s.samples) for s in self.coherence.values()]).T
+        return CosineStatistics(float(means.mean()), float(stds.mean()), int(samples.sum()))
 
     def scaler(self, tool: str, kind: str) -> float:
         return float(self.scalers.get(tool, {}).get(kind, 1.0))
@@ -131,14 +123,13 @@ def gather_trajectories(
     media: Sequence[MediaSet],
     batch_indices: NDArray[np.int64],
     settings: RewardSettings,
-    dist: DistributedContext,
+    dist: Distributed,
 ) -> TrajectoryBatch:
     """The inputs of the rewards, gathered from all processes. `batch_indices` (b,) are the positions of this process's
     rollouts in the batch."""
     order = [k for microbatch, _ in microbatches for k in microbatch.rollout_indices]
-    local = corpus_steps(
-        [Trajectory.from_example(rollouts[k].example) for k in order], [output.states for _, output in microbatches]
-    )
+    chains = [Trajectory.from_example(rollouts[k].example) for k in order]
+    local = corpus_steps(chains, [output.states for _, output in microbatches])
     facts_by_rollout = list[list[float]]()
     for k in order:
         scored, cosines = rollouts[k], rewarder.statistics_for(rollouts[k].item.family)
@@ -158,9 +149,8 @@ def gather_trajectories(
     batch_order = np.argsort(facts[:, 0], kind="stable")
     owner = np.repeat(np.arange(len(facts)), facts[:, 3].astype(np.int64))  # (S,)
     step_order = np.concatenate([np.zeros(0, dtype=np.int64), *(np.flatnonzero(owner == k) for k in batch_order)])
-    v0, x0, v1, x1, tool, valid, arguments = rows[torch.from_numpy(step_order)].split(
-        [column.shape[1] for column in columns], dim=1
-    )
+    widths = [column.shape[1] for column in columns]
+    v0, x0, v1, x1, tool, valid, arguments = rows[torch.from_numpy(step_order)].split(widths, dim=1)
     _, scores, penalties, lengths, decisive, cosine_mean, cosine_std = facts[batch_order].T  # (B,) each
     lengths, device = lengths.astype(np.int64), local.tool.device
     steps = CorpusSteps(
@@ -177,10 +167,9 @@ def chain_penalty(rollout: ScoredRollout, rewarder: Rewarder, settings: RewardSe
     A tool that finds nothing is not an invalid call.
     """
     steps = rollout.rollout.trace.steps
-    valid = [
-        step.result.status in ("ok", "failed") and step_verdict.passed is not False
-        for step, step_verdict in zip(steps, rollout.judgement.steps, strict=True)
-    ]
+    accepted = [verdict.passed is not False for verdict in rollout.judgement.steps]
+    ran = [step.result.status in ("ok", "failed") for step in steps]
+    valid = [a and b for a, b in zip(ran, accepted, strict=True)]
     scalers = [rewarder.scaler(s.call.tool, "penalty") for s in steps] if settings.tool_scalers else None
     pen = penalty(
         rollout.calls, valid, alpha_inv=settings.alpha_inv, alpha_len=settings.alpha_len, l_0=settings.l_0,

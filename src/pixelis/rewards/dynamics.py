@@ -66,14 +66,10 @@ def corpus_steps(trajectories: Sequence[Trajectory], states: Sequence[StateFeatu
     index = torch.tensor(before, dtype=torch.long, device=visual.device)
     tool = np.concatenate([trajectory.tool for trajectory in trajectories]).astype(np.int64)
     valid = np.concatenate([trajectory.valid for trajectory in trajectories])
-    return CorpusSteps(
-        StateFeatures(visual[index], text[index]),
-        StateFeatures(visual[index + 1], text[index + 1]),
-        torch.from_numpy(tool).to(visual.device),
-        torch.from_numpy(valid).to(visual.device),
-        np.array(chain, dtype=np.int64),
-        tuple(trajectory.family for trajectory in trajectories),
-    )
+    tools, is_valid = (torch.from_numpy(column).to(visual.device) for column in (tool, valid))
+    states_before, states_after = (StateFeatures(visual[k], text[k]) for k in (index, index + 1))
+    families = tuple(trajectory.family for trajectory in trajectories)
+    return CorpusSteps(states_before, states_after, tools, is_valid, np.array(chain, dtype=np.int64), families)
 
 
 class DynamicsHeads(nn.Module):
@@ -153,9 +149,8 @@ def coherence_statistics(
     cosines = (E[1:] * E[:-1]).sum(1).cpu().numpy()
     same_chain = steps.chain[1:] == steps.chain[:-1]
     family = np.array(steps.families)[steps.chain[1:]] if len(steps.chain) > 1 else np.zeros(0, dtype=str)
-    by_family = {
-        str(name): cosine_statistics(cosines[same_chain & (family == name)]) for name in sorted(set(family[same_chain]))
-    }
+    names = sorted(set(family[same_chain]))
+    by_family = {str(name): cosine_statistics(cosines[same_chain & (family == name)]) for name in names}
     usable = {name: statistics for name, statistics in by_family.items() if statistics.samples >= 2}
     require_spread(usable, floor=floor)
     return usable

@@ -61,12 +61,11 @@ def state_features(policy: Policy, output: ForwardOutput, ids: Tensor, examples:
     at = 0
     for row, example in enumerate(examples):
         base, steps = row * longest, example.steps
-        prompt_spans = [image_span for image_span in example.image_spans if example.kinds[image_span.start] == PROMPT]
-        for image_span in prompt_spans:
-            token_positions = base + image_span.start + np.arange(image_span.image.token_count)
-            looks.add(
-                at, token_positions, np.full(len(token_positions), 1.0 / (len(token_positions) * len(prompt_spans)))
-            )
+        prompt_spans = [span for span in example.image_spans if example.kinds[span.start] == PROMPT]
+        for span in prompt_spans:
+            count_here = span.image.token_count
+            weights = np.full(count_here, 1.0 / (count_here * len(prompt_spans)))
+            looks.add(at, base + span.start + np.arange(count_here), weights)
         thought = np.flatnonzero(example.kinds == THOUGHT)
         result_tokens = np.flatnonzero((example.output_of >= 0) & (example.ids != policy.tokenizer.image_id))
         ends = np.cumsum(steps.look_count)
@@ -82,9 +81,8 @@ def state_features(policy: Policy, output: ForwardOutput, ids: Tensor, examples:
     features = output.features.detach().flatten(0, 1)
     table = policy.language.embed_tokens.weight.detach()
     result_text = words.compute(table[ids.flatten()], count)
-    text = torch.cat(
-        [thoughts.compute(features, count), result_text, torch.from_numpy(extra).to(features.device)], dim=1
-    )
+    numbers = torch.from_numpy(extra).to(features.device)
+    text = torch.cat([thoughts.compute(features, count), result_text, numbers], dim=1)
     return StateFeatures(looks.compute(features, count), text)
 
 
@@ -111,7 +109,5 @@ def reference_outputs(
     """The rollouts in micro-batches, each with what the reference policy computes for it."""
     sequences = [scored.sequence for scored in rollouts]
     with autocast_context(policy.device, compute_dtype(config)):
-        return [
-            (microbatch, reference_forward(reference, microbatch, rollouts))
-            for microbatch in make_microbatches(sequences, policy, config.batch_tokens)
-        ]
+        microbatches = make_microbatches(sequences, policy, config.batch_tokens)
+        return [(part, reference_forward(reference, part, rollouts)) for part in microbatches]

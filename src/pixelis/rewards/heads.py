@@ -112,12 +112,9 @@ class StepEmbedder(nn.Module):
 
     def __init__(self, width: int, *, hidden: int = 768, size: int = 512, dropout: float = 0.1) -> None:
         super().__init__()
+        inputs = 2 * width + len(ACTIONS)
         self.net = nn.Sequential(
-            nn.Linear(2 * width + len(ACTIONS), hidden),
-            nn.GELU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, size),
-            nn.LayerNorm(size),
+            nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden, size), nn.LayerNorm(size)
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -134,13 +131,8 @@ class Dynamics(nn.Module):
 
     def __init__(self, width: int, *, hidden: int = 1024, dropout: float = 0.1) -> None:
         super().__init__()
-        self.net = nn.Sequential(
-            nn.Dropout(dropout),
-            nn.Linear(2 * width + len(ACTIONS), hidden),
-            nn.GELU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, width + 1),
-        )
+        first, last = nn.Linear(2 * width + len(ACTIONS), hidden), nn.Linear(hidden, width + 1)
+        self.net = nn.Sequential(nn.Dropout(dropout), first, nn.GELU(), nn.Dropout(dropout), last)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """v̂_{t+1} (n, d) and r̂_t (n,)."""

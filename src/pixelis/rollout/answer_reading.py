@@ -32,29 +32,23 @@ def answer_confidence(trace: Trace, thresholds: Mapping[str, float]) -> float:
     if trace.answer is None:
         return 0.0
     decisions = decisive_steps(trace, thresholds)
-    confidences = [
-        (decision.decisive, step.result.confidence)
-        for step, decision in zip(trace.steps, decisions, strict=True)
-        if step.result.ok and step.result.confidence is not None
-    ]
-    decisive_only = [confidence for decisive, confidence in confidences if decisive]
-    tools = decisive_only or [confidence for _, confidence in confidences]
+    pairs = [(d.decisive, s.result) for s, d in zip(trace.steps, decisions, strict=True) if s.result.ok]
+    found = [(decisive, result.confidence) for decisive, result in pairs if result.confidence is not None]
+    tools = [confidence for decisive, confidence in found if decisive] or [confidence for _, confidence in found]
     stated = DEFAULT_CONFIDENCE if trace.answer_confidence is None else trace.answer_confidence
     return raw_confidence(stated, tools) * (1.0 if has_evidence(trace) else NO_EVIDENCE_FACTOR)
 
 
 def has_evidence(trace: Trace) -> bool:
     """Whether anything was found that could support an answer."""
-    return any(step.result.ok and not found_nothing(step.result) for step in trace.steps) or not (
-        trace.steps or trace.media
-    )
+    found_something = any(step.result.ok and not found_nothing(step.result) for step in trace.steps)
+    return found_something or not (trace.steps or trace.media)
 
 
 def found_nothing(result: ToolResult) -> bool:
     """Whether a call ran and found nothing: no region, no moment, no text."""
-    return NOTHING_FOUND.search(result.error or "") is not None or (
-        result.tool == "OCR" and result.output.get("lines") == 0
-    )
+    read_nothing = result.tool == "OCR" and result.output.get("lines") == 0
+    return read_nothing or NOTHING_FOUND.search(result.error or "") is not None
 
 
 def caveat(trace: Trace) -> str:

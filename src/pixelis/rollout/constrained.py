@@ -56,11 +56,7 @@ class CallGrammar:
     """Holds every call to the schema of its tool. A state inside a call is a matcher, copied before each step."""
 
     def __init__(
-        self,
-        tokenizer: PolicyTokenizer,
-        schemas: Sequence[dict[str, Any]],
-        *,
-        omit: Sequence[str] = UNWRITTEN_ARGUMENTS,
+        self, tokenizer: PolicyTokenizer, schemas: list[dict[str, Any]], *, omit: Sequence[str] = UNWRITTEN_ARGUMENTS
     ):
         """`omit` names arguments that are never written."""
         if CALL_OPEN not in tokenizer.control_ids or CALL_CLOSE not in tokenizer.control_ids:

@@ -102,14 +102,6 @@ class CachedPrompt(NamedTuple):
     row: int
 
 
-class RowObservation(NamedTuple):
-    """The result of a row's call."""
-
-    row: RolloutRow
-    execution: Execution
-    pieces: list[Piece]
-
-
 @dataclass(eq=False)
 class Engine:
     """The loop of `rollout` and its state."""
@@ -142,7 +134,7 @@ class Engine:
         self.prompts: dict[int, CachedPrompt] = {}
         self.ready: list[RolloutRow] = []
         self.tokens_since_ready = 0
-        self.results: queue.SimpleQueue[RowObservation] = queue.SimpleQueue()
+        self.results: queue.SimpleQueue[tuple[RolloutRow, Execution, list[Piece]]] = queue.SimpleQueue()
         self.running_calls = 0
         self.ended_count = 0
         self.rollouts: list[list[Rollout | None]] = [[None] * self.n for _ in queries]
@@ -234,9 +226,8 @@ class Engine:
         check_sequence(row.episode.sequence, self.policy.tokenizer)
         for member in row.members:
             episode = replace(row.episode.copy(), sample=member.sample)
-            self.rollouts[row.query][member.sample] = episode.to_rollout(
-                end_reason, name=self.name, created_at=self.created_at
-            )
+            ended = episode.to_rollout(end_reason, name=self.name, created_at=self.created_at)
+            self.rollouts[row.query][member.sample] = ended
             self.ended_count += 1
             if self.on_progress:
                 self.on_progress(self.ended_count, len(self.queries) * self.n)
@@ -299,9 +290,7 @@ class Engine:
 
     def encode_images(self, image_spans: Sequence[ImageSpan]) -> ImageFeatures | None:
         """Encode each image once, however many rows show it."""
-        image_index: dict[bytes, int] = {}
-        images: list[ProcessedImage] = []
-        order = []
+        images, image_index, order = list[ProcessedImage](), dict[bytes, int](), list[int]()
         for span in image_spans:
             key = repr(span.image.pixels.shape).encode() + span.image.pixels.tobytes()
             if key not in image_index:
@@ -381,8 +370,7 @@ class Engine:
 
     def run_tool(self, row: RolloutRow, call: ToolCall) -> None:
         """Run a call in a thread of the pool."""
-        execution, pieces = row.episode.run_tool(self.toolbox, call, self.policy.style)
-        self.results.put(RowObservation(row, execution, pieces))
+        self.results.put((row, *row.episode.run_tool(self.toolbox, call, self.policy.style)))
 
 
 def split_by_tokens(counts: Sequence[int], max_tokens: int) -> list[slice]:

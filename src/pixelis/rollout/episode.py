@@ -26,14 +26,7 @@ from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.tools.results import Execution, ToolCall, ToolResult
 from pixelis.trace.recorder import TraceRecorder
 from pixelis.trace.schema import StepDraft, Trace, canonical_json, require_shallow
-from pixelis.trace.tool_call_parser import (
-    ANSWER_PATTERN,
-    CALL_CLOSE,
-    CALL_OPEN,
-    ParseFailure,
-    parse_call_at,
-    parse_turn,
-)
+from pixelis.trace.tool_call_parser import ANSWER_PATTERN, CALL_CLOSE, CALL_OPEN, ParseFailure, parse_turn, read_call
 
 if TYPE_CHECKING:
     from pixelis.trace.plan import ToolRunner
@@ -143,7 +136,7 @@ def parse_tagged_tokens(ids: list[int], tokenizer: PolicyTokenizer) -> ParsedTur
     text = tokenizer.decode(inside[: inside.index(closes)] if closed else inside)
     if not is_call:
         return ParsedTurn(thought, at, "answer", answer=text.strip())
-    return attach_call(ParsedTurn(thought, at, "action"), parse_call_at(text + CALL_CLOSE if closed else text, 0)[0])
+    return attach_call(ParsedTurn(thought, at, "action"), read_call(text + CALL_CLOSE if closed else text, 0)[0])
 
 
 def resolve_quotes(turn: ParsedTurn, lines: Sequence[str]) -> ParsedTurn:

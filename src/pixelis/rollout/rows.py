@@ -93,10 +93,7 @@ class RolloutRows:
         """(m,) the row of each active trajectory, and the random number of its next token."""
         decoding = self.all_rows[: self.active]
         owner = np.repeat(np.arange(self.active), [len(row.members) for row in decoding])
-        offsets = [
-            row.sampled_count + length
-            for row, length in zip(decoding, self.turn_length[: self.active].tolist(), strict=True)
-        ]
+        offsets = self.turn_length[: self.active] + [row.sampled_count for row in decoding]
         uniforms = [member.uniforms[k] for row, k in zip(decoding, offsets, strict=True) for member in row.members]
         return owner, np.array(uniforms)
 

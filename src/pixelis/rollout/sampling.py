@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,18 +22,11 @@ MIN_ALLOWED_MASS = 1e-20
 """If a grammar leaves less probability than this, single precision may have lost some of it."""
 
 
-class SampledTokens(NamedTuple):
-    tokens: Tensor
-    """(B,)"""
-    logprobs: Tensor
-    """(B,) under the policy itself, at temperature 1 and without a grammar."""
-
-
 def sample_tokens(
     logits: Tensor, uniform: NDArray[np.float64], temperature: float, allowed: Tensor | None = None
-) -> SampledTokens:
+) -> tuple[Tensor, Tensor]:
     """One token per row of (B, V), by the inverse CDF at `uniform` (B,); the likeliest at temperature 0, and in rows
-    whose number is NaN.
+    whose number is NaN. Also returns (B,) log-probabilities under the policy at temperature 1, without a grammar.
 
     `allowed`, (B, V) or (1, V) of ones and zeros, applies to the choice alone.
     """
@@ -53,7 +46,7 @@ def sample_tokens(
     if greedy.any():
         greedy_tokens = (logits if allowed is None else logits + allowed.log()).argmax(-1)
         tokens = torch.where(torch.from_numpy(greedy).to(logits.device), greedy_tokens, tokens)
-    return SampledTokens(tokens, logits.gather(-1, tokens[:, None])[:, 0] - log_normaliser)
+    return tokens, logits.gather(-1, tokens[:, None])[:, 0] - log_normaliser
 
 
 def inverse_cdf(probs: Tensor, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -99,9 +92,7 @@ class AllowedMask:
     def __call__(self, states: Sequence[Any], remaining: Sequence[int]) -> Tensor | None:
         """(B, V) for rows in these states with these numbers of tokens left; (1, V) if all have the same mask, None if
         all rows are unconstrained, as outside a call."""
-        masks: list[Tensor] = []
-        slots: dict[int, int] = {}
-        order: list[int] = []
+        masks, slots, order = list[Tensor](), dict[int, int](), list[int]()
         for state, budget in zip(states, remaining, strict=True):
             weights = self._mask_weights(self.grammar.allowed_tokens(state, budget))
             slot = slots.setdefault(id(weights), len(masks))

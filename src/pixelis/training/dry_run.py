@@ -18,7 +18,7 @@ from pixelis.data.corpus.record import Record
 from pixelis.policy import chat_format
 from pixelis.policy.chat_format import PromptStyle, spaced_indices
 from pixelis.policy.checkpoint import read_card, read_image_config
-from pixelis.policy.images import ImageProcessorConfig, fit_token_grid
+from pixelis.policy.images import ImageConfig, fit_token_grid
 from pixelis.policy.model_names import find_checkpoint
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.rewards.heads import ToolHeads
@@ -82,7 +82,7 @@ class NetworkShape(NamedTuple):
 
     model: Any
     style: PromptStyle
-    image_config: ImageProcessorConfig
+    image_config: ImageConfig
     count_tokens: Callable[[str], float]
     note: str = ""
 
@@ -200,6 +200,8 @@ def estimate_run(
     """What follows from the counts: operations, hours, cost, whether it fits."""
     parameters, device = count_parameters(net.model), config.device_facts
     flops = passes * parameters * tokens
+    # before the model is sharded or wrapped
+    loading_bytes = parameters * (bytes_per_number(shape.dtype) if shape.lora else MASTER)
     hours = flops / (device.tflops * 1e12 * device.used * device.count) / 3600
     common_notes = [net.note] if net.note else []
     if corpus is None:
@@ -210,20 +212,13 @@ def estimate_run(
         common_notes.append("not run: nothing of this has been run on a GPU here")
     return RunEstimate(
         parameters=parameters, tokens=tokens, memory=memory, flops=flops, hours=hours,
-        fits=max(memory.total, loading_gb(shape, parameters)) <= device.memory_gb,
+        fits=max(memory.total, loading_bytes / GB) <= device.memory_gb,
         cost=hours * device.count * device.per_hour, notes=(*common_notes, *notes), **counts,
     )  # fmt: skip
 
 
 def estimate_memory(
-    config: SftConfig,
-    model: Any,
-    trained_parameters: int,
-    frozen_bytes: int,
-    head_parameters: int = 0,
-    *,
-    batches: float,
-    networks: int = 1,
+    config: SftConfig, model: Any, trained: int, frozen_bytes: int, heads: int = 0, *, batches: float, networks: int = 1
 ) -> MemoryEstimate:
     """Gigabytes on one device, which reads a share of `batches` of a batch at once, with so many networks.
 
@@ -240,32 +235,22 @@ def estimate_memory(
     if sharded:
         blocks = (*model.model.visual.blocks, *model.model.language_model.layers)
         sizes = [sum(value.numel() for value in block.parameters()) for block in blocks]
-        copies += (
-            (count_parameters(model) + head_parameters - sum(sizes) + 2 * max(sizes))
-            * width
-            * (1 if config.lora else 2)
-        )
+        gathered = count_parameters(model) + heads - sum(sizes) + 2 * max(sizes)
+        copies += gathered * width * (1 if config.lora else 2)
     elif width != MASTER:
-        copies += trained_parameters * width
+        copies += trained * width
     values_per_layer = 10 * d + 4 * text.num_attention_heads * text.head_dim + 4 * mlp
-    layer_bytes = (
-        layers * d * forward_width + values_per_layer * width
-        if config.checkpoint_activations
-        else layers * values_per_layer * width
-    )
+    layer_bytes = layers * values_per_layer * width
+    if config.checkpoint_activations:
+        layer_bytes = layers * d * forward_width + values_per_layer * width
     logits = 0.3 * text.vocab_size * 4 * 4 * networks  # loss on three tokens in ten; four copies in float32
     return MemoryEstimate(
-        weights=(trained_parameters * MASTER + frozen_bytes) / spread_over / GB,
-        gradients=trained_parameters * MASTER / spread_over / GB,
-        optimizer=trained_parameters * MOMENTS / spread_over / GB,
+        weights=(trained * MASTER + frozen_bytes) / spread_over / GB,
+        gradients=trained * MASTER / spread_over / GB,
+        optimizer=trained * MOMENTS / spread_over / GB,
         copies=copies / GB,
         activations=batches * config.batch_tokens * (layer_bytes + logits) / GB,
     )
-
-
-def loading_gb(config: SftConfig, parameters: int) -> float:
-    """Gigabytes that a device holds before its model is sharded or wrapped."""
-    return parameters * (bytes_per_number(config.dtype) if config.lora else MASTER) / GB
 
 
 def bytes_per_number(dtype: str) -> int:

@@ -40,14 +40,9 @@ def read_at_moment(rng: Generator) -> WarmupTask:
     start = 0.25 * int(rng.integers(0, 56))
     end = start + 0.25 * int(rng.integers(2, 16))
     which, time_s = (("first", start), ("last", end))[int(rng.integers(2))]
-    turns: Turns = [
-        temp_turn(name, start, end, rng),
-        (
-            f"At {start:.2f}-{end:.2f} s. Read the {which} moment.",
-            ToolCall(tool="OCR", args={"time_s": time_s}),
-            f'"{line}" at {coordinates(random_box(rng))}',
-        ),
-    ]
+    find, read = temp_turn(name, start, end, rng), ToolCall(tool="OCR", args={"time_s": time_s})
+    result_text = f'"{line}" at {coordinates(random_box(rng))}'
+    turns = [find, (f"At {start:.2f}-{end:.2f} s. Read the {which} moment.", read, result_text)]
     return f"What is written in the {which} moment of the {name}?", turns, f"At {time_s:.2f} s it says {line}.", line
 
 
@@ -71,11 +66,8 @@ def track_thing(name: str, heading: str, previous_note: str, rng: Generator, **m
     distance = rng.uniform(0.12, 0.6)
     begin, end = random_box_pair(rng, x * distance + rng.uniform(-0.02, 0.02), y * distance + rng.uniform(-0.02, 0.02))
     frames = int(rng.integers(24, 64))
-    turns = [
-        seg_turn(name, format_region(name, begin, rng), previous_note, frame=0, **media),
-        trk_turn(name, begin, end, frames, rng, **media),
-    ]
-    return turns, direction(begin, end)
+    find = seg_turn(name, format_region(name, begin, rng), previous_note, frame=0, **media)
+    return [find, trk_turn(name, begin, end, frames, rng, **media)], direction(begin, end)
 
 
 def trk_turn(name: str, begin: UnitBox, end: UnitBox, frames: int, rng: Generator, **media: str) -> Turn:

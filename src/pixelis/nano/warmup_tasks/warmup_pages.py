@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from pixelis.core.geometry import UnitBox
 from pixelis.data.teachers.oracle.column_arithmetic import write_column_arithmetic
-from pixelis.nano.warmup_tasks.warmup_vocabulary import Turn, Turns, WarmupTask, random_word, sample_distinct
+from pixelis.nano.warmup_tasks.warmup_vocabulary import Turn, WarmupTask, random_word, sample_distinct
 from pixelis.tools.base import coordinates
 from pixelis.tools.results import ToolCall
 
@@ -54,17 +54,13 @@ def read_row(rng: Generator) -> WarmupTask:
     count = int(rng.integers(3, 8))
     names, values = sample_distinct(rng, count, count, random_word), sample_distinct_numbers(rng, count)
     top, step = rng.uniform(0.15, 0.35), rng.uniform(0.06, 0.1)
-    rows = [
-        (make_line(n, 0.3, top + k * step, rng), make_line(v, 0.85, top + k * step, rng))
-        for k, (n, v) in enumerate(zip(names, values, strict=True))
-    ]
+    pairs = zip(names, values, [top + k * step for k in range(count)], strict=True)
+    rows = [(make_line(n, 0.3, y, rng), make_line(v, 0.85, y, rng)) for n, v, y in pairs]
     name, value = rows[int(rng.integers(count))]
     page = [make_line(random_word(rng), 0.2, 0.06, rng), *(line for row in rows for line in row)]
     _, y0, _, y1 = name[1]
-    turns: Turns = [
-        read_page_turn(page),
-        read_strip_turn(f"Along the row of {quote_line(name)}.", (0.0, y0, 1.0, y1), [name, value]),
-    ]
+    strip = read_strip_turn(f"Along the row of {quote_line(name)}.", (0.0, y0, 1.0, y1), [name, value])
+    turns = [read_page_turn(page), strip]
     return f"What share does {name[0]} have?", turns, f"Beside {name[0]} stands {value[0]}.", value[0]
 
 
@@ -80,10 +76,8 @@ def read_column(rng: Generator) -> WarmupTask:
     k = min(range(count), key=lambda k: over[k][1][1]) if highest else int(rng.integers(count))
     key_line, answer_line = (over[k], under[k]) if highest else (under[k], over[k])
     x0, _, x1, _ = key_line[1]
-    turns: Turns = [
-        read_page_turn(page),
-        read_strip_turn(f"Down the column of {quote_line(key_line)}.", (x0, 0.0, x1, 1.0), [over[k], under[k]]),
-    ]
+    strip = read_strip_turn(f"Down the column of {quote_line(key_line)}.", (x0, 0.0, x1, 1.0), [over[k], under[k]])
+    turns = [read_page_turn(page), strip]
     if highest:
         final_thought = f"Under {key_line[0]} stands {answer_line[0]}."
         return "Which name stands under the topmost?", turns, final_thought, answer_line[0]
@@ -105,10 +99,8 @@ def read_cell(rng: Generator) -> WarmupTask:
     row, column, cell = names[k], heads[j], cells[k][j]
     page = [*heads, *(line for n, row_cells in zip(names, cells, strict=True) for line in (n, *row_cells))]
     box = (column[1][0], row[1][1], column[1][2], row[1][3])
-    turns: Turns = [
-        read_page_turn(page),
-        read_strip_turn(f"Where they cross: {quote_line(row)} and {quote_line(column)}.", box, [cell]),
-    ]
+    strip = read_strip_turn(f"Where they cross: {quote_line(row)} and {quote_line(column)}.", box, [cell])
+    turns = [read_page_turn(page), strip]
     return f"What is the {column[0]} of {row[0]}?", turns, f"There stands {cell[0]}.", cell[0]
 
 

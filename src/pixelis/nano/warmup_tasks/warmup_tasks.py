@@ -35,7 +35,7 @@ from pixelis.nano.warmup_tasks.warmup_vocabulary import (
 )
 from pixelis.policy import chat_format
 from pixelis.policy.chat_format import PromptStyle
-from pixelis.policy.images import ImageProcessorConfig
+from pixelis.policy.images import ImageConfig
 from pixelis.policy.sequence import TokenSequence
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.tools.base import coordinates
@@ -70,10 +70,8 @@ def pick_line(rng: Generator) -> WarmupTask:
     separator = ": " if rng.random() < 0.5 else " = "
     page = "; ".join(f'"{n}{separator}{v}" at {coordinates(p)}' for n, v, p in zip(names, values, boxes, strict=True))
     k = int(rng.integers(len(names)))
-    turns: Turns = [
-        ("All lines.", ToolCall(tool="OCR", args={}), f"{len(names)} lines: {page}"),
-        zoom_turn(f'"{names[k]}"', boxes[k], "view"),
-    ]
+    read = "All lines.", ToolCall(tool="OCR", args={}), f"{len(names)} lines: {page}"
+    turns = [read, zoom_turn(f'"{names[k]}"', boxes[k], "view")]
     return f'What stands after "{names[k]}"?', turns, f"{names[k]}{separator}{values[k]}.", values[k]
 
 
@@ -103,10 +101,9 @@ def find_relative_side(rng: Generator) -> WarmupTask:
     large_offset = rng.uniform(MIN_DISTANCE, 0.7) * (1 if side in ("right", "below") else -1)
     across, down = (large_offset, small_offset) if side in ("left", "right") else (small_offset, large_offset)
     reference_box, target_box = random_box_pair(rng, across, down)
-    turns: Turns = [
-        seg_turn(names[0], format_region(names[0], target_box, rng)),
-        seg_turn(names[1], format_region(names[1], reference_box, rng), f"{format_corner(names[0], target_box)}. "),
-    ]
+    turns = [seg_turn(names[0], format_region(names[0], target_box, rng))]
+    corner = f"{format_corner(names[0], target_box)}. "
+    turns.append(seg_turn(names[1], format_region(names[1], reference_box, rng), corner))
     question = f"Seen from the {names[1]}, where is the {names[0]}: left, right, above or below?"
     return question, turns, format_comparison(target_box, reference_box, side), side
 
@@ -174,10 +171,9 @@ def copy_words(rng: Generator) -> WarmupTask:
     """Several random words, repeated in order: copying alone."""
     words = sample_distinct(rng, 2, 8, random_word)
     text = " ".join(words)
-    turns: Turns = [
-        ("Read it.", ToolCall(tool="OCR", args={}), f'"{text}" at {coordinates(text_box := random_box(rng))}'),
-        zoom_turn(f'"{text}"', text_box, "view"),
-    ]
+    text_box = random_box(rng)
+    read = "Read it.", ToolCall(tool="OCR", args={}), f'"{text}" at {coordinates(text_box)}'
+    turns = [read, zoom_turn(f'"{text}"', text_box, "view")]
     return "What does it say?", turns, f'It reads "{text}".', text
 
 
@@ -197,7 +193,7 @@ TASKS_WITH_OWN_GOALS = (*warmup_photos.PHOTO_TASKS, *warmup_texts.TEXT_TASKS)
 
 
 def make_warmup_example(
-    rng: Generator, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageProcessorConfig
+    rng: Generator, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageConfig
 ) -> Example:
     """One conversation."""
     make = WARMUP_TASKS[int(rng.integers(len(WARMUP_TASKS)))]
@@ -229,7 +225,7 @@ def last_ocr_lines(turns: Turns) -> list[str]:
 
 
 def make_warmup_batch(
-    rng: Generator, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageProcessorConfig, batch_tokens: int
+    rng: Generator, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageConfig, batch_tokens: int
 ) -> list[Example]:
     """As many conversations as fit into `batch_tokens`, padding included."""
     batch: list[Example] = []

@@ -14,14 +14,7 @@ from PIL import Image as Pil
 
 from pixelis.media import MediaSet, Medium
 from pixelis.tools.results import ToolCall
-from pixelis.trace.tool_call_parser import (
-    DECODER,
-    MAX_CALL_CHARACTERS,
-    ParsedCall,
-    ParseFailure,
-    call_from_json,
-    parse_turn,
-)
+from pixelis.trace.tool_call_parser import DECODER, MAX_CALL_CHARS, ParsedCall, ParseFailure, call_from_json, parse_turn
 
 Mode = Literal["tool_choice", "response_format", "guided_json", "none"]
 MODES: tuple[Mode, ...] = ("tool_choice", "response_format", "guided_json", "none")
@@ -45,22 +38,18 @@ CONTROL_TOKEN = re.compile(
 """The beginning of a control token of common chat templates, which the server would obey anywhere."""
 REMINDER = "That was not a call. Call one of the tools, or ANSWER."
 
-ANSWER_TOOL: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": ANSWER_TOOL_NAME,
-        "description": "Give the final answer.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "answer": {"type": "string", "description": "as short as it can be"},
-                "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-            },
-            "required": ["answer"],
-            "additionalProperties": False,
-        },
-    },
+ANSWER_ARGUMENTS = {
+    "answer": {"type": "string", "description": "as short as it can be"},
+    "confidence": {"type": "number", "minimum": 0, "maximum": 1},
 }
+ANSWER_SCHEMA = {
+    "type": "object",
+    "properties": ANSWER_ARGUMENTS,
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+ANSWER_FUNCTION = {"name": ANSWER_TOOL_NAME, "description": "Give the final answer.", "parameters": ANSWER_SCHEMA}
+ANSWER_TOOL: dict[str, Any] = {"type": "function", "function": ANSWER_FUNCTION}
 
 
 class ParsedReply(NamedTuple):
@@ -111,10 +100,9 @@ def initial_messages(
     """The first messages of a conversation."""
     system = SYSTEM
     if mode in ("response_format", "guided_json"):
-        tool_json = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
-        system += (
-            f' Reply with one JSON object: {{"thought": …, "name": …, "arguments": {{…}}}}. The tools: {tool_json}'
-        )
+        functions = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
+        form = '{"thought": …, "name": …, "arguments": {…}}'
+        system += f" Reply with one JSON object: {form}. The tools: {functions}"
     parts = [p for name in media.names for p in media_parts(name, media.medium(name), **size)]
     return [{"role": "system", "content": system}, {"role": "user", "content": [*parts, text_part(question)]}]
 
@@ -161,7 +149,7 @@ def parse_reply(body: dict[str, Any]) -> ParsedReply:
 
 def parse_reply_text(text: str) -> ParsedReply:
     """Parse a reply without native calls: one JSON object, or tagged text."""
-    if text.lstrip().startswith("{") and len(text) <= MAX_CALL_CHARACTERS:
+    if text.lstrip().startswith("{") and len(text) <= MAX_CALL_CHARS:
         try:
             value = DECODER.decode(text.strip())
         except (ValueError, RecursionError):
@@ -181,8 +169,8 @@ def parse_native_call(call: Any) -> ParsedCall | ParseFailure:
         return ParseFailure("the call names no function", "")
     arguments = function.get("arguments")
     arguments_text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    if len(arguments_text) > MAX_CALL_CHARACTERS:
-        return ParseFailure(f"the arguments have over {MAX_CALL_CHARACTERS} characters", "")
+    if len(arguments_text) > MAX_CALL_CHARS:
+        return ParseFailure(f"the arguments have over {MAX_CALL_CHARS} characters", "")
     return call_from_json(function, arguments if isinstance(arguments, str) else "")
 
 

@@ -18,22 +18,8 @@ from pixelis.media import MediaSet
 from pixelis.policy.chat_format import Kind
 from pixelis.policy.sequence import TokenSequence
 from pixelis.rollout.episode import EndReason, count_wasted_calls
+from pixelis.rollout.remote import chat_messages
 from pixelis.rollout.remote.chat_client import ChatClient, ChatReply
-from pixelis.rollout.remote.chat_messages import (
-    ANSWER_TOOL,
-    ANSWER_TOOL_NAME,
-    MAX_ANSWER_CHARACTERS,
-    MODES,
-    REMINDER,
-    Mode,
-    ParsedReply,
-    constraint_fields,
-    escape_control_tokens,
-    initial_messages,
-    media_parts,
-    parse_reply,
-    text_part,
-)
 from pixelis.rollout.remote.chat_tokens import SampledReply, append_reply, parse_sampled
 from pixelis.tools.results import ToolCall
 from pixelis.trace.plan import ToolProvider
@@ -68,7 +54,7 @@ class ConversationLimits(NamedTuple):
 class RequestFormat(NamedTuple):
     """The form of a request."""
 
-    mode: Mode
+    mode: chat_messages.Mode
     extra: dict[str, Any]
     """Additional fields."""
 
@@ -80,12 +66,12 @@ class ChatModel:
         self,
         server: ChatClient,
         *,
-        mode: Mode | None = None,
+        mode: chat_messages.Mode | None = None,
         extras: Sequence[dict[str, Any]] = ({},),
-        on_mode: Callable[[Mode], None] = lambda mode: None,
+        on_mode: Callable[[chat_messages.Mode], None] = lambda mode: None,
     ) -> None:
         self.server, self.on_mode = server, on_mode
-        modes = MODES if mode is None else (mode,)
+        modes = chat_messages.MODES if mode is None else (mode,)
         self._formats = [RequestFormat(one_mode, dict(extra)) for one_mode in modes for extra in extras]
         self._lock = threading.Lock()
 
@@ -126,7 +112,7 @@ class ChatConversation:
         self.query_media = media
         self.recorder = TraceRecorder(media)
         self.sampling = {"temperature": temperature, "max_tokens": limits.reply_tokens, "seed": seed}
-        self.tools = [*toolbox.schemas(), ANSWER_TOOL]
+        self.tools = [*toolbox.schemas(), chat_messages.ANSWER_TOOL]
         self.parse_errors: list[dict[str, Any]] = []
         self.answer: str | None = None
         self.answer_thought = ""
@@ -141,18 +127,12 @@ class ChatConversation:
         self.messages = self._initial_messages(self.request_format)
 
     def _initial_messages(self, request_format: RequestFormat) -> list[Any]:
-        return initial_messages(
-            self.question, self.query_media, request_format.mode, self.tools, **self.limits.media_size
-        )
+        mode, size = request_format.mode, self.limits.media_size
+        return chat_messages.initial_messages(self.question, self.query_media, mode, self.tools, **size)
 
     def _request(self, messages: list[Any], request_format: RequestFormat) -> dict[str, Any]:
-        return {
-            "model": self.model.server.config.model,
-            "messages": messages,
-            **self.sampling,
-            **request_format.extra,
-            **constraint_fields(request_format.mode, self.tools),
-        }
+        body = {"model": self.model.server.config.model, "messages": messages, **self.sampling, **request_format.extra}
+        return {**body, **chat_messages.constraint_fields(request_format.mode, self.tools)}
 
     def run(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Take turns until the end."""
@@ -174,27 +154,26 @@ class ChatConversation:
         if reply.refused:
             self.end_reason, self.detail = "refused", str(reply.body.get("error", ""))[:300]
             return True
-        parsed, sampled = parse_reply(reply.body), parse_sampled(reply.body)
+        parsed, sampled = chat_messages.parse_reply(reply.body), parse_sampled(reply.body)
         self.completion_tokens += reply.completion_tokens or len(sampled.ids) or len(sampled.texts)
         self.sequence = append_reply(self.sequence, sampled, reply_kind(parsed), len(self.recorder.steps) + 1)
         if parsed.answer is not None and not parsed.calls:
             return self.record_answer(parsed.answer, parsed.thought, None, sampled)
         if not parsed.calls:
-            return self.record_parse_error("prose", parsed.thought or describe_unreadable(reply))
+            unreadable = f"(nothing that can be read: {json.dumps(reply.body)[:200]})"
+            return self.record_parse_error("prose", parsed.thought or unreadable)
         return self.run_calls(parsed, sampled)
 
-    def run_calls(self, parsed: ParsedReply, sampled: SampledReply) -> bool:
+    def run_calls(self, parsed: chat_messages.ParsedReply, sampled: SampledReply) -> bool:
         """Run the calls of a reply in order; returns whether the conversation has ended."""
-        echoed_calls: list[dict[str, Any]] = []
-        results: list[str] = []
-        views: list[str] = []
+        echoed_calls, results, views = list[dict[str, Any]](), list[str](), list[str]()
         for number, outcome in enumerate(parsed.calls):
             if not isinstance(outcome, ParsedCall):
                 self.parse_errors.append({"turn": self.requests, "kind": "malformed", "text": outcome.source})
                 results.append(f"This call cannot be read: {outcome.reason}")
                 echoed_calls.append(echo_call("unreadable", {}, self.requests, number))
                 continue
-            if outcome.call.tool == ANSWER_TOOL_NAME:
+            if outcome.call.tool == chat_messages.ANSWER_TOOL_NAME:
                 answer_argument, confidence = outcome.call.args.get("answer"), outcome.call.args.get("confidence")
                 answer_text = answer_argument if isinstance(answer_argument, str) else json.dumps(answer_argument)
                 return self.record_answer(answer_text, parsed.thought if number == 0 else "", confidence, sampled)
@@ -211,27 +190,25 @@ class ChatConversation:
         self.append_exchange(parsed, echoed_calls, results)
         if views:
             media, size = self.recorder.media, self.limits.media_size
-            parts = [part for name in views for part in media_parts(name, media.medium(name), **size)]
+            parts = [part for name in views for part in chat_messages.media_parts(name, media.medium(name), **size)]
             self.messages.append({"role": "user", "content": parts})
         return False
 
-    def append_exchange(self, parsed: ParsedReply, echoed_calls: list[dict[str, Any]], results: list[str]) -> None:
+    def append_exchange(
+        self, parsed: chat_messages.ParsedReply, echoed_calls: list[dict[str, Any]], results: list[str]
+    ) -> None:
         """Append the calls and their results to the messages."""
         if self.request_format.mode in ("tool_choice", "none"):
             self.messages.append({"role": "assistant", "content": parsed.thought, "tool_calls": echoed_calls})
             for call, result in zip(echoed_calls, results, strict=True):
-                self.messages.append(
-                    {"role": "tool", "tool_call_id": call["id"], "content": escape_control_tokens(result)}
-                )
+                content = chat_messages.escape_control_tokens(result)
+                self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
             return
         function = echoed_calls[0]["function"]
-        turn_json = {
-            "thought": parsed.thought,
-            "name": function["name"],
-            "arguments": json.loads(function["arguments"]),
-        }
+        arguments = json.loads(function["arguments"])
+        turn_json = {"thought": parsed.thought, "name": function["name"], "arguments": arguments}
         self.messages.append({"role": "assistant", "content": json.dumps(turn_json)})
-        self.messages.append({"role": "user", "content": [text_part("\n".join(results))]})
+        self.messages.append({"role": "user", "content": [chat_messages.text_part("\n".join(results))]})
 
     def run_call(self, call: ToolCall, thought: str, views: list[str]) -> str:
         """Run and record one call; returns the text that the model reads."""
@@ -246,7 +223,7 @@ class ChatConversation:
     def record_answer(self, answer: str, thought: str, stated_confidence: Any, sampled: SampledReply) -> bool:
         """End with an answer. Its confidence is the probability of its tokens if the server returns it, as for a local
         policy, else what the model states."""
-        self.answer, self.answer_thought = answer[:MAX_ANSWER_CHARACTERS].strip(), thought
+        self.answer, self.answer_thought = answer[: chat_messages.MAX_ANSWER_CHARACTERS].strip(), thought
         is_number = isinstance(stated_confidence, int | float) and not isinstance(stated_confidence, bool)
         self.confidence = sampled.answer_probability(self.answer)
         if self.confidence is None and is_number and 0.0 <= stated_confidence <= 1.0:
@@ -261,7 +238,7 @@ class ChatConversation:
             self.end_reason, self.detail = "no_call", reply_text[:300]
             return True
         self.messages.append({"role": "assistant", "content": reply_text[:2000]})
-        self.messages.append({"role": "user", "content": [text_part(REMINDER)]})
+        self.messages.append({"role": "user", "content": [chat_messages.text_part(chat_messages.REMINDER)]})
         return False
 
     def too_many_parse_errors(self) -> bool:
@@ -281,19 +258,15 @@ class ChatConversation:
         )
 
 
-def reply_kind(parsed: ParsedReply) -> Kind:
+def reply_kind(parsed: chat_messages.ParsedReply) -> Kind:
     """The kind of a reply's tokens from its call or answer on."""
     if not parsed.calls:
         return "thought" if parsed.answer is None else "answer"
     first = parsed.calls[0]
-    return "answer" if isinstance(first, ParsedCall) and first.call.tool == ANSWER_TOOL_NAME else "action"
+    return "answer" if isinstance(first, ParsedCall) and first.call.tool == chat_messages.ANSWER_TOOL_NAME else "action"
 
 
 def echo_call(tool: str, args: dict[str, Any], turn: int, number: int) -> dict[str, Any]:
     """A call as the conversation repeats it, under our own id: the server's is untrusted."""
     function = {"name": tool, "arguments": json.dumps(args)}
     return {"id": f"call_{turn}_{number}", "type": "function", "function": function}
-
-
-def describe_unreadable(reply: ChatReply) -> str:
-    return f"(nothing that can be read: {json.dumps(reply.body)[:200]})"

@@ -85,9 +85,8 @@ def open_remote(name: str) -> RemoteModel:
     if not url.strip() or not model.strip():
         raise ConfigError(f"{name!r} does not name a model of a server: want openai:URL#name, such as {EXAMPLE}")
     key = API_KEY_VARIABLE if os.environ.get(API_KEY_VARIABLE) else ""
-    return RemoteModel(
-        ServerConfig(url=url.strip(), model=model.strip(), api_key_variable=key, tries=TRIES, pause_s=PAUSE_S)
-    )
+    url, model = url.strip(), model.strip()
+    return RemoteModel(ServerConfig(url=url, model=model, api_key_variable=key, tries=TRIES, pause_s=PAUSE_S))
 
 
 def to_conversation_limits(limits: Limits) -> ConversationLimits:
@@ -103,16 +102,8 @@ def to_conversation_limits(limits: Limits) -> ConversationLimits:
     )
 
 
-def to_rollout(conversation: ChatConversation, query: str, sample: int, model: str) -> Rollout:
+def to_rollout(chat: ChatConversation, query: str, sample: int, model: str) -> Rollout:
     """The rollout of a finished conversation."""
-    return Rollout(
-        query,
-        sample,
-        conversation.sequence,
-        conversation.build_trace(f"{query}-{sample}", f"policy:{model}", datetime.now(UTC)),
-        conversation.end_reason,
-        len(conversation.parse_errors),
-        conversation.recorder.blobs,
-        server_token_count=conversation.completion_tokens,
-        detail=conversation.detail,
-    )
+    trace = chat.build_trace(f"{query}-{sample}", f"policy:{model}", datetime.now(UTC))
+    errors, blobs, tokens = len(chat.parse_errors), chat.recorder.blobs, chat.completion_tokens
+    return Rollout(query, sample, chat.sequence, trace, chat.end_reason, errors, blobs, tokens, chat.detail)

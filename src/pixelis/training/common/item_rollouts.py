@@ -62,8 +62,8 @@ def stream_item_rollouts(
         on_question(count)
         count += len(chunk)
         groups = rollout_items(config, policy, toolbox, chunk, n=n, seed=seed, temperature=temperature)
-        for rendered_item, group in zip(chunk, groups, strict=True):
-            yield rendered_item.item, [sample._replace(blobs={}) for sample in group]
+        for rendered, group in zip(chunk, groups, strict=True):
+            yield rendered.item, [sample._replace(blobs={}) for sample in group]
 
 
 def score_answer(item: Item, answer: str | None) -> float:
@@ -77,8 +77,5 @@ def is_correct(item: Item, answer: str | None) -> bool:
 
 def hide_answers(item: Item) -> Item:
     """The item without any field that tells the correct answer: all that learning may see of it."""
-    blank_fields = {
-        "answer": "", "answers": ("",), "scoring": "exact", "options": (), "references": (), "evidence": (),
-        "necessity": {}, "parameters": {},
-    }  # fmt: skip
-    return item.model_copy(update=blank_fields)
+    blank = {"answer": "", "answers": ("",), "scoring": "exact", "necessity": {}, "parameters": {}}
+    return item.model_copy(update=blank | dict.fromkeys(("options", "references", "evidence"), ()))

@@ -63,14 +63,10 @@ class WandbLogger:
     def __init__(self, run: LoggedRun) -> None:
         import wandb
 
+        project, name = os.environ.get("WANDB_PROJECT", PROJECT), run.out.resolve().name
         try:
             self._run = wandb.init(
-                project=os.environ.get("WANDB_PROJECT", PROJECT),
-                name=run.out.resolve().name,
-                id=tracker_id(run.out),
-                resume="allow",
-                dir=run.out,
-                config=dict(run.config),
+                project=project, name=name, id=tracker_id(run.out), resume="allow", dir=run.out, config=dict(run.config)
             )
         except wandb.errors.Error as error:
             reason = str(error).partition("\n")[0]
@@ -91,12 +87,8 @@ class TrackioLogger:
     def __init__(self, run: LoggedRun) -> None:
         import trackio
 
-        self._run = trackio.init(
-            project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-            name=f"{run.out.resolve().name}-{tracker_id(run.out)}",
-            resume="allow",
-            config=dict(run.config),
-        )
+        project, name = os.environ.get("TRACKIO_PROJECT", PROJECT), f"{run.out.resolve().name}-{tracker_id(run.out)}"
+        self._run = trackio.init(project=project, name=name, resume="allow", config=dict(run.config))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step)

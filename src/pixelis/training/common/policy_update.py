@@ -21,7 +21,7 @@ from pixelis.equations.kl import per_token_kl
 from pixelis.policy.model import Policy, TokenBatch
 from pixelis.policy.prefix_tree import compute_sequence_keys, group_by_prefix
 from pixelis.policy.sequence import TokenSequence
-from pixelis.training.common.distributed import DistributedContext, trainable_parameters
+from pixelis.training.common.distributed import Distributed, trainable_parameters
 from pixelis.training.common.precision import autocast_context, compute_dtype
 from pixelis.training.common.run_config import RolloutRunConfig
 
@@ -46,10 +46,8 @@ class MicroBatch(NamedTuple):
 
 def make_microbatches(sequences: Sequence[TokenSequence], policy: Policy, batch_tokens: int) -> list[MicroBatch]:
     """All rollouts in micro-batches of at most `batch_tokens`; rollouts that share the longest prefixes together."""
-    return [
-        make_microbatch(rollout_indices, sequences, policy)
-        for rollout_indices in group_by_prefix(compute_sequence_keys(sequences)[0], batch_tokens)
-    ]
+    groups = group_by_prefix(compute_sequence_keys(sequences)[0], batch_tokens)
+    return [make_microbatch(rollout_indices, sequences, policy) for rollout_indices in groups]
 
 
 def make_microbatch(rollout_indices: Sequence[int], sequences: Sequence[TokenSequence], policy: Policy) -> MicroBatch:
@@ -79,7 +77,7 @@ def pad_per_sequence(flat: Tensor, counts: Sequence[int]) -> Tensor:
     return pad_sequence(list(flat.split(list(counts))), batch_first=True)
 
 
-def forward_allowed_logits(policy: Policy, microbatch: MicroBatch) -> Tensor:
+def forward_logits(policy: Policy, microbatch: MicroBatch) -> Tensor:
     """(u, V') logits of the tokens that may be sampled, at the positions that predict sampled tokens."""
     return policy.allowed_logits(policy(microbatch.batch).hidden.flatten(0, 1)[microbatch.logit_positions]).float()
 
@@ -140,7 +138,7 @@ def accumulate_gradients(
     trained: NDArray[np.bool_],
     policy_loss: PolicyLoss,
     beta: float,
-    dist: DistributedContext,
+    dist: Distributed,
 ) -> UpdateStats:
     """Leave the gradients of `policy_loss` + β·KL in the policy, their norm capped; KL is the mean over all tokens.
 
@@ -157,7 +155,7 @@ def accumulate_gradients(
     for k, microbatch in enumerate(microbatches):
         rollout_indices = list(microbatch.rollout_indices)
         with autocast_context(policy.device, compute_dtype(config)):
-            logits = forward_allowed_logits(policy, microbatch)  # (u, V')
+            logits = forward_logits(policy, microbatch)  # (u, V')
             with torch.no_grad():
                 anchor_logits = reference_logits(k)  # (u, V')
         log_probs = logits.log_softmax(-1)
@@ -172,9 +170,8 @@ def accumulate_gradients(
         with torch.no_grad():
             entropy = float(outputs.entropies(microbatch)[in_loss].sum())
         sums += torch.tensor([float(kl.detach().sum()), entropy, clipped * len(kl), len(kl)], dtype=torch.float64)
-        rollout_kls[rollout_indices] = [
-            float(kls.sum()) for kls in token_kls.detach().split(list(microbatch.token_counts))
-        ]
+        kls_by_rollout = token_kls.detach().split(list(microbatch.token_counts))
+        rollout_kls[rollout_indices] = [float(kls.sum()) for kls in kls_by_rollout]
     if logprob_mismatch > config.logprob_tolerance:
         raise TraceError(
             f"a sampled log-probability differs by {logprob_mismatch:.2g} nats from the recomputed one: "

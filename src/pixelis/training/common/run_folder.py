@@ -14,19 +14,9 @@ from filelock import FileLock, Timeout
 from pixelis.core.atomic import atomic_write, make_directory
 from pixelis.core.config import Config, with_current_names
 from pixelis.core.errors import ConfigError
-from pixelis.training.common.distributed import DistributedContext
-from pixelis.training.common.loggers import (
-    METRICS,
-    TRACKERS,
-    JsonlLogger,
-    LoggedRun,
-    Logger,
-    drop_rows_after,
-    require_trackers,
-)
+from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.loggers import TRACKERS, JsonlLogger, LoggedRun, Logger, require_trackers
 from pixelis.training.common.run_config import RunConfig
-
-__all__ = ["METRICS", "drop_rows_after"]
 
 RESOLVED, LOCK = "config.yaml", ".lock"
 PREEXISTING_FILES = ("made_of.json", "calibration.json")
@@ -52,7 +42,7 @@ Show = Callable[[Progress], None]
 
 
 @contextmanager
-def run_folder(config: RunConfig, out: Path, dist: DistributedContext) -> Iterator[None]:
+def run_folder(config: RunConfig, out: Path, dist: Distributed) -> Iterator[None]:
     """Create the run folder, or open it if it holds this run; only one run at a time works in it."""
     require_trackers(config.loggers)
     lock = FileLock(out / LOCK, timeout=0)
@@ -87,12 +77,9 @@ def write_config(config: Config, path: Path) -> None:
         raise ConfigError(f"{folder} is not empty and holds no run of this kind: give another folder")
     if existing - {RESOLVED}:
         defaults = type(config).model_construct().model_dump(mode="json")
-        changed = [
-            name
-            for key in values
-            if key not in RESUME_MUTABLE_KEYS
-            for name in changed_keys(key, values[key], saved_values.get(key, defaults.get(key)), defaults.get(key))
-        ]
+        changed = list[str]()
+        for key in values.keys() - set(RESUME_MUTABLE_KEYS):
+            changed += changed_keys(key, values[key], saved_values.get(key, defaults.get(key)), defaults.get(key))
         if changed:
             listed = ", ".join(sorted(changed))
             raise ConfigError(f"{folder} holds a run with another {listed}: give its values, or another folder")
@@ -114,18 +101,16 @@ def changed_keys(name: str, current: Any, saved: Any, defaults: Any) -> list[str
     if not isinstance(current, dict) or not isinstance(saved, dict):
         return [name] if current != saved else []
     defaults = defaults if isinstance(defaults, dict) else {}
-    nested = ((key, saved.get(key, defaults.get(key)), defaults.get(key)) for key in current)
-    return [
-        dotted_name
-        for key, value, default in nested
-        for dotted_name in changed_keys(f"{name}.{key}", current[key], value, default)
-    ]
+    changed = list[str]()
+    for key, value in current.items():
+        changed += changed_keys(f"{name}.{key}", value, saved.get(key, defaults.get(key)), defaults.get(key))
+    return changed
 
 
 class MetricsLog:
     """The metrics of a run, a row for each reported step: metrics.jsonl and the trackers that the config names."""
 
-    def __init__(self, out: Path, step: int, dist: DistributedContext, config: RunConfig | None = None) -> None:
+    def __init__(self, out: Path, step: int, dist: Distributed, config: RunConfig | None = None) -> None:
         self._jsonl: JsonlLogger | None = None
         self._trackers: list[Logger] = []
         if dist.is_main:

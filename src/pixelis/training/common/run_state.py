@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from pixelis.core.atomic import fsync_path
 from pixelis.core.errors import ConfigError
-from pixelis.training.common.distributed import DistributedContext, copy_into_shard, full_tensor, trainable_parameters
+from pixelis.training.common.distributed import Distributed, copy_into_shard, full_tensor, trainable_parameters
 
 TENSORS, FACTS = "training.safetensors", "state.json"
 OPTIMIZER_KEYS = ("step", "exp_avg", "exp_avg_sq")
@@ -35,8 +35,8 @@ class Sources(NamedTuple):
     """The weights of the reference policy π_SFT, in phase 2."""
 
 
-def gather_full_tensors(
-    module: nn.Module, optimizer: torch.optim.Optimizer, dist: DistributedContext, prefix: str = ""
+def gather_tensors(
+    module: nn.Module, optimizer: torch.optim.Optimizer, dist: Distributed, prefix: str = ""
 ) -> dict[str, Tensor]:
     """Trained weights and their moments as full tensors, on the CPU of the main process. All processes must call this.
 
@@ -52,9 +52,9 @@ def gather_full_tensors(
 
 
 def restore_tensors(
-    tensors: TensorFile, module: nn.Module, optimizer: torch.optim.Optimizer, dist: DistributedContext, prefix: str = ""
+    tensors: TensorFile, module: nn.Module, optimizer: torch.optim.Optimizer, dist: Distributed, prefix: str = ""
 ) -> None:
-    """The inverse of `gather_full_tensors`."""
+    """The inverse of `gather_tensors`."""
 
     def restore_one(key: str, name: str, target: Tensor) -> Tensor:
         copy_into_shard(lambda: tensors[f"{key}.{prefix}{name}"], target, dist)
@@ -69,12 +69,7 @@ def restore_tensors(
 
 
 def write_state_folder(
-    out: Path,
-    number: int,
-    tensors: dict[str, Tensor],
-    facts: dict[str, Any],
-    sources: Sources,
-    dist: DistributedContext,
+    out: Path, number: int, tensors: dict[str, Tensor], facts: dict[str, Any], sources: Sources, dist: Distributed
 ) -> None:
     """Write a new state folder in place of the older ones, by one rename."""
     from safetensors.torch import save_file
@@ -88,8 +83,7 @@ def write_state_folder(
     save_file({name: value.contiguous() for name, value in tensors.items()}, temporary / TENSORS)
     (temporary / FACTS).write_text(json.dumps({**facts, "world": dist.world_size, "sources": sources._asdict()}))
     for file in temporary.iterdir():
-        with file.open("rb") as handle:
-            os.fsync(handle.fileno())
+        fsync_path(file)
     temporary.rename(out / f"state-{number:08d}")
     fsync_path(out)
     for old in list_state_folders(out)[:-1]:
@@ -114,7 +108,7 @@ class TensorFile:
 
 
 @contextmanager
-def open_latest_state(out: Path, sources: Sources) -> Iterator[tuple[TensorFile, dict[str, Any]] | None]:
+def open_state(out: Path, sources: Sources) -> Iterator[tuple[TensorFile, dict[str, Any]] | None]:
     """Tensors and facts of the newest state, or None; raise ConfigError if they cannot be read or do not fit."""
     from safetensors import SafetensorError, safe_open
 

@@ -48,19 +48,12 @@ def encode_bytes_field(field: int, content: bytes) -> bytes:
 
 def encode_event(wall: float, step: int, values: Mapping[str, float]) -> bytes:
     """`Event{wall_time = 1, step = 2, summary = 5 {value = 1 {tag = 1, simple_value = 2}}}`"""
-    summary = b"".join(
-        encode_bytes_field(
-            1, encode_bytes_field(1, tag.encode()) + encode_varint(2 << 3 | 5) + struct.pack("<f", value)
-        )
-        for tag, value in values.items()
-    )
-    return (
-        encode_varint(1 << 3 | 1)
-        + struct.pack("<d", wall)
-        + encode_varint(2 << 3)
-        + encode_varint(step & 2**64 - 1)
-        + encode_bytes_field(5, summary)
-    )
+    summary = b""
+    for tag, value in values.items():
+        number = encode_varint(2 << 3 | 5) + struct.pack("<f", value)
+        summary += encode_bytes_field(1, encode_bytes_field(1, tag.encode()) + number)
+    wall_time = encode_varint(1 << 3 | 1) + struct.pack("<d", wall)
+    return wall_time + encode_varint(2 << 3) + encode_varint(step & 2**64 - 1) + encode_bytes_field(5, summary)
 
 
 class TensorBoardLogger:

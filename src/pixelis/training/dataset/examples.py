@@ -21,7 +21,7 @@ from pixelis.media import MediaSet
 from pixelis.nano.quoting import find_quote, last_ocr_lines
 from pixelis.policy import chat_format
 from pixelis.policy.chat_format import SAMPLED, Piece, PromptStyle
-from pixelis.policy.images import ImageProcessorConfig, ProcessedImage
+from pixelis.policy.images import ImageConfig, ProcessedImage
 from pixelis.policy.sequence import KINDS, ImageSpan, TokenSequence, check_sequence
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.tools.results import ToolCall, ToolResult
@@ -115,15 +115,11 @@ class Example:
     def without_tools(self) -> Example:
         """Question, media and a direct answer, for nano-base: no steps, no sentence before the answer."""
         keep = (self.kinds == PROMPT) | (self.kinds == ANSWER)
-        return replace(
-            self,
-            ids=self.ids[keep],
-            kinds=self.kinds[keep],
-            step_of=np.where(self.kinds[keep] == ANSWER, 1, 0).astype(np.int16),
-            output_of=np.full(int(keep.sum()), -1, dtype=np.int16),
-            image_spans=tuple(span for span in self.image_spans if self.kinds[span.start] == PROMPT),  # they come first
-            steps=empty_steps(),
-        )
+        ids, kinds = self.ids[keep], self.kinds[keep]
+        step_of, output_of = (kinds == ANSWER).astype(np.int16), np.full(len(ids), -1, dtype=np.int16)
+        spans = tuple(span for span in self.image_spans if self.kinds[span.start] == PROMPT)  # they come first
+        tokens = {"ids": ids, "kinds": kinds, "step_of": step_of, "output_of": output_of}
+        return replace(self, **tokens, image_spans=spans, steps=empty_steps())
 
 
 def example_from_record(
@@ -131,7 +127,7 @@ def example_from_record(
     media: MediaSet,
     tokens: PolicyTokenizer,
     style: PromptStyle,
-    image_config: ImageProcessorConfig,
+    image_config: ImageConfig,
     schemas: Sequence[dict[str, Any]],
 ) -> Example:
     """A record as tokens. If it was not accepted, only its question and its correct answer."""
@@ -273,28 +269,21 @@ def footprint_weights(
     Only pictures of the item's media count: footprints are in their coordinates. A clip is shown as a few frames; a
     footprint on another frame is looked up on the nearest one. A step without footprints covers all of these pictures.
     """
-    source_spans = [
-        (span, medium, int(frame or 0))
-        for span in image_spans
-        if "View_" not in span.image.name
-        for medium, _, frame in [span.image.name.partition("@")]
-    ]
+    named = [(span, span.image.name.partition("@")) for span in image_spans if "View_" not in span.image.name]
     masks: dict[int, NDArray[np.bool_]] = {}
     for footprint in footprints:
         name = media.canonical_name(footprint.media)
-        spans = [(span, frame) for span, medium, frame in source_spans if medium == name]
+        spans = [(span, int(frame or 0)) for span, (medium, _, frame) in named if medium == name]
         for span, frame in nearest_spans(footprint, spans, media, name):
             cells = footprint_cells(footprint, Size(span.image.columns, span.image.rows), frame=frame)
             masks[span.start] = masks.get(span.start, False) | cells
     masks = {start: dilate(cells) if cells.sum() < 9 else cells for start, cells in masks.items() if cells.any()}
     if not masks:
-        masks = {span.start: np.ones((span.image.rows, span.image.columns), dtype=bool) for span, *_ in source_spans}
+        masks = {span.start: np.ones((span.image.rows, span.image.columns), dtype=bool) for span, _ in named}
     positions = [start + np.flatnonzero(cells) for start, cells in masks.items()]
     weights = [np.full(len(a), 1.0 / (len(a) * len(masks))) for a in positions]
-    return (
-        np.concatenate([np.zeros(0, dtype=int), *positions]).astype(np.int32),
-        np.concatenate([np.zeros(0), *weights]).astype(np.float32),
-    )
+    shares = np.concatenate([np.zeros(0), *weights]).astype(np.float32)
+    return np.concatenate([np.zeros(0, dtype=int), *positions]).astype(np.int32), shares
 
 
 def nearest_spans(
@@ -343,5 +332,5 @@ def empty_steps() -> Steps:
     return steps_from_rows([])
 
 
-def make_picture(name: str, pixels: NDArray[np.uint8], image_config: ImageProcessorConfig) -> ProcessedImage:
+def make_picture(name: str, pixels: NDArray[np.uint8], image_config: ImageConfig) -> ProcessedImage:
     return ProcessedImage(name, pixels, pixels.shape[0] // image_config.cell, pixels.shape[1] // image_config.cell)

@@ -24,7 +24,7 @@ from pixelis.core.errors import ConfigError
 from pixelis.data.corpus.corpus import Corpus
 from pixelis.policy import chat_format
 from pixelis.policy.chat_format import PromptStyle
-from pixelis.policy.images import ImageProcessorConfig
+from pixelis.policy.images import ImageConfig
 from pixelis.policy.sequence import ImageSpan
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
@@ -68,7 +68,7 @@ def tool_schemas() -> list[dict[str, Any]]:
         return toolbox.schemas()
 
 
-def content_key(corpus: Corpus, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageProcessorConfig) -> str:
+def content_key(corpus: Corpus, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageConfig) -> str:
     """The name of the folder: equal keys mean equal bytes."""
     settings = style.model_dump(mode="json")
     parts = [FORMAT_VERSION, corpus.manifest.corpus, settings, image_config, tokenizer_hash(tokens)]
@@ -89,7 +89,7 @@ def prepare(
     split: str,
     tokens: PolicyTokenizer,
     style: PromptStyle,
-    image_config: ImageProcessorConfig,
+    image_config: ImageConfig,
     *,
     workers: int = 2,
     folder: Path | None = None,
@@ -150,12 +150,9 @@ def make_chunk(
     from safetensors.numpy import save_file
 
     corpus, tokens = _open_corpus_and_tokens(corpus_folder, root)
-    style, image_config = PromptStyle.model_validate(settings["style"]), ImageProcessorConfig(**settings["optics"])
-    records = (corpus[number] for number in numbers)
-    examples = [
-        example_from_record(record, corpus.media(record), tokens, style, image_config, settings["schemas"])
-        for record in records
-    ]
+    style, image_config = PromptStyle.model_validate(settings["style"]), ImageConfig(**settings["optics"])
+    records, schemas = (corpus[number] for number in numbers), settings["schemas"]
+    examples = [example_from_record(r, corpus.media(r), tokens, style, image_config, schemas) for r in records]
     path = chunk_path(Path(root), split, chunk)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     about = [{"id": e.id, "family": e.family, "difficulty": e.difficulty, "accepted": e.accepted} for e in examples]
@@ -205,16 +202,14 @@ class ExampleChunk:
         return slice(int(ends[row - 1]) if row else 0, int(ends[row]))
 
     def pixels(self, row: int) -> NDArray[np.uint8]:
-        pixel_range = self.get_slice("pixels", row)
-        if pixel_range.stop == pixel_range.start:
-            return np.zeros(0, dtype=np.uint8)
-        return self._pixels[pixel_range.start : pixel_range.stop]
+        part = self.get_slice("pixels", row)
+        return self._pixels[part.start : part.stop] if part.stop > part.start else np.zeros(0, dtype=np.uint8)
 
 
 class PreparedExamples:
     """The examples of one split: an index in memory, the rest read on demand."""
 
-    def __init__(self, root: Path, split: str, chunks: int, image_config: ImageProcessorConfig) -> None:
+    def __init__(self, root: Path, split: str, chunks: int, image_config: ImageConfig) -> None:
         self.root = root
         self._split = split
         self._image_config = image_config
@@ -238,12 +233,9 @@ class PreparedExamples:
         token, step, look = (chunk.get_slice(name, row) for name in ("tokens", "steps", "looks"))
         looks = ("look_at", "look_weight")
         steps = Steps(**{name: chunk.columns[f"step.{name}"][look if name in looks else step] for name in COLUMNS})
-        return Example(
-            **chunk.about[row],
-            **{name: chunk.columns[name][token] for name in TOKEN_COLUMNS},
-            image_spans=tuple(self._image_spans(chunk, row)),
-            steps=steps,
-        )
+        tokens = {name: chunk.columns[name][token] for name in TOKEN_COLUMNS}
+        image_spans = tuple(self._image_spans(chunk, row))
+        return Example(**chunk.about[row], **tokens, image_spans=image_spans, steps=steps)
 
     def _image_spans(self, chunk: ExampleChunk, row: int) -> Iterator[ImageSpan]:
         span_range, pixels, offset = chunk.get_slice("places", row), chunk.pixels(row), 0

@@ -21,13 +21,7 @@ from pixelis.rollout.episode import Rollout, require_sequence
 from pixelis.tools.results import ToolResult
 from pixelis.trace.schema import canonical_json
 from pixelis.trace.tool_call_parser import CALL_OPEN
-from pixelis.training.dataset.examples import (
-    Example,
-    box_argument,
-    example_from_sequence,
-    step_row,
-    steps_from_rows,
-)
+from pixelis.training.dataset.examples import Example, box_argument, example_from_sequence, step_row, steps_from_rows
 
 
 class ScoredRollout(NamedTuple):
@@ -57,29 +51,24 @@ def score_rollout(rollout: Rollout, item: Item, media: MediaSet, tokens: PolicyT
     sequence = require_sequence(rollout)
     judgement = judge_trace(item, rollout.trace)
     rows = []
-    for number, (step, step_verdict) in enumerate(zip(rollout.trace.steps, judgement.steps, strict=True), start=1):
+    for number, (step, verdict) in enumerate(zip(rollout.trace.steps, judgement.steps, strict=True), start=1):
         opens = call_opening_position(sequence, number, tokens)
-        rows.append(
-            step_row(opens, step.call, step.result, step_verdict.model_dump(), sequence.image_spans, media, tokens)
-        )
+        rows.append(step_row(opens, step.call, step.result, verdict.model_dump(), sequence.image_spans, media, tokens))
         if step.result.view is not None:
             media = media.with_view(step.result.view)
     example = example_from_sequence(
         sequence, tokens, id=item.id, family=item.family, difficulty=item.difficulty, accepted=judgement.accepted,
         steps=steps_from_rows(rows),
     )  # fmt: skip
-    return ScoredRollout(
-        item, rollout, sequence, example, judgement, item.score(rollout.answer) if rollout.answer else 0.0
-    )
+    score = item.score(rollout.answer) if rollout.answer else 0.0
+    return ScoredRollout(item, rollout, sequence, example, judgement, score)
 
 
 def call_opening_position(sequence: TokenSequence, number: int, tokens: PolicyTokenizer) -> int:
     """The token that opens the call of a step: the last such token, since earlier calls of the turn may have failed to
     parse."""
-    action_positions = [
-        k for k in range(len(sequence)) if sequence.kinds[k] == "action" and sequence.steps[k] == number
-    ]
-    start = next(k for k in reversed(action_positions) if k - 1 not in set(action_positions))
+    actions = [k for k in range(len(sequence)) if sequence.kinds[k] == "action" and sequence.steps[k] == number]
+    start = next(k for k in reversed(actions) if k - 1 not in set(actions))
     return start + len(tokens.encode(CALL_OPEN, control=True)) - 1
 
 

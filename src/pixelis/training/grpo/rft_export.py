@@ -13,11 +13,10 @@ from pixelis.core.provenance import provenance
 from pixelis.equations.pid import corridor
 from pixelis.equations.ttrl import SummaryStatistics, summary_statistics
 from pixelis.policy.checkpoint import LoadedCheckpoint, save_checkpoint
-from pixelis.policy.model import Policy
 from pixelis.rewards.compute import Rewarder, checkpoint_heads
-from pixelis.training.common.distributed import DistributedContext
+from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.loggers import METRICS
 from pixelis.training.common.precision import cast_parameters, compute_dtype
-from pixelis.training.common.run_folder import METRICS
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.grpo.rft_metrics import SUMMARIES
 from pixelis.training.grpo.rft_state import RftState
@@ -27,18 +26,13 @@ LAST_UPDATES = 20
 
 
 def export_rft(
-    config: RftConfig,
-    checkpoint: LoadedCheckpoint,
-    policy: Policy,
-    rewarder: Rewarder,
-    state: RftState,
-    out: Path,
-    dist: DistributedContext,
+    config: RftConfig, checkpoint: LoadedCheckpoint, rewarder: Rewarder, state: RftState, out: Path, dist: Distributed
 ) -> dict[str, float]:
     """Write the trained checkpoint and the figure; returns its scores."""
     if not dist.is_main:
         dist.barrier()
         return {"accuracy": float("nan"), "calls": float("nan")}
+    policy = checkpoint.policy
     if config.lora is not None:
         policy.model = policy.model.merge_and_unload()
     cast_parameters(policy.model, compute_dtype(config))
@@ -53,18 +47,12 @@ def export_rft(
         updates=state.step, skipped=state.skipped, stopped=state.stop_reason, shares=state.shares,
         beta=state.pid.beta, processes=dist.world_size, init=checkpoint.card.name,
     )  # fmt: skip
-    card = checkpoint.card.model_copy(
-        update={
-            "name": config.name,
-            "training": {**facts, "before": checkpoint.card.training},
-            "statistics": {
-                **checkpoint.card.statistics,
-                "summaries": summarise_last_updates(out / SUMMARIES, state.step)._asdict(),
-            },
-            "scores": {**checkpoint.card.scores, "rft": scores},
-        }
-    )
-    save_checkpoint(out / "policy", policy, card, checkpoint_heads(checkpoint, rewarder, config.temperature))
+    card, summaries = checkpoint.card, summarise_last_updates(out / SUMMARIES, state.step)._asdict()
+    training, all_scores = {**facts, "before": card.training}, {**card.scores, "rft": scores}
+    statistics = {**card.statistics, "summaries": summaries}
+    update = {"name": config.name, "training": training, "statistics": statistics, "scores": all_scores}
+    heads = checkpoint_heads(checkpoint, rewarder, config.temperature)
+    save_checkpoint(out / "policy", policy, card.model_copy(update=update), heads)
     draw_curves(rows, out / "curves.svg", target=config.kl.target)
     dist.barrier()
     return scores

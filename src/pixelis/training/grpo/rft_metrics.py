@@ -17,7 +17,7 @@ from pixelis.equations.embedding import ACTIONS
 from pixelis.equations.process import racpr, rapr
 from pixelis.equations.reward import variance_shares
 from pixelis.rewards.compute import RewardBatch, TrajectoryBatch
-from pixelis.training.common.distributed import DistributedContext
+from pixelis.training.common.distributed import Distributed
 from pixelis.training.common.policy_update import UpdateStats
 from pixelis.training.dataset.scored_rollouts import ScoredRollout
 from pixelis.training.grpo.rft_config import RftConfig
@@ -34,7 +34,7 @@ def measure_update(
     advantages: NDArray[np.float64],
     update: UpdateStats,
     rollouts: Sequence[ScoredRollout],
-    dist: DistributedContext,
+    dist: Distributed,
 ) -> dict[str, float]:
     """The row of an update in metrics.jsonl."""
     valid = trajectories.steps.valid.cpu().numpy()
@@ -43,11 +43,9 @@ def measure_update(
     )
     terms, shares = rewards.terms, variance_shares(rewards.terms, samples=config.group_size)
     tool_counts = Counter(trajectories.steps.tool.tolist())
-    answered = sum(scored.rollout.end_reason == "answered" for scored in rollouts)
-    unverified = sum(
-        check.metric.startswith(VERIFIER_FAILED) for scored in rollouts for check in scored.judgement.steps
-    )
-    answered, unverified = dist.all_reduce_sum(torch.tensor([float(answered), float(unverified)])).tolist()
+    ended = [float(scored.rollout.end_reason == "answered") for scored in rollouts]
+    checks = [float(c.metric.startswith(VERIFIER_FAILED)) for scored in rollouts for c in scored.judgement.steps]
+    answered, unverified = dist.all_reduce_sum(torch.tensor([sum(ended), sum(checks)])).tolist()
     values = {
         "reward": float(terms.total.mean()), "accuracy": 100.0 * float(trajectories.scores.mean()),
         "answered": 100.0 * answered / max(len(trajectories.scores), 1), "final": float(terms.final.mean()),
@@ -66,17 +64,9 @@ def measure_update(
 
 
 def append_summaries(
-    out: Path,
-    step: int,
-    items: Sequence[str],
-    group_size: int,
-    rewards: RewardBatch,
-    trajectories: TrajectoryBatch,
-    dist: DistributedContext,
+    out: Path, step: int, items: Sequence[str], group_size: int, rewards: RewardBatch, trajectories: TrajectoryBatch
 ) -> None:
     """Append a row for every rollout; the statistics of the last ones go into the checkpoint, for phase 3."""
-    if not dist.is_main:
-        return
     with (out / SUMMARIES).open("a") as file:
         for k, item in enumerate(item for item in items for _ in range(group_size)):
             row = {

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from pixelis.data.corpus.corpus import Corpus
 from pixelis.equations.pid import Pid
 from pixelis.policy.model_names import hash_weights
 from pixelis.rewards.compute import RewardBatch, TrajectoryBatch
-from pixelis.tools.cache import ResultCache
-from pixelis.training.common.distributed import DistributedContext
-from pixelis.training.common.run_folder import MetricsLog, drop_rows_after
+from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.loggers import drop_rows_after
+from pixelis.training.common.run_folder import MetricsLog
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.grpo.rft_metrics import SUMMARIES, append_summaries
 from pixelis.training.grpo.rft_state import RftState, Trained, is_save_due, load_rft, save_rft
@@ -25,7 +25,7 @@ class RunLog:
     """Restores the newest state of the run folder, and records what follows it."""
 
     def __init__(
-        self, config: RftConfig, out: Path, trained: Trained, corpus: Corpus, dist: DistributedContext, show: Show
+        self, config: RftConfig, out: Path, trained: Trained, corpus: Corpus, dist: Distributed, show: Show
     ) -> None:
         from pixelis.training.dataset.prepared_examples import run_sources
 
@@ -49,23 +49,19 @@ class RunLog:
         self._rollout_end = time.monotonic()
 
     def end_step(
-        self,
-        values: dict[str, float],
-        items: Sequence[str],
-        rewards: RewardBatch,
-        trajectories: TrajectoryBatch,
-        cache: ResultCache | None,
+        self, values: dict[str, float], items: list[str], rewards: RewardBatch, batch: TrajectoryBatch, hit_rate: float
     ) -> None:
         """Count the update, write its row and its summaries, and save the state if that is due."""
         config, state, dist = self._config, self.state, self._dist
         now = time.monotonic()
         values |= {
             "seconds_rollout": self._rollout_end - self._step_start, "seconds_update": now - self._rollout_end,
-            "cache_hits": cache.hit_rate if cache else 0.0,
+            "cache_hits": hit_rate,
         }  # fmt: skip
         state.step += 1
         state.seconds = now - self._started_at
-        append_summaries(self._out, state.step, items, config.group_size, rewards, trajectories, dist)
+        if dist.is_main:
+            append_summaries(self._out, state.step, items, config.group_size, rewards, batch)
         if state.step % config.log_every == 0:
             self._metrics.write(state.step, **values)
         self._show(values, state.step, config.steps)

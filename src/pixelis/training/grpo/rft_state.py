@@ -12,14 +12,8 @@ import torch
 from pixelis.equations.pid import Pid
 from pixelis.policy.model import Policy
 from pixelis.rewards.compute import Rewarder
-from pixelis.training.common.distributed import DistributedContext
-from pixelis.training.common.run_state import (
-    Sources,
-    gather_full_tensors,
-    open_latest_state,
-    restore_tensors,
-    write_state_folder,
-)
+from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.run_state import Sources, gather_tensors, open_state, restore_tensors, write_state_folder
 
 OLD_NAMES = {"left": "remaining", "passes": "epochs", "far": "kl_exceeded", "stopped": "stop_reason"}
 """Keys of state.json in runs of earlier releases."""
@@ -57,22 +51,22 @@ class Trained(NamedTuple):
     rewarder: Rewarder
 
 
-def is_save_due(last_save: float, minutes: float, dist: DistributedContext) -> bool:
+def is_save_due(last_save: float, minutes: float, dist: Distributed) -> bool:
     """Whether it is time to save; the first process decides for all."""
     is_late = time.monotonic() - last_save >= 60 * minutes
     return bool(dist.all_reduce_sum(torch.tensor(float(is_late and dist.is_main))) > 0)
 
 
-def save_rft(out: Path, state: RftState, sources: Sources, trained: Trained, dist: DistributedContext) -> None:
+def save_rft(out: Path, state: RftState, sources: Sources, trained: Trained, dist: Distributed) -> None:
     """Replace the saved state of a run."""
-    tensors = gather_full_tensors(trained.policy, trained.optimizer, dist, "policy.")
-    tensors |= gather_full_tensors(trained.rewarder.heads.h_psi, trained.dynamics_optimizer, dist, "h_psi.")
+    tensors = gather_tensors(trained.policy, trained.optimizer, dist, "policy.")
+    tensors |= gather_tensors(trained.rewarder.heads.h_psi, trained.dynamics_optimizer, dist, "h_psi.")
     write_state_folder(out, state.step, tensors, asdict(state), sources, dist)
 
 
-def load_rft(out: Path, sources: Sources, trained: Trained, dist: DistributedContext) -> RftState | None:
+def load_rft(out: Path, sources: Sources, trained: Trained, dist: Distributed) -> RftState | None:
     """Restore the newest state of a run; None if there is none."""
-    with open_latest_state(out, sources) as saved:
+    with open_state(out, sources) as saved:
         if saved is None:
             return None
         tensors, facts = saved

@@ -43,7 +43,7 @@ from pixelis.rewards.features import ReferenceOutput, reference_outputs
 from pixelis.rollout.engine import rollout
 from pixelis.rollout.episode import Query
 from pixelis.tools.toolbox import Toolbox
-from pixelis.training.common.distributed import DistributedContext, init_distributed, trainable_parameters
+from pixelis.training.common.distributed import Distributed, init_distributed, trainable_parameters
 from pixelis.training.common.kl_controller import step_controller
 from pixelis.training.common.policy_update import (
     MicroBatch,
@@ -68,6 +68,8 @@ SMOOTHING_RHO = 0.9
 """ρ of the metrics that are smoothed over updates."""
 COLLAPSE_GRACE_STEPS = 20
 """Updates before a collapse stops the run."""
+Prompts = list[tuple[int, str]]
+"""Row numbers and ids of training questions."""
 REWARD_TERMS = ("final", "curiosity", "coherence", "penalty", "tool_use")
 
 
@@ -98,12 +100,8 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
     """Train a policy on its own rollouts into a run folder, or resume the run in it."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    corpus = Corpus(config.corpus)
-    with (
-        init_distributed(config.device) as dist,
-        run_folder(config, out, dist),
-        Toolbox(config.toolbox_config()) as toolbox,
-    ):
+    corpus, tools = Corpus(config.corpus), config.toolbox_config()
+    with init_distributed(config.device) as dist, run_folder(config, out, dist), Toolbox(tools) as toolbox:
         checkpoint = load_checkpoint(config.policy, device=config.device, dtype=weights_dtype(config))
         rewarder, train_prompts = load_rewarder(checkpoint, config.policy), training_prompts(config, corpus, dist)
         policy, reference = build_policy_and_reference(config, checkpoint)
@@ -133,12 +131,13 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
             values = measure_update(config, state, trajectories, rewards, advantages, update, batch.rollouts, dist)
             values |= {"lr": config.learning_rate_at(state.step), "dynamics_loss": dynamics_loss}
             update_controller(config, state, values, update, rewarder.token_statistics["entropy"].mean)
-            log.end_step(values, [item for _, item in prompts], rewards, trajectories, toolbox.cache)
+            hit_rate = toolbox.cache.hit_rate if toolbox.cache else 0.0
+            log.end_step(values, [item for _, item in prompts], rewards, trajectories, hit_rate)
         log.close()
         from pixelis.training.grpo.rft_export import export_rft
 
-        final_scores = export_rft(config, checkpoint, policy, rewarder, state, out, dist)
-    enabled_terms = [name for name in state.shares if term_enabled(config, name)]
+        final_scores = export_rft(config, checkpoint, rewarder, state, out, dist)
+    enabled_terms = [name for name in state.shares if getattr(config.reward, name)]
     return RftReport(
         policy=str(out / "policy"), updates=state.step,
         rollouts=state.step * config.prompts_per_step * config.group_size,
@@ -152,17 +151,14 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
 # --- setup
 
 
-def training_prompts(config: RftConfig, corpus: Corpus, dist: DistributedContext) -> list[tuple[int, str]]:
-    """Row numbers and ids of the training questions."""
+def training_prompts(config: RftConfig, corpus: Corpus, dist: Distributed) -> Prompts:
+    """The questions of the corpus that are trained on."""
     if config.prompts_per_step < dist.world_size:
         raise ConfigError(
             f"prompts_per_step is {config.prompts_per_step} for {dist.world_size} processes: want at least one for each"
         )
-    prompts = [
-        (k, row.id)
-        for k, row in enumerate(corpus.rows())
-        if row.split == "train" and (not config.families or row.family in config.families)
-    ]
+    rows = [(k, row) for k, row in enumerate(corpus.rows()) if row.split == "train"]
+    prompts = [(k, row.id) for k, row in rows if not config.families or row.family in config.families]
     if len(prompts) < config.prompts_per_step:
         raise ConfigError(
             f"{config.corpus} has {len(prompts)} training questions of these families, want {config.prompts_per_step}"
@@ -210,9 +206,7 @@ def reference_policy(reference: Policy | None, policy: Policy) -> Iterator[Polic
 # --- one update
 
 
-def sample_prompts(
-    config: RftConfig, state: RftState, train_prompts: Sequence[tuple[int, str]]
-) -> list[tuple[int, str]]:
+def sample_prompts(config: RftConfig, state: RftState, train_prompts: Prompts) -> Prompts:
     """The prompts of the next update: without replacement within an epoch, whose incomplete last batch is dropped."""
     if len(state.remaining) < config.prompts_per_step:
         rng = np.random.default_rng([config.seed, state.epochs])
@@ -233,13 +227,7 @@ class RolloutBatch(NamedTuple):
 
 
 def collect_rollouts(
-    config: RftConfig,
-    policy: Policy,
-    toolbox: Toolbox,
-    corpus: Corpus,
-    prompts: Sequence[tuple[int, str]],
-    seed: int,
-    dist: DistributedContext,
+    config: RftConfig, policy: Policy, toolbox: Toolbox, corpus: Corpus, prompts: Prompts, seed: int, dist: Distributed
 ) -> RolloutBatch:
     """Sample and score N rollouts of each prompt in this process's share."""
     shard = dist.shard(range(len(prompts)))
@@ -250,12 +238,9 @@ def collect_rollouts(
         groups = rollout(
             policy, toolbox, queries, n=config.group_size, seed=seed, limits=config.limits, name=config.name
         )
-    rollouts = [
-        score_rollout(sample, record.item, media_set, policy.tokenizer)
-        for record, media_set, group in zip(records, media, groups, strict=True)
-        for sample in group
-    ]
-    for media_set in media:
+    rollouts = list[ScoredRollout]()
+    for record, media_set, group in zip(records, media, groups, strict=True):
+        rollouts += [score_rollout(sample, record.item, media_set, policy.tokenizer) for sample in group]
         toolbox.release(media_set)
     positions = [k * config.group_size + j for k in shard for j in range(config.group_size)]
     rollout_media = [media_set for media_set in media for _ in range(config.group_size)]
@@ -280,7 +265,7 @@ def grpo_step(
     microbatches: Sequence[tuple[MicroBatch, ReferenceOutput]],
     advantages: NDArray[np.float64],
     beta: float,
-    dist: DistributedContext,
+    dist: Distributed,
     *,
     kl_exceeded: bool = False,
 ) -> UpdateStats:
@@ -331,14 +316,9 @@ def update_controller(
         state.shares[name] = ema(state.shares.get(name), values[f"share_{name}"], rho=SMOOTHING_RHO) or 0.0
     if state.step < COLLAPSE_GRACE_STEPS:
         return
-    if state.calls is not None and state.calls < config.min_tool_calls:
-        state.stop_reason = (
-            f"tool use has collapsed: {state.calls:.2f} calls per rollout, under {config.min_tool_calls:g}"
-        )
+    limit = config.min_tool_calls
+    if state.calls is not None and state.calls < limit:
+        state.stop_reason = f"tool use has collapsed: {state.calls:.2f} calls per rollout, under {limit:g}"
     min_entropy = config.min_entropy_ratio * reference_entropy
     if state.entropy is not None and state.entropy < min_entropy:
         state.stop_reason = f"entropy has collapsed: {state.entropy:.4f} nats per token, under {min_entropy:.4f}"
-
-
-def term_enabled(config: RftConfig, term: str) -> bool:
-    return bool(getattr(config.reward, term))

@@ -13,7 +13,7 @@ from pixelis.policy.checkpoint import ModelCard, load_checkpoint
 from pixelis.policy.model import Policy
 from pixelis.policy.tokenizer import PolicyTokenizer, train_tokenizer
 from pixelis.rewards.heads import ToolHeads
-from pixelis.training.common.distributed import DistributedContext, trainable_parameters
+from pixelis.training.common.distributed import Distributed, trainable_parameters
 from pixelis.training.common.lora import wrap_lora
 from pixelis.training.common.optimizers import MuonAdamW
 from pixelis.training.common.precision import weights_dtype
@@ -54,9 +54,7 @@ def build_policy(config: SftConfig, corpus: Corpus) -> tuple[Policy, ModelCard, 
     return policy, card, heads
 
 
-def build_optimizer(
-    config: SftConfig, sft_model: SftModel, dist: DistributedContext = DistributedContext()
-) -> torch.optim.Optimizer:
+def build_optimizer(config: SftConfig, sft_model: SftModel, dist: Distributed = Distributed()) -> torch.optim.Optimizer:
     """AdamW in one fused pass; with `optimizer: muon`, Muon for the matrices inside the policy's layers.
 
     Vectors have no weight decay, and the heads have their own learning rate.
@@ -66,8 +64,6 @@ def build_optimizer(
         muon = config.optimizer == "muon" and value.ndim == 2 and (".layers." in name or ".blocks." in name)
         peak = config.lr_heads if name.startswith("heads.") else config.lr_matrices if muon else config.lr
         groups.setdefault((peak, config.weight_decay if value.ndim > 1 else 0.0, muon), []).append(value)
-    param_groups = [
-        {"params": parameters, "peak": peak, "weight_decay": decay, "muon": muon}
-        for (peak, decay, muon), parameters in groups.items()
-    ]
+    names = ("peak", "weight_decay", "muon")
+    param_groups = [{"params": values, **dict(zip(names, key, strict=True))} for key, values in groups.items()]
     return MuonAdamW(param_groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True, dist=dist)

@@ -14,7 +14,7 @@ from pixelis.equations.zscore import mean_and_std
 from pixelis.policy.checkpoint import ModelCard, save_checkpoint
 from pixelis.rewards.dynamics import Trajectory, coherence_statistics, corpus_steps, fit_dynamics_heads, tool_scalers
 from pixelis.rewards.features import StateFeatures
-from pixelis.training.common.distributed import DistributedContext, unshard
+from pixelis.training.common.distributed import Distributed, unshard
 from pixelis.training.common.precision import cast_parameters, compute_dtype
 from pixelis.training.dataset.prepared_examples import PreparedExamples
 from pixelis.training.sft.sft_config import SftConfig
@@ -46,31 +46,16 @@ def export_sft(
     temperature = fit_policy_temperature(run.model, dev, dev_index if smoothed else [], config.batch_tokens, dist)
     heads, losses, statistics = fit_dynamics(config, run.model, train, train_index)
     parameters = sum(value.numel() for value in sft_model.policy.parameters())
-    facts = provenance(
-        config=config.model_dump(mode="json"),
-        seed=config.seed,
-        seconds=round(run.clock.seconds, 1),
-        tokens_per_s=round(run.clock.tokens_per_s, 1),
-        processes=dist.world_size,
-        threads=torch.get_num_threads(),
-        steps=state.step,
-        epochs=round(state.epochs, 3),
-        examples=len(train_index),
-        parameters=parameters,
-        temperature=round(temperature, 4),
-        init=card.name if config.init != "nano" else "random",
-    )
+    speed = {"seconds": round(run.clock.seconds, 1), "tokens_per_s": round(run.clock.tokens_per_s, 1)}
+    machine = {"processes": dist.world_size, "threads": torch.get_num_threads()}
+    size = {"steps": state.step, "epochs": round(state.epochs, 3), "examples": len(train_index)}
+    policy_facts = {"parameters": parameters, "temperature": round(temperature, 4)}
+    settings = {"config": config.model_dump(mode="json"), "seed": config.seed}
+    facts = provenance(**settings, **speed, **machine, **size, **policy_facts)
+    facts["init"] = card.name if config.init != "nano" else "random"
     scores = {"dev_loss": state.dev_losses[-1] if state.dev_losses else None, "dev_losses": state.dev_losses, **losses}
-    new_card = card.model_copy(
-        update={
-            "name": config.name,
-            "corpus": corpus.manifest.corpus,
-            "tools": tool_versions(corpus),
-            "training": facts,
-            "scores": {"sft": scores},
-            "statistics": statistics,
-        }
-    )
+    origin = {"name": config.name, "corpus": corpus.manifest.corpus, "tools": tool_versions(corpus), "training": facts}
+    new_card = card.model_copy(update={**origin, "scores": {"sft": scores}, "statistics": statistics})
     unshard(sft_model, dist)
     if dist.is_main:
         policy = sft_model.policy
@@ -89,7 +74,7 @@ def fit_dynamics(
     """The heads to export, with g_φ and h_ψ trained on the steps of the corpus; their losses; all statistics."""
     sft_model = unwrap(model)
     traces = ([ref for ref in index if ref.with_tools] or list(index))[:MAX_DYNAMICS_EXAMPLES]
-    dist = DistributedContext()  # every process reads everything: sharded weights are gathered, and no sums are awaited
+    dist = Distributed()  # every process reads everything: sharded weights are gathered, and no sums are awaited
     trajectories, states, nats, entropies = list[Trajectory](), list[StateFeatures](), list[Tensor](), list[Tensor]()
     for examples, _, output in teacher_forced_outputs(model, train, traces, config.batch_tokens, dist, states=True):
         trajectories += map(Trajectory.from_example, examples)  # without the pictures that the examples hold
@@ -115,9 +100,5 @@ def fit_dynamics(
 def tool_versions(corpus: Corpus) -> dict[str, str]:
     """Versions of the tools that made the corpus, from its plan."""
     tools = corpus.manifest.plan.get("tools", {})
-    if not isinstance(tools, dict):
-        return {}
-    return {
-        str(name): str(facts.get("version", facts) if isinstance(facts, dict) else facts)
-        for name, facts in tools.items()
-    }
+    facts_by_tool = tools.items() if isinstance(tools, dict) else ()
+    return {str(name): str(f.get("version", f) if isinstance(f, dict) else f) for name, f in facts_by_tool}

@@ -146,10 +146,7 @@ class SftModel(nn.Module):
 
     def __init__(self, policy: Policy, heads: ToolHeads, *, w_act: float, smoothing: float) -> None:
         super().__init__()
-        self.policy = policy
-        self.heads = heads
-        self.w_act = w_act
-        self.smoothing = smoothing
+        self.policy, self.heads, self.w_act, self.smoothing = policy, heads, w_act, smoothing
         self.dtype = torch.float32
         """Of the forward pass; the losses are always float32."""
 
@@ -174,22 +171,12 @@ class SftModel(nn.Module):
             top_tokens = targets[:0] if self.training else policy.allowed_ids[log_probs.argmax(-1)]
         states = state_features(policy, output, batch.inputs.ids, examples) if examples is not None else None
         kept_logits = logits.detach()[:0] if self.training else logits.detach()
-        return SftOutput(
-            loss,
-            self._argument_loss(predictions, batch),
-            nats,
-            top_tokens,
-            entropy,
-            kept_logits,
-            predictions.box.detach(),
-            states,
-        )
+        tool_loss, box = self._argument_loss(predictions, batch), predictions.box.detach()
+        return SftOutput(loss, tool_loss, nats, top_tokens, entropy, kept_logits, box, states)
 
     def _pool_pictures(self, output: ForwardOutput, batch: SftBatch) -> Tensor:
         """(D, d) the pictures before each call, pooled whole, each with an equal share."""
-        features = output.features.flatten(0, 1)[
-            batch.visual_positions
-        ].float()  # (m, d); float32, since hundreds are summed
+        features = output.features.flatten(0, 1)[batch.visual_positions].float()  # (m, d); hundreds are summed
         count = torch.bincount(batch.visual_pictures, minlength=batch.picture_shares.shape[1]).clamp(min=1)
         sums = torch.zeros(batch.picture_shares.shape[1], features.shape[1], device=features.device)
         pooled = sums.index_add(0, batch.visual_pictures, features) / count[:, None].float()
@@ -198,17 +185,13 @@ class SftModel(nn.Module):
     def _argument_loss(self, predictions: ArgumentPredictions, batch: SftBatch) -> ToolLoss:
         """ℒ_tool. The text loss is computed only for calls that name a phrase, and weighted by their share of 𝒟."""
         has_phrase = batch.words[:, 0] != IGNORE_INDEX
-        phrase_ids = batch.words[has_phrase].long()
-        words = torch.where(
-            phrase_ids == IGNORE_INDEX, IGNORE_INDEX, self.policy.allowed_index[phrase_ids.clamp(min=0)]
-        )
-        phrase_head = Head(
-            self.policy.allowed_logits(predictions.words[has_phrase]).float(), words, has_phrase[has_phrase]
-        )
-        text = argument_loss(text=phrase_head).text * (len(phrase_ids) / max(1, len(has_phrase)))
-        has_box, has_mask, has_moments = (
-            torch.isfinite(t.flatten(1)[:, 0]) for t in (batch.box, batch.mask, batch.moments)
-        )
+        ids = batch.words[has_phrase].long()
+        words = torch.where(ids == IGNORE_INDEX, IGNORE_INDEX, self.policy.allowed_index[ids.clamp(min=0)])
+        logits = self.policy.allowed_logits(predictions.words[has_phrase]).float()
+        phrase_loss = argument_loss(text=Head(logits, words, has_phrase[has_phrase])).text
+        text = phrase_loss * (len(ids) / max(1, len(has_phrase)))
+        targets = (batch.box, batch.mask, batch.moments)
+        has_box, has_mask, has_moments = (torch.isfinite(target.flatten(1)[:, 0]) for target in targets)
         other_losses = argument_loss(
             box=Head(predictions.box.float(), batch.box, has_box),
             mask=Head(predictions.mask.float(), batch.mask, has_mask),

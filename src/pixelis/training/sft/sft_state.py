@@ -13,15 +13,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pixelis.data.corpus.corpus import Corpus
-from pixelis.training.common.distributed import DistributedContext
+from pixelis.training.common.distributed import Distributed
 from pixelis.training.common.run_folder import MetricsLog, Progress, Show
-from pixelis.training.common.run_state import (
-    Sources,
-    gather_full_tensors,
-    open_latest_state,
-    restore_tensors,
-    write_state_folder,
-)
+from pixelis.training.common.run_state import Sources, gather_tensors, open_state, restore_tensors, write_state_folder
 from pixelis.training.dataset.prepared_examples import run_sources
 from pixelis.training.sft.sft_config import SftConfig
 from pixelis.training.sft.sft_model import unwrap
@@ -72,25 +66,20 @@ class SftState:
 
 
 def save_sft_state(
-    out: Path,
-    state: SftState,
-    sources: Sources,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    dist: DistributedContext,
+    out: Path, state: SftState, sources: Sources, model: nn.Module, optimizer: torch.optim.Optimizer, dist: Distributed
 ) -> None:
     """Write a new state folder in place of the older ones."""
-    tensors = {**gather_full_tensors(model, optimizer, dist), "errors": torch.from_numpy(state.errors)}
+    tensors = {**gather_tensors(model, optimizer, dist), "errors": torch.from_numpy(state.errors)}
     facts = {key: value for key, value in vars(state).items() if key not in ("rng", "errors")}
     facts["rng"] = state.rng.bit_generator.state
     write_state_folder(out, state.warmup_task_steps + state.step, tensors, facts, sources, dist)
 
 
 def load_sft_state(
-    out: Path, sources: Sources, model: nn.Module, optimizer: torch.optim.Optimizer, dist: DistributedContext
+    out: Path, sources: Sources, model: nn.Module, optimizer: torch.optim.Optimizer, dist: Distributed
 ) -> SftState | None:
     """Restore the newest state of a run with its weights and moments; None if there is none."""
-    with open_latest_state(out, sources) as saved:
+    with open_state(out, sources) as saved:
         if saved is None:
             return None
         tensors, facts = saved
@@ -127,7 +116,7 @@ class RunClock:
         self._step_started_at = now  # another step may follow before `start_step`
         self._state.tokens += tokens
 
-    def is_save_due(self, minutes: float, interval_steps: int, dist: DistributedContext) -> bool:
+    def is_save_due(self, minutes: float, interval_steps: int, dist: Distributed) -> bool:
         """Whether it is time to save; several processes decide together, at the steps that are reported."""
         if dist.world_size > 1 and self._state.step % interval_steps:
             return False
@@ -152,7 +141,7 @@ class SftRun(NamedTuple):
 
     config: SftConfig
     out: Path
-    dist: DistributedContext
+    dist: Distributed
     model: Any
     """The SftModel, wrapped where there are several processes."""
     optimizer: torch.optim.Optimizer
@@ -175,7 +164,7 @@ def open_run(
     model: Any,
     optimizer: torch.optim.Optimizer,
     examples: int,
-    dist: DistributedContext,
+    dist: Distributed,
     show: Show,
 ) -> SftRun:
     """Resume the run in a folder, or start one on so many examples."""

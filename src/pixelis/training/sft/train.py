@@ -38,7 +38,7 @@ from pixelis.equations.curriculum import hardness_tertiles, sample_medium_hard, 
 from pixelis.equations.ema import ema
 from pixelis.equations.sft import sft_total
 from pixelis.nano.warmup_tasks.warmup_tasks import make_warmup_batch
-from pixelis.training.common.distributed import DistributedContext, init_distributed, trainable_parameters
+from pixelis.training.common.distributed import Distributed, init_distributed, trainable_parameters
 from pixelis.training.common.precision import compute_dtype
 from pixelis.training.common.run_folder import Show, run_folder
 from pixelis.training.dataset.examples import Example
@@ -161,7 +161,7 @@ def train_step(
     examples: Sequence[Example],
     hidden: Sequence[NDArray[np.bool_]],
     lr_scale: float,
-    dist: DistributedContext,
+    dist: Distributed,
 ) -> Losses:
     """One optimizer step on a batch (eq:sft_total_obj_compact), at a share of the peak learning rate."""
     sft_model = unwrap(model)
@@ -185,21 +185,15 @@ def train_step(
 
 
 def reduce_losses(
-    sft: Tensor,
-    tool: Tensor,
-    nats: Tensor,
-    batch: SftBatch,
-    shard_indices: Sequence[int],
-    examples: int,
-    dist: DistributedContext,
+    sft: Tensor, tool: Tensor, nats: Tensor, batch: SftBatch, shard: Sequence[int], examples: int, dist: Distributed
 ) -> Losses:
     """The losses of the whole batch, from all processes in one message."""
     counts = torch.bincount(batch.row, minlength=len(batch.inputs.lengths)).clamp(min=1)
     means = torch.zeros(len(counts), dtype=nats.dtype, device=nats.device).index_add(0, batch.row, nats) / counts
     payload = torch.zeros(2 + examples, dtype=torch.float64, device=nats.device)
     payload[0], payload[1] = sft.detach(), tool.detach()
-    if shard_indices:
-        payload[2 + torch.tensor(list(shard_indices), device=nats.device)] = means.double()
+    if shard:
+        payload[2 + torch.tensor(list(shard), device=nats.device)] = means.double()
     totals = dist.all_reduce_sum(payload).cpu().numpy()
     if not np.isfinite(totals[:2]).all():
         raise PixelisError(
@@ -280,21 +274,14 @@ def log_step(run: SftRun, losses: Losses) -> None:
     config, state = run.config, run.state
     if state.step % config.log_every and state.batches:
         return
-    run.log.write(
-        state.step,
-        loss=losses.sft,
-        tool_loss=losses.tool,
-        nats=float(losses.nats.mean()),
-        lr=config.lr * learning_rate_scale(config, state.share_done()),
-        epoch=state.visited / len(state.errors),
-        stage=state.stage,
-        tokens_per_s=run.clock.tokens_per_s,
-        seconds=run.clock.seconds,
-    )
+    means = {"loss": losses.sft, "tool_loss": losses.tool, "nats": float(losses.nats.mean())}
+    lr, epoch = config.lr * learning_rate_scale(config, state.share_done()), state.visited / len(state.errors)
+    speed = {"tokens_per_s": run.clock.tokens_per_s, "seconds": run.clock.seconds}
+    run.log.write(state.step, **means, lr=lr, epoch=epoch, stage=state.stage, **speed)
     run.show(run.clock.progress(losses.sft))
 
 
-def fit_budget(config: SftConfig, state: SftState, clock: RunClock, dist: DistributedContext) -> None:
+def fit_budget(config: SftConfig, state: SftState, clock: RunClock, dist: Distributed) -> None:
     """Set the number of epochs to what the budget of minutes allows; the state keeps it from then on.
 
     It is fitted after the first steps, and again after the first epoch: other load on the machine during twenty steps

@@ -19,6 +19,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,8 @@ from safetensors.torch import load_file, save
 from pixelis.core.atomic import atomic_write, fsync_path, make_directory
 from pixelis.core.errors import TraceError
 from pixelis.equations.pid import Pid
+from pixelis.training.ttrl import ttrl_update
 from pixelis.training.ttrl.ttrl_config import TtrlConfig
-from pixelis.training.ttrl.ttrl_update import (
-    PolicyState,
-    UpdateBatch,
-    UpdateResult,
-    apply_update,
-    collect_tensors,
-    load_tensors,
-    read_update_batch,
-    write_update_batch,
-)
 
 LEDGER, UNDONE, UPDATES, STATES, MEMORY = "ledger.jsonl", "undone.jsonl", "updates", "states", "memory"
 REVERTING = "reverting.json"
@@ -49,13 +41,15 @@ class AdaptationJournal:
     """An adaptation on disk and in memory. Without `restore` the policy state is not loaded: for a caller that goes to
     another row at once and needs no later files."""
 
-    def __init__(self, folder: Path, config: TtrlConfig, policy_state: PolicyState, *, restore: bool = True) -> None:
+    def __init__(
+        self, folder: Path, config: TtrlConfig, policy_state: ttrl_update.PolicyState, *, restore: bool = True
+    ) -> None:
         self.folder, self.config, self.policy_state = folder, config, policy_state
         for name in (UPDATES, STATES):
             make_directory(folder / name)
-        line_count = count_lines(folder / LEDGER)
+        lines = (folder / LEDGER).read_bytes().splitlines() if (folder / LEDGER).exists() else []
         self.rows = repair_rows(folder / LEDGER)
-        self.dropped_rows = line_count - len(self.rows)
+        self.dropped_rows = len(lines) - len(self.rows)
         """Rows that a killed process did not acknowledge."""
         self.last_good_row: int | None = None
         """The last row without a canary regression: it stays reachable, whatever `keep_bytes` says."""
@@ -70,10 +64,10 @@ class AdaptationJournal:
 
     # --- one row
 
-    def apply(self, batch: UpdateBatch) -> UpdateResult:
+    def apply(self, batch: ttrl_update.UpdateBatch) -> ttrl_update.UpdateResult:
         """Write an update to disk, then apply it. It counts once its rows are acknowledged."""
-        write_update_batch(self._update_path(self.update_count + 1), batch)
-        result = apply_update(self.config, self.policy_state, batch)
+        ttrl_update.write_update(self._update_path(self.update_count + 1), batch)
+        result = ttrl_update.apply_update(self.config, self.policy_state, batch)
         self.update_count += 1
         return result
 
@@ -103,15 +97,14 @@ class AdaptationJournal:
         row = self.row(query)
         self._require_batch_boundary(query)
         self._restore(row["updates"], row["weights"])
-        undone = self.folder / UNDONE
+        undone, to_json = self.folder / UNDONE, partial(json.dumps, ensure_ascii=False)
         with atomic_write(self.folder / REVERTING) as file:
             length = undone.stat().st_size if undone.exists() else 0
             file.write(json.dumps({"undone": length, "rows": query}).encode())
-        append_lines(undone, [json.dumps(entry, ensure_ascii=False) for entry in self.rows[query:]])
+        append_lines(undone, [to_json(entry) for entry in self.rows[query:]])
         # the ledger first: a process killed after this line opens at this row
-        remaining = b"".join((json.dumps(entry, ensure_ascii=False) + "\n").encode() for entry in self.rows[:query])
         with atomic_write(self.folder / LEDGER) as file:
-            file.write(remaining)
+            file.writelines(f"{to_json(entry)}\n".encode() for entry in self.rows[:query])
         remove_durably(self.folder / REVERTING)
         self.rows, self.update_count = self.rows[:query], row["updates"]
         self._drop_unacknowledged()
@@ -149,7 +142,7 @@ class AdaptationJournal:
         for number in range(state + 1, update_number + 1):
             batch = self._read_update(number)
             try:
-                apply_update(self.config, self.policy_state, batch)
+                ttrl_update.apply_update(self.config, self.policy_state, batch)
             except TraceError as error:
                 raise TraceError(f"{self._update_path(number)} is damaged or of another build: {error}") from error
         if digest is not None and self.policy_state.digest() != digest:
@@ -169,9 +162,8 @@ class AdaptationJournal:
     def _require_reachable(self, update_number: int) -> None:
         if not any(number <= update_number for number in self._states()):
             oldest = min(self._states(), default=0)
-            raise TraceError(
-                f"{self.folder} keeps states from update {oldest} on (keep_bytes): {update_number} is gone"
-            )
+            kept = f"{self.folder} keeps states from update {oldest} on (keep_bytes)"
+            raise TraceError(f"{kept}: {update_number} is gone")
 
     # --- files
 
@@ -184,17 +176,15 @@ class AdaptationJournal:
     def _states(self) -> list[int]:
         return sorted(int(path.stem) for path in (self.folder / STATES).glob("[0-9]*.safetensors"))
 
-    def _read_update(self, number: int) -> UpdateBatch:
+    def _read_update(self, number: int) -> ttrl_update.UpdateBatch:
         try:
-            return read_update_batch(self._update_path(number))
+            return ttrl_update.read_update(self._update_path(number))
         except (OSError, KeyError, ValueError, SafetensorError) as error:
             raise TraceError(f"{self._update_path(number)} cannot be read ({error}): its update is lost") from error
 
     def _save_state(self, number: int) -> None:
-        content = save(
-            {name: value.contiguous() for name, value in collect_tensors(self.policy_state).items()},
-            metadata={"pid": json.dumps(asdict(self.policy_state.pid))},
-        )
+        tensors = {name: value.contiguous() for name, value in ttrl_update.collect_tensors(self.policy_state).items()}
+        content = save(tensors, metadata={"pid": json.dumps(asdict(self.policy_state.pid))})
         with atomic_write(self._state_path(number)) as file:
             file.write(content)
 
@@ -205,12 +195,11 @@ class AdaptationJournal:
         try:
             with safe_open(path, framework="pt") as file:
                 facts = file.metadata() or {}
-            load_tensors(self.policy_state, load_file(path))
+            ttrl_update.load_tensors(self.policy_state, load_file(path))
             self.policy_state.pid = Pid(**json.loads(facts["pid"]))
         except (OSError, KeyError, ValueError, SafetensorError) as error:
-            raise TraceError(
-                f"{path} is not a state of this adaptation ({' '.join(str(error).split())[:200]})"
-            ) from error
+            reason = " ".join(str(error).split())[:200]
+            raise TraceError(f"{path} is not a state of this adaptation ({reason})") from error
 
     def _drop_unacknowledged(self) -> None:
         """Delete the files of updates that were never acknowledged."""
@@ -283,11 +272,6 @@ def repair_rows(path: Path) -> list[dict[str, Any]]:
         with atomic_write(path) as file:
             file.writelines(line + b"\n" for line in lines[: len(rows)])
     return rows
-
-
-def count_lines(path: Path) -> int:
-    """The number of lines in a file, a partial one included."""
-    return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
 def batch_end(row: dict[str, Any], number: int) -> int:

@@ -45,9 +45,8 @@ class StreamMemory:
             raise ConfigError("neighbours are configured, but there are no encoders to find them: set neighbours=0")
         self.config, self.keys, self.mask, self._prior = config, keys, mask, prior
         self._start_file = out / START_WATERMARK_FILE
-        self.memory = open_memory(
-            config, out, keys, mask, floor=self.start_watermark if self._start_file.exists() else None
-        )
+        floor = self.start_watermark if self._start_file.exists() else None
+        self.memory = open_memory(config, out, keys, mask, floor=floor)
         self._curiosity: list[float] = []
         self._coherence: list[float] = []
         if not self._start_file.exists():  # a first query that was killed may have left rows: they are beyond this
@@ -62,11 +61,9 @@ class StreamMemory:
     def rollback(self, watermark: int) -> None:
         """Roll memory and summaries back to a watermark."""
         self.memory.rollback(watermark)
-        scored_items = [
-            item for _, item in self.memory.items() if item.curiosity is not None and item.coherence is not None
-        ]
-        self._curiosity = [item.curiosity or 0.0 for item in scored_items]
-        self._coherence = [item.coherence or 0.0 for item in scored_items]
+        scored = [item for _, item in self.memory.items() if item.curiosity is not None and item.coherence is not None]
+        self._curiosity = [item.curiosity or 0.0 for item in scored]
+        self._coherence = [item.coherence or 0.0 for item in scored]
 
     @property
     def summaries(self) -> SummaryStatistics:
@@ -75,31 +72,31 @@ class StreamMemory:
             return self._prior
         return summary_statistics(self._curiosity, self._coherence)
 
-    def leak_reason(self, rendered_item: RenderedItem) -> str:
+    def leak_reason(self, rendered: RenderedItem) -> str:
         """Why an item must not be trained on; empty unless it shows evaluation media."""
         if self.mask is None:
             return ""
         try:
             if self.keys is None:  # without encoders a changed copy passes, but the very same file does not
-                self.mask.check_hashes([medium.sha256 for medium in rendered_item.media], label=rendered_item.item.id)
+                self.mask.check_hashes([medium.sha256 for medium in rendered.media], label=rendered.item.id)
             else:
-                screen_media(MediaSet(rendered_item.media), self.keys.visual, self.mask, label=rendered_item.item.id)
+                screen_media(MediaSet(rendered.media), self.keys.visual, self.mask, label=rendered.item.id)
         except LeakageError as error:
             return str(error)
         return ""
 
-    def nearest(self, traces: Sequence[Trace], rendered_item: RenderedItem, majority: str | None) -> list[Neighbour]:
+    def nearest(self, traces: Sequence[Trace], rendered: RenderedItem, majority: str | None) -> list[Neighbour]:
         """The neighbourhood of a query, by a key of its rollouts; none in an empty memory."""
         config = self.config
         if self.keys is None or not config.neighbours or not len(self.memory):
             return []
-        media = rendered_item.media
+        media = rendered.media
         if config.stress.retrieval_shift:
             for shift, severity in (JPEG_20, RESIZE_2):
-                media = apply_shift(shift, severity, rendered_item.item.seed, media)
+                media = apply_shift(shift, severity, rendered.item.seed, media)
         key = self.keys.key_for_rollouts(traces, MediaSet(media))
         # items with the same media add no information (subsec:eval_setup)
-        same_media_rows = self.memory.rows_with_media([medium.sha256 for medium in rendered_item.media])
+        same_media_rows = self.memory.rows_with_media([medium.sha256 for medium in rendered.media])
         mismatched = config.stress.mismatched_neighbours
         count = len(self.memory) if mismatched else config.neighbours
         neighbours = self.memory.search(key, count, exclude=same_media_rows)
@@ -124,14 +121,14 @@ class StreamMemory:
                 values.append(item.value)
         return neighbourhood_value(values)
 
-    def add_exemplar(self, trace: Trace, rendered_item: RenderedItem, curiosity: float, coherence: float) -> bool:
+    def add_exemplar(self, trace: Trace, rendered: RenderedItem, curiosity: float, coherence: float) -> bool:
         """Add an exemplar after its answer was given and accepted; False if it is a duplicate, or without
         `grow_memory`."""
         if self.keys is None or not (self.config.neighbours and self.config.grow_memory):
             return False
         cur, coh = (x if math.isfinite(x) else None for x in (curiosity, coherence))
         scores = PolicyScores(float(trace_value(curiosity, coherence, self.summaries)), cur, coh)
-        media, item_id = MediaSet(rendered_item.media), rendered_item.item.id
+        media, item_id = MediaSet(rendered.media), rendered.item.id
         draft = build_draft(trace, media, self.keys, mask=self.mask, item_id=item_id, scores=scores)
         (entry,) = self.memory.add([draft])
         if entry.row is not None and cur is not None and coh is not None:

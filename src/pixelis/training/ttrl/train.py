@@ -40,7 +40,7 @@ from pixelis.rewards.features import reference_outputs
 from pixelis.rollout.answer_reading import final_answer
 from pixelis.rollout.episode import Rollout
 from pixelis.tools.toolbox import Toolbox, decisive_thresholds
-from pixelis.training.common.distributed import DistributedContext
+from pixelis.training.common.distributed import Distributed
 from pixelis.training.common.item_rollouts import (
     ItemFactory,
     hide_answers,
@@ -125,7 +125,7 @@ def adapt(
     """Answer a stream of unlabelled queries and adapt on it, into a run folder, or resume the run in it."""
     torch.set_num_threads(config.threads)
     started_at = time.monotonic()
-    with run_folder(config, out, DistributedContext()), Toolbox(config.toolbox_config()) as toolbox:
+    with run_folder(config, out, Distributed()), Toolbox(config.toolbox_config()) as toolbox:
         checkpoint = load_checkpoint(config.policy, device=config.device, dtype=weights_dtype(config))
         rewarder = load_rewarder(checkpoint, config.policy)
         rewarder.heads.h_psi.requires_grad_(False)
@@ -150,7 +150,7 @@ def adapt(
             run_canary(context, journal, canary, canaries)
             items = iter(stream)
             require_same_stream(journal.rows, items, out)
-            log = MetricsLog(out, len(journal.rows), DistributedContext(), config)
+            log = MetricsLog(out, len(journal.rows), Distributed(), config)
             while not canary.regression and (batch := list(islice(items, config.batch))):
                 clock, first = CpuClock(), len(journal.rows)
                 groups = rollout_items(
@@ -158,10 +158,9 @@ def adapt(
                     seed=query_seed(config, first), temperature=1.0, greedy=config.greedy,
                 )  # fmt: skip
                 clock.end_rollouts()
-                queries = [
-                    vote_on_query(context, journal.policy_state, item, group, state, first + k)
-                    for k, (item, group) in enumerate(zip(batch, groups, strict=True))
-                ]
+                queries = list[VotedQuery]()
+                for number, (item, group) in enumerate(zip(batch, groups, strict=True), start=first):
+                    queries.append(vote_on_query(context, journal.policy_state, item, group, state, number))
                 reasons = [get_skip_reason(config, query) for query in queries]
                 result = compute_advantages(config, stream_memory, state, queries, reasons)
                 update_batch = result.update_batch if config.learn else None
@@ -196,11 +195,11 @@ def adapt(
 
 def require_same_stream(rows: Sequence[dict[str, Any]], items: Iterator[RenderedItem], out: Path) -> None:
     """Skip the queries that were answered before; raises ConfigError if they differ."""
-    for row, rendered_item in zip(rows, items, strict=False):
-        if rendered_item.item.id != row["item"]:
+    for row, rendered in zip(rows, items, strict=False):
+        if rendered.item.id != row["item"]:
             raise ConfigError(
                 f"{out} answered another stream: its query {row['query']} was {row['item']}, here it is "
-                f"{rendered_item.item.id}; give the same stream, or another folder"
+                f"{rendered.item.id}; give the same stream, or another folder"
             )
 
 
@@ -228,7 +227,7 @@ def remember_exemplar(stream_memory: StreamMemory, query: VotedQuery) -> bool:
     if not query.vote_result.consensus.accepted or k is None or query.leak_reason:
         return False
     curiosity, coherence = (float(values[k]) for values in (query.rewards.curiosity, query.rewards.coherence))
-    return stream_memory.add_exemplar(query.rollouts[k].rollout.trace, query.rendered_item, curiosity, coherence)
+    return stream_memory.add_exemplar(query.rollouts[k].rollout.trace, query.rendered, curiosity, coherence)
 
 
 # --- one query
@@ -239,41 +238,35 @@ def query_seed(config: TtrlConfig, number: int) -> int:
 
 
 def vote_on_query(
-    context: TtrlContext,
-    policy_state: PolicyState,
-    rendered_item: RenderedItem,
-    group: Sequence[Rollout],
-    state: StreamState,
-    number: int,
+    context: TtrlContext, state: PolicyState, item: RenderedItem, group: list[Rollout], stream: StreamState, number: int
 ) -> VotedQuery:
     """Rewards, neighbours and vote of the rollouts of one query; a greedy rollout comes last if there is one."""
     greedy, group = group[-1].answer if context.config.greedy else None, group[: context.config.group_size]
     config, rewarder, stream_memory = context.config, context.rewarder, context.stream_memory
-    media, seed = MediaSet(rendered_item.media), query_seed(config, number)
-    blind_item = hide_answers(rendered_item.item)
-    rollouts = [score_rollout(rollout, blind_item, media, policy_state.policy.tokenizer) for rollout in group]
+    media, seed, blind_item = MediaSet(item.media), query_seed(config, number), hide_answers(item.item)
+    rollouts = [score_rollout(rollout, blind_item, media, state.policy.tokenizer) for rollout in group]
     trajectories = gather_trajectories(
-        rewarder, reference_outputs(config, policy_state.policy, policy_state.start_policy, rollouts), rollouts,
-        [media] * len(rollouts), np.arange(len(rollouts)), config.reward, DistributedContext(),
+        rewarder, reference_outputs(config, state.policy, state.start_policy, rollouts), rollouts,
+        [media] * len(rollouts), np.arange(len(rollouts)), config.reward, Distributed(),
     )  # fmt: skip
     rewards = compute_rewards(trajectories, rewarder, config.reward, group_size=config.group_size, seed=seed)
     noise = np.random.default_rng([config.seed, number, 7])
     answers = flip_answers([final_answer(rollout) for rollout in group], config.stress.flip_share, noise)
-    neighbours = stream_memory.nearest([rollout.trace for rollout in group], rendered_item, majority_answer(answers))
+    neighbours = stream_memory.nearest([rollout.trace for rollout in group], item, majority_answer(answers))
     calibration, delta = context.calibration, context.calibration.delta
     curiosity, coherence = standardise_summaries(rewards.curiosity, rewards.coherence, stream_memory.summaries)
-    leak_reason = stream_memory.leak_reason(rendered_item)
+    leak_reason = stream_memory.leak_reason(item)
     neighbour_votes = [(n.item.answer, max(n.similarity, 0.0) / len(neighbours)) for n in neighbours]
     vote_result = vote(
         group, config.vote if delta is None else config.vote.model_copy(update={"delta": delta}),
         thresholds=decisive_thresholds(context.toolbox.tools), calibration=calibration.calibrator,
-        threshold=calibration.threshold, window=None if leak_reason else state.window,
+        threshold=calibration.threshold, window=None if leak_reason else stream.window,
         external_votes=neighbour_votes if config.neighbour_votes else (),
         curiosity=curiosity.tolist(), coherence=coherence.tolist(),
         answer_overrides=answers if config.stress.flip_share else None,
     )  # fmt: skip
     penalties = np.array([chain_penalty(scored, rewarder, config.reward) for scored in rollouts])
-    return VotedQuery(rendered_item, rollouts, rewards, penalties, neighbours, vote_result, greedy, leak_reason)
+    return VotedQuery(item, rollouts, rewards, penalties, neighbours, vote_result, greedy, leak_reason)
 
 
 def majority_answer(answers: Sequence[str | None]) -> str | None:

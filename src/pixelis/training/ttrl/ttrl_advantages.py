@@ -21,7 +21,7 @@ from pixelis.world import RenderedItem
 class VotedQuery(NamedTuple):
     """A query with its rollouts and its vote."""
 
-    rendered_item: RenderedItem
+    rendered: RenderedItem
     rollouts: list[ScoredRollout]
     """Of the item without answers: their scores are meaningless."""
     rewards: RewardBatch
@@ -56,21 +56,17 @@ class AdvantageResult(NamedTuple):
 
 
 def compute_advantages(
-    config: TtrlConfig,
-    stream_memory: StreamMemory,
-    state: StreamState,
-    voted_queries: Sequence[VotedQuery],
-    reasons: Sequence[str],
+    config: TtrlConfig, memory: StreamMemory, state: StreamState, queries: Sequence[VotedQuery], reasons: Sequence[str]
 ) -> AdvantageResult:
     """Returns, neighbourhood values, baselines and advantages of a batch.
 
     r − b is normalised over the batch before v̄ multiplies it: a query whose neighbours have little value moves the
     policy less, even if it is the only accepted one.
     """
-    values = np.array([stream_memory.neighbourhood_value(query.neighbours) for query in voted_queries])
+    values = np.array([memory.neighbourhood_value(query.neighbours) for query in queries])
     centred_parts, weight_parts, sequences = list[np.ndarray](), list[np.ndarray](), []
     query_indices, baselines = list[int](), list[float | None]()
-    for k, (query, reason) in enumerate(zip(voted_queries, reasons, strict=True)):
+    for k, (query, reason) in enumerate(zip(queries, reasons, strict=True)):
         centred_returns = np.zeros(len(query.rollouts))
         if not reason and config.objective == "reinforce":
             centred_returns = subtract_baseline(config, state, query, float(values[k]))
@@ -81,17 +77,15 @@ def compute_advantages(
             sequences += [scored_rollout.sequence for scored_rollout in query.rollouts[:used_count]]
             query_indices += [k] * len(centred_parts[-1])
         baselines.append(state.baseline.value)
-    query_of_rollout = np.array(query_indices, dtype=np.int64)
+    owner = np.array(query_indices, dtype=np.int64)  # (n,)
     mask = np.array([not reasons[k] for k in query_indices], dtype=bool)
     weights = np.concatenate([np.zeros(0), *weight_parts])
-    all_centred_returns = np.concatenate([np.zeros(0), *centred_parts])
-    normalised_returns = normalise_advantages(
-        all_centred_returns, mask, weights=weights, floor=config.min_advantage_scale
-    )
-    advantages = values[query_of_rollout] * normalised_returns * weights
+    centred = np.concatenate([np.zeros(0), *centred_parts])
+    normalised = normalise_advantages(centred, mask, weights=weights, floor=config.min_advantage_scale)
+    advantages = values[owner] * normalised * weights
     row_fields = []
     for k, reason in enumerate(reasons):
-        query_advantages = advantages[query_of_rollout == k]
+        query_advantages = advantages[owner == k]
         has_advantages = not reason and config.objective == "reinforce"
         row_fields.append({
             "value": float(values[k]), "baseline": baselines[k],
@@ -99,30 +93,24 @@ def compute_advantages(
             "positive": float((query_advantages > 0.0).mean()) if has_advantages else None,
             "alike": bool(has_advantages and not query_advantages.any()),
         })  # fmt: skip
-    rollout_count = sum(len(query.rollouts) for query in voted_queries if not query.leak_reason)
-    return AdvantageResult(
-        UpdateBatch(tuple(sequences), advantages, mask, rollout_count) if sequences else None,
-        query_of_rollout,
-        row_fields,
-    )
+    rollout_count = sum(len(query.rollouts) for query in queries if not query.leak_reason)
+    batch = UpdateBatch(tuple(sequences), advantages, mask, rollout_count) if sequences else None
+    return AdvantageResult(batch, owner, row_fields)
 
 
 def subtract_baseline(config: TtrlConfig, state: StreamState, query: VotedQuery, value: float) -> np.ndarray:
     """(N,) r − b of a query's rollouts; the baseline is then updated. The first query is its own baseline."""
     vote_result = query.vote_result
     agrees = [b.answer is not None and b.answer == vote_result.consensus.answer for b in vote_result.ballots]
-    returns = rollout_return(
-        agrees, vote_result.similarity, query.penalties, kappa=config.kappa, lambda_pen=config.lambda_pen
-    )
+    kappa, lambda_pen = config.kappa, config.lambda_pen
+    returns = rollout_return(agrees, vote_result.similarity, query.penalties, kappa=kappa, lambda_pen=lambda_pen)
     mean = float((returns * duplicate_weights(config, query)).mean())
     if config.baseline == "own":
         return advantage(returns, baseline=mean, value=1.0)
-    next_baseline = baseline_step(
-        state.baseline, returns=mean, value=value, kind=config.baseline, rho=config.rho_baseline
-    )
-    used_baseline = next_baseline if state.baseline.value is None else state.baseline
-    state.baseline = next_baseline
-    return advantage(returns, baseline=used_baseline.value or 0.0, value=1.0)
+    before = state.baseline
+    state.baseline = baseline_step(before, returns=mean, value=value, kind=config.baseline, rho=config.rho_baseline)
+    used = state.baseline if before.value is None else before
+    return advantage(returns, baseline=used.value or 0.0, value=1.0)
 
 
 def duplicate_weights(config: TtrlConfig, query: VotedQuery) -> np.ndarray:

@@ -17,9 +17,10 @@ from pixelis.memory.memory_store import MemoryStore
 from pixelis.policy.checkpoint import LoadedCheckpoint, ModelCard, load_checkpoint, save_checkpoint
 from pixelis.policy.model import Policy
 from pixelis.rewards.compute import Rewarder, checkpoint_heads, load_rewarder
-from pixelis.training.common.distributed import DistributedContext
+from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.loggers import METRICS, drop_rows_after
 from pixelis.training.common.precision import cast_parameters, compute_dtype, weights_dtype
-from pixelis.training.common.run_folder import METRICS, RESOLVED, drop_rows_after, run_folder
+from pixelis.training.common.run_folder import RESOLVED, run_folder
 from pixelis.training.ttrl.canary import Canary
 from pixelis.training.ttrl.journal import LEDGER, MEMORY, AdaptationJournal
 from pixelis.training.ttrl.stream_memory import START_WATERMARK_FILE, read_start_watermark
@@ -39,9 +40,8 @@ def export_ttrl(
         config=config.model_dump(mode="json"), seed=config.seed, queries=len(journal.rows),
         updates=journal.update_count, weights=journal.policy_state.digest(),
     )  # fmt: skip
-    card = checkpoint.card.model_copy(
-        update={"name": config.name, "training": {**facts, "before": checkpoint.card.training}}
-    )
+    training = {**facts, "before": checkpoint.card.training}
+    card = checkpoint.card.model_copy(update={"name": config.name, "training": training})
     save_checkpoint(folder, policy, card, checkpoint_heads(checkpoint, rewarder))
 
 
@@ -73,15 +73,11 @@ def reopen_adaptation(out: Path) -> Iterator[ReopenedAdaptation]:
     """The adaptation in a folder, locked, before any row is restored."""
     config = read_run_config(out)
     torch.set_num_threads(config.threads)
-    with run_folder(config, out, DistributedContext()):
+    with run_folder(config, out, Distributed()):
         checkpoint = load_checkpoint(config.policy, device=config.device, dtype=weights_dtype(config))
         rewarder = load_rewarder(checkpoint, config.policy)
-        yield ReopenedAdaptation(
-            config,
-            checkpoint,
-            rewarder,
-            AdaptationJournal(out, config, build_policy_state(config, checkpoint), restore=False),
-        )
+        journal = AdaptationJournal(out, config, build_policy_state(config, checkpoint), restore=False)
+        yield ReopenedAdaptation(config, checkpoint, rewarder, journal)
 
 
 def revert_adaptation(out: Path, query: int) -> dict[str, Any]:
@@ -90,14 +86,12 @@ def revert_adaptation(out: Path, query: int) -> dict[str, Any]:
     Everything is read before anything changes: if a file is damaged, the folder stays as it is.
     """
     with reopen_adaptation(out) as adaptation:
-        canary = Canary(out, adaptation.config.canary)
-        watermark = (
-            adaptation.journal.row(query)["memory"] if query else read_start_watermark(out / START_WATERMARK_FILE)
-        )
+        canary, journal = Canary(out, adaptation.config.canary), adaptation.journal
+        watermark = journal.row(query)["memory"] if query else read_start_watermark(out / START_WATERMARK_FILE)
         # opening the memory for writing drops unacknowledged rows
         with closing(MemoryStore.open_read_only(out / MEMORY)) as memory:
             memory.require_reachable(watermark)
-        row = adaptation.journal.revert(query)
+        row = journal.revert(query)
         drop_rows_after(out / METRICS, query)
         canary.drop_checks_after(query)
         with closing(MemoryStore(out / MEMORY)) as memory:

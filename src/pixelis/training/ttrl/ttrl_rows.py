@@ -28,7 +28,7 @@ def make_row(
     memory: dict[str, int],
 ) -> dict[str, Any]:
     """The row of the query at `position` of its batch, `number` of the stream from 1; `memory` are two of its keys."""
-    item, ballots = query.rendered_item.item, query.vote_result.ballots
+    item, ballots = query.rendered.item, query.vote_result.ballots
     refusal = update.refusal_reason if update else ""
     reason = skip_reason or refusal
     traces = [scored.rollout.trace for scored in query.rollouts]
@@ -49,7 +49,7 @@ def make_row(
 
 def score_row_fields(config: TtrlConfig, query: VotedQuery, sampled: Sequence[str | None]) -> dict[str, float | None]:
     """Scores of the vote, a plain majority, the rollouts and the greedy answer; None without a known answer."""
-    item = query.rendered_item.item
+    item = query.rendered.item
     if not item.answer:
         return dict.fromkeys(("score", "majority", "sampled", "greedy"))
     return {

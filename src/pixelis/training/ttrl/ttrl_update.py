@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from pixelis.policy.checkpoint import LoadedCheckpoint
 from pixelis.policy.images import ProcessedImage
 from pixelis.policy.model import Policy
 from pixelis.policy.sequence import ImageSpan, TokenSequence
-from pixelis.training.common.distributed import DistributedContext, trainable_parameters
+from pixelis.training.common.distributed import Distributed, trainable_parameters
 from pixelis.training.common.kl_controller import step_controller
 from pixelis.training.common.lora import wrap_lora
 from pixelis.training.common.policy_update import (
@@ -37,7 +37,7 @@ from pixelis.training.common.policy_update import (
     Totals,
     UpdateStats,
     accumulate_gradients,
-    forward_allowed_logits,
+    forward_logits,
     make_microbatches,
     pad_per_sequence,
     skip_reason,
@@ -95,28 +95,28 @@ def build_policy_state(config: TtrlConfig, checkpoint: LoadedCheckpoint) -> Poli
     return PolicyState(policy.eval(), ema_policy, start_policy, optimizer, Pid(beta=config.kl.beta))
 
 
-def collect_tensors(policy_state: PolicyState) -> dict[str, Tensor]:
+def collect_tensors(state: PolicyState) -> dict[str, Tensor]:
     """Weights, their EMA and AdamW's moments by name."""
     out: dict[str, Tensor] = {}
-    averages = dict(policy_state.ema_policy.named_parameters())
-    for name, value in trainable_parameters(policy_state.policy).items():
+    averages = dict(state.ema_policy.named_parameters())
+    for name, value in trainable_parameters(state.policy).items():
         out[f"policy.{name}"], out[f"average.{name}"] = value.detach(), averages[name].detach()
-        for key, moment in policy_state.optimizer.state[value].items():
+        for key, moment in state.optimizer.state[value].items():
             out[f"{key}.{name}"] = moment
     return out
 
 
-def load_tensors(policy_state: PolicyState, tensors: dict[str, Tensor]) -> None:
+def load_tensors(state: PolicyState, tensors: dict[str, Tensor]) -> None:
     """Inverse of `collect_tensors`."""
-    averages = dict(policy_state.ema_policy.named_parameters())
-    policy_state.optimizer.state.clear()
+    averages = dict(state.ema_policy.named_parameters())
+    state.optimizer.state.clear()
     with torch.no_grad():
-        for name, value in trainable_parameters(policy_state.policy).items():
+        for name, value in trainable_parameters(state.policy).items():
             value.copy_(tensors[f"policy.{name}"])
             averages[name].copy_(tensors[f"average.{name}"])
             moments = {key: tensors[f"{key}.{name}"].clone() for key in OPTIMIZER_KEYS if f"{key}.{name}" in tensors}
             if moments:
-                policy_state.optimizer.state[value] = moments
+                state.optimizer.state[value] = moments
 
 
 class UpdateResult(NamedTuple):
@@ -132,37 +132,37 @@ class UpdateResult(NamedTuple):
     """Why the weights did not change; empty if the step was taken."""
 
 
-def apply_update(config: TtrlConfig, policy_state: PolicyState, batch: UpdateBatch) -> UpdateResult:
+def apply_update(config: TtrlConfig, state: PolicyState, batch: UpdateBatch) -> UpdateResult:
     """One step on some rollouts; EMA and controller are updated too, even if every query abstained.
 
     Then only the KL term is followed, by a plain gradient step: AdamW's moments hold the gradients of accepted queries
     and would go on moving the policy in their direction, though m(q) = 0.
     """
-    policy, optimizer, beta = policy_state.policy, policy_state.optimizer, policy_state.pid.beta
-    anchor = policy_state.ema_policy if config.kl_to_ema else policy_state.start_policy
+    policy, optimizer, beta = state.policy, state.optimizer, state.pid.beta
+    anchor = state.ema_policy if config.kl_to_ema else state.start_policy
     microbatches = make_microbatches(batch.sequences, policy, config.batch_tokens)
-    tensors_before = {name: value.clone() for name, value in collect_tensors(policy_state).items()}
+    before = {name: value.clone() for name, value in collect_tensors(state).items()}
     optimizer.zero_grad(set_to_none=True)
     stats = accumulate_gradients(
-        config, policy, lambda k: forward_allowed_logits(anchor, microbatches[k]), microbatches,
-        np.ones(len(batch.sequences), dtype=bool), partial(policy_loss, config, batch), beta, DistributedContext(),
+        config, policy, lambda k: forward_logits(anchor, microbatches[k]), microbatches,
+        np.ones(len(batch.sequences), dtype=bool), partial(policy_loss, config, batch), beta, Distributed(),
     )  # fmt: skip
     tokens = max(1, int(stats.rollout_tokens.sum()))
     # the sum over rollouts, not over micro-batches: updates of earlier runs are replayed bit for bit
     stats = stats._replace(kl=float(stats.rollout_kls.sum()) / tokens)
     abstained = not batch.masks.any()  # the step reduces the KL, however large it is
-    reason = skip_reason(
-        stats, math.inf if abstained else config.kl.max, reference="its average" if config.kl_to_ema else "the start"
-    )
+    reference = "its average" if config.kl_to_ema else "the start"
+    reason = skip_reason(stats, math.inf if abstained else config.kl.max, reference=reference)
     if not reason:
         sgd_step(policy, config.lr) if abstained else optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    drift = compute_drift(config, policy_state, microbatches, tokens)
+    measure_drift = partial(compute_drift, config, state, microbatches, tokens)
+    drift = measure_drift()
     limit = math.inf if config.max_drift is None else config.max_drift
     if not reason and not drift_allowed(drift, limit=limit):
-        reason, drift = enforce_drift_guard(config, policy_state, tensors_before, microbatches, tokens, drift, limit)
-    update_ema(policy_state, config.rho)
-    policy_state.pid = step_controller(config.kl, policy_state.pid, stats.kl)
+        reason, drift = enforce_drift_guard(state, before, drift, limit, measure_drift)
+    update_ema(state, config.rho)
+    state.pid = step_controller(config.kl, state.pid, stats.kl)
     return UpdateResult(stats, drift, beta, reason)
 
 
@@ -178,28 +178,21 @@ def policy_loss(
         return (entropies * accepted).sum() / max(totals.tokens, 1), 0.0
     mask = pad_per_sequence(torch.ones_like(outputs.logprobs), microbatch.token_counts)  # (b, T)
     logprobs = pad_per_sequence(outputs.logprobs, microbatch.token_counts)  # (b, T)
-    no_kl = logprobs.new_zeros(())
-    loss = ttrl_loss(
-        logprobs, mask, advantages, accepted, no_kl, beta=0.0, over_tokens=config.logprob_reduction
-    )  # a mean over these rollouts
+    over_tokens, no_kl = config.logprob_reduction, logprobs.new_zeros(())
+    loss = ttrl_loss(logprobs, mask, advantages, accepted, no_kl, beta=0.0, over_tokens=over_tokens)
+    # a mean over these rollouts
     return loss * len(rollout_indices) / batch.rollout_count, 0.0
 
 
 def enforce_drift_guard(
-    config: TtrlConfig,
-    policy_state: PolicyState,
-    tensors_before: dict[str, Tensor],
-    microbatches: Sequence[MicroBatch],
-    tokens: int,
-    drift: float,
-    limit: float,
+    state: PolicyState, before: dict[str, Tensor], drift: float, limit: float, measure_drift: Callable[[], float]
 ) -> tuple[str, float]:
     """Revert a step beyond the drift limit, unless it reduced the drift. The reason of the refusal, and the drift."""
-    tensors_after = {name: value.clone() for name, value in collect_tensors(policy_state).items()}
-    load_tensors(policy_state, tensors_before)
-    drift_before = compute_drift(config, policy_state, microbatches, tokens)
+    after = {name: value.clone() for name, value in collect_tensors(state).items()}
+    load_tensors(state, before)
+    drift_before = measure_drift()
     if drift < drift_before:
-        load_tensors(policy_state, tensors_after)
+        load_tensors(state, after)
         return "", drift
     return f"KL to the start would be {drift:.3f}, over {limit:g}", drift_before
 
@@ -213,25 +206,20 @@ def sgd_step(policy: Policy, lr: float) -> None:
 
 
 @torch.no_grad()
-def compute_drift(
-    config: TtrlConfig, policy_state: PolicyState, microbatches: Sequence[MicroBatch], tokens: int
-) -> float:
+def compute_drift(config: TtrlConfig, state: PolicyState, microbatches: Sequence[MicroBatch], tokens: int) -> float:
     """KL(π_θ ‖ π_start), nats per token."""
     kl_sum = 0.0
     for microbatch in microbatches:
-        with autocast_context(policy_state.policy.device, compute_dtype(config)):
-            logits, start_logits = (
-                forward_allowed_logits(policy, microbatch)
-                for policy in (policy_state.policy, policy_state.start_policy)
-            )
+        with autocast_context(state.policy.device, compute_dtype(config)):
+            logits, start_logits = (forward_logits(p, microbatch) for p in (state.policy, state.start_policy))
         kl_sum += float(per_token_kl(logits, start_logits)[microbatch.logit_indices].sum())
     return kl_sum / tokens
 
 
 @torch.no_grad()
-def update_ema(policy_state: PolicyState, rho: float) -> None:
+def update_ema(state: PolicyState, rho: float) -> None:
     """π_EMA ← ρ·π_EMA + (1−ρ)·π_θ, in place."""
-    theta, averages = trainable_parameters(policy_state.policy), dict(policy_state.ema_policy.named_parameters())
+    theta, averages = trainable_parameters(state.policy), dict(state.ema_policy.named_parameters())
     for name, value in ema_parameters({name: averages[name] for name in theta}, theta, rho=rho).items():
         averages[name].copy_(value)
 
@@ -239,20 +227,16 @@ def update_ema(policy_state: PolicyState, rho: float) -> None:
 # --- on disk
 
 
-def write_update_batch(path: Path, batch: UpdateBatch) -> None:
+def write_update(path: Path, batch: UpdateBatch) -> None:
     """Write a batch to one safetensors file, atomically."""
     from safetensors.numpy import save
 
-    pictures: list[ProcessedImage] = []
-    picture_index: dict[int, int] = {}
-    span_rows = []
-    for row, sequence in enumerate(batch.sequences):
-        for image_span in sequence.image_spans:
-            key = id(image_span.image.pixels)  # a group shares its prompt's pictures, and the update reads them once
-            if key not in picture_index:
-                picture_index[key] = len(pictures)
-                pictures.append(image_span.image)
-            span_rows.append((row, image_span.start, picture_index[key]))
+    spans = [(row, span) for row, sequence in enumerate(batch.sequences) for span in sequence.image_spans]
+    first_seen = dict[int, ProcessedImage]()
+    for _, span in spans:  # a group shares its prompt's pictures, and the update reads them once
+        first_seen.setdefault(id(span.image.pixels), span.image)
+    pictures, order = list(first_seen.values()), list(first_seen)
+    span_rows = [(row, span.start, order.index(id(span.image.pixels))) for row, span in spans]
     logprobs = [np.nan if p is None else p for sequence in batch.sequences for p in sequence.logprobs]
     tensors: dict[str, Any] = {
         "ids": np.array([k for sequence in batch.sequences for k in sequence.ids], dtype=np.int32),
@@ -269,23 +253,19 @@ def write_update_batch(path: Path, batch: UpdateBatch) -> None:
         file.write(save(tensors))
 
 
-def read_update_batch(path: Path) -> UpdateBatch:
-    """Inverse of `write_update_batch`."""
+def read_update(path: Path) -> UpdateBatch:
+    """Inverse of `write_update`."""
     from safetensors.numpy import load_file
 
     tensors = load_file(path)
-    pictures = [
-        ProcessedImage(f"picture.{k}", tensors[f"picture.{k}"], int(rows), int(columns))
-        for k, (rows, columns) in enumerate(tensors["grids"])
-    ]
+    names = [f"picture.{k}" for k in range(len(tensors["grids"]))]
+    pictures = [ProcessedImage(n, tensors[n], *grid.tolist()) for n, grid in zip(names, tensors["grids"], strict=True)]
     ends = np.cumsum(tensors["lengths"])
     sequences = []
     for row, end in enumerate(ends):
-        token_range = slice(int(end - tensors["lengths"][row]), int(end))
+        token_range, count = slice(int(end - tensors["lengths"][row]), int(end)), int(tensors["lengths"][row])
         logprobs = [None if np.isnan(p) else float(p) for p in tensors["logprobs"][token_range]]
         image_spans = [ImageSpan(int(start), pictures[k]) for r, start, k in tensors["places"] if r == row]
-        count = token_range.stop - token_range.start
-        sequences.append(
-            TokenSequence(tensors["ids"][token_range].tolist(), ["thought"] * count, [0] * count, logprobs, image_spans)
-        )
+        ids = tensors["ids"][token_range].tolist()
+        sequences.append(TokenSequence(ids, ["thought"] * count, [0] * count, logprobs, image_spans))
     return UpdateBatch(tuple(sequences), tensors["advantages"], tensors["masks"].astype(bool), int(tensors["asked"]))
