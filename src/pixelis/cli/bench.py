@@ -81,14 +81,9 @@ def memory(
         typer.echo(f"{headings}   MB, {measurements[0].sequences} sequences")
         for m in measurements:
             typer.echo(f"{m.chain:>9}{m.tokens:>9}{m.before_mb:>9.0f}{m.peak_mb:>9.0f}{m.cache_mb:>9.0f}")
-    scores = {
-        "mb_per_call": fit.slope_mb,
-        "mb_at_start": fit.start_mb,
-        "r2": fit.r2,
-        "most_mb": max(m.peak_mb for m in measurements),
-        "target_mb": bench_memory.TARGET_MB,
-        "each": [m._asdict() for m in measurements],
-    }
+    scores: dict[str, Any] = {"mb_per_call": fit.slope_mb, "mb_at_start": fit.start_mb, "r2": fit.r2}
+    scores |= {"most_mb": max(m.peak_mb for m in measurements), "target_mb": bench_memory.TARGET_MB}
+    scores["each"] = [m._asdict() for m in measurements]
     show_scores("a straight line through the peaks", scores, as_json=as_json, out=out)
     if figure is not None:
         bench_memory.draw(measurements, figure)
@@ -224,7 +219,8 @@ def report(
 
     from pixelis.core.provenance import provenance, write_json
 
-    lines, rows_by_group = LineThrottle(), dict[str, list[BenchRow]]()
+    lines = LineThrottle()
+    rows_by_group: dict[str, list[BenchRow]] = {}
     for name, group in groups.items():
         rows_by_group[name] = []
         for row in group:
