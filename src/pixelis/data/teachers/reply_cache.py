@@ -75,7 +75,7 @@ class SpendingLedger:
         os.close(self._file)
 
 
-class CachingChatServer(ChatClient):
+class CachingChatClient(ChatClient):
     """A chat client that keeps its replies in a folder."""
 
     def __init__(self, config: ServerConfig, folder: Path) -> None:

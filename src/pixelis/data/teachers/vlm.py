@@ -15,7 +15,7 @@ from numpy.random import Generator
 from pixelis.core.provenance import write_json
 from pixelis.data.corpus.corpus_config import TeacherConfig
 from pixelis.data.teachers.oracle.oracle import EPOCH
-from pixelis.data.teachers.reply_cache import CachingChatServer
+from pixelis.data.teachers.reply_cache import CachingChatClient
 from pixelis.data.teachers.teacher import Demonstration
 from pixelis.media import MediaSet
 from pixelis.rollout.episode import EndReason
@@ -50,7 +50,7 @@ class VlmTeacher:
             clip_frames=config.clip_frames,
             reply_tokens=config.server.max_tokens,
         )
-        self.server = CachingChatServer(config.server, replies)
+        self.server = CachingChatClient(config.server, replies)
         self._mode_file = replies / "constraint.json"
         self.model = ChatModel(self.server, mode=self._load_mode(), on_mode=self._save_mode)
 
