@@ -8,16 +8,7 @@ import pytest
 from pixelis.core.geometry import Box, Mask, Span, TextSpan, Track
 from pixelis.items import MediumFacts
 from pixelis.world import Reference
-from pixelis.world.programs import (
-    GRID_SIDE_PX,
-    count_regions,
-    find_lines,
-    find_region,
-    find_track,
-    get_line_text,
-    heading,
-    track_displacement,
-)
+from pixelis.world.programs import GRID_SIDE_PX, Facts, displacement, heading, line_text
 from pixelis.world.tool_necessity import (
     NecessityCase,
     compute_necessities,
@@ -41,7 +32,7 @@ def square(name: str, left: int, top: int, side: int, colour: str = "red") -> Re
 def colour_case(side: int) -> NecessityCase:
     thing = square("thing", 100, 100, side)
     return NecessityCase(
-        solve=lambda references, _: str(find_region(references, "red square").properties["colour"]),
+        program=lambda facts: str(facts.region("red square").properties["colour"]),
         score=lambda answer: float(answer == "red"),
         references=(GROUND, thing),
         evidence=frozenset({"thing"}),
@@ -90,15 +81,15 @@ def test_what_is_under_fourteen_pixels_needs_zoom() -> None:
 
 def test_two_things_that_grow_together_count_as_one() -> None:
     pair = [square("a", 100, 100, 30), square("b", 140, 100, 30)]
-    assert count_regions(pair, "red square") == 2
+    assert Facts(pair).count("red square") == 2
     grown = [r for thing in pair if (r := resize_region(thing, 8, [GROUND])) is not None]
-    assert count_regions(grown, "red square") == 1
+    assert Facts(grown).count("red square") == 1
 
 
 def test_masked_text_says_nothing() -> None:
     quad = ((0.1, 0.1), (0.3, 0.1), (0.3, 0.2), (0.1, 0.2))
     blotted = mask_characters(Reference(name="t", footprint=TextSpan(text="Room: K7-42", quad=quad)))
-    assert get_line_text(find_lines([blotted])[0]) == "####: ##-##"
+    assert line_text(Facts([blotted]).lines()[0]) == "####: ##-##"
 
 
 def walk(name: str, number: int, ends: tuple[float, float]) -> Reference:
@@ -110,10 +101,10 @@ def walk(name: str, number: int, ends: tuple[float, float]) -> Reference:
 def test_shuffled_identities_end_elsewhere_but_begin_where_they_were() -> None:
     before = [walk("a", 0, (0.1, 0.4)), walk("b", 1, (0.8, 0.5))]
     after = shuffle_identities(before, seed=3)
-    first, second = find_track(after, "a"), find_track(before, "b")
-    assert first.boxes[0] == find_track(before, "a").boxes[0]
+    first, second = Facts(after).track("a"), Facts(before).track("b")
+    assert first.boxes[0] == Facts(before).track("a").boxes[0]
     assert first.boxes[-1] == second.boxes[-1]
-    assert heading(*track_displacement(find_track(before, "a"), 1.0)) == "right"
+    assert heading(*displacement(Facts(before).track("a"), 1.0)) == "right"
 
 
 def test_a_track_alone_has_nobody_to_swap_with() -> None:

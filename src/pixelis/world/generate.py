@@ -87,17 +87,7 @@ def build_item(
     final_answer = option_letter(options.index(answer)) if options else answer
     names = MediaSet(draft.media).names
     facts = tuple(medium_facts(name, medium) for name, medium in zip(names, draft.media, strict=True))
-    case = NecessityCase(
-        solve=question_template.solve,
-        score=partial(_word_score, answers=accepted_answers, scoring="exact" if options else question_template.scoring),
-        references=tuple(draft.references),
-        evidence=frozenset(draft.evidence),
-        parameters=draft.parameters,
-        media=facts,
-        reads_operands=question_template.reads_operands,
-        seed=seed,
-    )
-    return Item(
+    item = Item(
         id=f"{question_template.id}/{settings.level}/{seed}",
         family=question_template.family,
         template=question_template.id,
@@ -109,12 +99,12 @@ def build_item(
         answers=(final_answer,) if options else accepted_answers,
         scoring=question_template.scoring,
         media=facts,
-        references=case.references,
+        references=tuple(draft.references),
         evidence=tuple(draft.evidence),
         parameters=draft.parameters,
-        necessity=compute_necessities(case),
         traits=tuple(sorted(draft.traits)),
     )
+    return item.model_copy(update={"necessity": compute_necessities(necessity_case(item, question_template))})
 
 
 def _word_score(text: str, *, answers: tuple[str, ...], scoring: str) -> float:
@@ -122,10 +112,7 @@ def _word_score(text: str, *, answers: tuple[str, ...], scoring: str) -> float:
 
 
 def format_question(wording: str, draft: ItemDraft) -> str:
-    fields = {
-        key: ", ".join(map(str, value)) if isinstance(value, tuple) else value
-        for key, value in draft.parameters.items()
-    }
+    fields = {k: ", ".join(map(str, v)) if isinstance(v, tuple) else v for k, v in draft.parameters.items()}
     text = fix_articles(wording.format(**fields))
     return text[0].upper() + text[1:]
 
@@ -138,7 +125,7 @@ def necessity_case(item: Item, question_template: Template | None = None) -> Nec
     question_template = question_template or template(item.template)
     accepted_answers = (item.answer_text,) if item.options else item.answers
     return NecessityCase(
-        solve=question_template.solve,
+        program=question_template.program,
         score=partial(_word_score, answers=accepted_answers, scoring="exact" if item.options else item.scoring),
         references=item.references,
         evidence=frozenset(item.evidence),

@@ -16,6 +16,7 @@ from pixelis.world.figure_outlines import ICON_NAMES
 from pixelis.world.lettering import choose_font, render_text
 from pixelis.world.painting import RasterCanvas, figure_sprite, make_mask, panel_sprite, sheet_sprite
 from pixelis.world.palette import PAINTS, Rgb, choose_paint, colour_shares, free_colours
+from pixelis.world.programs import Facts
 from pixelis.world.stage import make_backdrop
 from pixelis.world.template import Brief
 from pixelis.world.textures import DARK_SHEETS, SHEETS, make_ground
@@ -117,6 +118,10 @@ class DocumentPage:
         reference = Reference(name=name, footprint=mask, properties={"colour": colour})
         self.references.append(reference)
         return reference
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(self.references)
 
     def finish(self) -> tuple[Image, list[Reference]]:
         ground_box = Box(media=self.media, label="ground", x0=0.0, y0=0.0, x1=1.0, y1=1.0)

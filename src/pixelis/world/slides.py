@@ -18,7 +18,7 @@ from pixelis.world.palette import Rgb, choose_paint, colour_shares, free_colours
 from pixelis.world.stage import text_tone
 from pixelis.world.template import Brief
 from pixelis.world.textures import DARK_SHEETS, LIGHT_SHEETS, make_ground
-from pixelis.world.vocabulary import choose, sample, sample_integer
+from pixelis.world.vocabulary import choose, sample, sample_int
 
 SCREEN = Size(448, 336)
 MARGIN = 8
@@ -46,7 +46,7 @@ class Lecture:
 
     def __post_init__(self) -> None:
         rng = self.brief.rng
-        lengths = [sample_integer(rng, 10, 14) for _ in self.slides]
+        lengths = [sample_int(rng, 10, 14) for _ in self.slides]
         self.starts = [sum(lengths[:k]) for k in range(len(lengths))]
         self.ends = [*self.starts[1:], sum(lengths)]
         self.film = Film(self.brief, size=SCREEN, frames=sum(lengths), media=self.media)

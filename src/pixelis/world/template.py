@@ -14,7 +14,7 @@ from pixelis.core.geometry import Size, Value
 from pixelis.items import Family, Reference, Scalar, Scoring, ToolName
 from pixelis.media import Medium
 from pixelis.world.package_data import read_package_yaml
-from pixelis.world.programs import Program
+from pixelis.world.programs import Facts, Parameters, Program
 
 
 class ChainStep(Value):
@@ -92,7 +92,7 @@ class ItemDraft:
     traits: set[str] = field(default_factory=set)
 
 
-class Scene(Protocol):
+class Composition(Protocol):
     """A picture or clip under construction."""
 
     @property
@@ -116,7 +116,7 @@ Evidence = Named | str
 
 
 def make_draft(
-    scenes: Scene | Sequence[Scene],
+    scenes: Composition | Sequence[Composition],
     evidence: Iterable[Evidence],
     parameters: Mapping[str, object],
     options: tuple[str, ...] = (),
@@ -135,7 +135,7 @@ def make_draft(
 
 
 def make_measured_draft(
-    scenes: Scene | Sequence[Scene], evidence: Iterable[Evidence], parameters: Mapping[str, object]
+    scenes: Composition | Sequence[Composition], evidence: Iterable[Evidence], parameters: Mapping[str, object]
 ) -> ItemDraft:
     """A draft with the aspect ratio of its frame, for programs that measure distances in frame widths."""
     size = scenes[0].size if isinstance(scenes, Sequence) else scenes.size
@@ -168,7 +168,7 @@ class Template:
     wordings: tuple[str, ...]
     """Format strings over the parameters; one is drawn for each item."""
     compose: Callable[[Brief], ItemDraft]
-    solve: Program
+    program: Program
     scoring: Scoring
     chain: tuple[ChainStep, ...]
     """Tool calls that lead to the answer."""
@@ -177,18 +177,22 @@ class Template:
     doc: str = ""
     """How the answer follows from the last result."""
 
+    def solve(self, references: Sequence[Reference], parameters: Parameters) -> str:
+        """The answer that follows from these references."""
+        return self.program(Facts(references, parameters))
+
 
 def load_templates(family: Family, **programs: tuple[Callable[[Brief], ItemDraft], Program]) -> tuple[Template, ...]:
     """The templates of a family by name: how each is composed and solved, with its sentences from `questions.yaml`."""
     questions = read_package_yaml("pixelis.world", "questions.yaml")
     return tuple(
-        make_template(f"{family}.{name}", family, questions[f"{family}.{name}"], compose, solve)
-        for name, (compose, solve) in programs.items()
+        make_template(f"{family}.{name}", family, questions[f"{family}.{name}"], compose, program)
+        for name, (compose, program) in programs.items()
     )
 
 
 def make_template(
-    template_id: str, family: Family, question: dict[str, Any], compose: Callable[[Brief], ItemDraft], solve: Program
+    template_id: str, family: Family, question: dict[str, Any], compose: Callable[[Brief], ItemDraft], program: Program
 ) -> Template:
     """A template whose sentences and calls are an entry of a `questions.yaml`."""
     return Template(
@@ -196,7 +200,7 @@ def make_template(
         family=family,
         wordings=tuple(question["wordings"]),
         compose=compose,
-        solve=solve,
+        program=program,
         scoring=question["scoring"],
         chain=tuple(ChainStep(**step) for step in question["chain"]),
         reads_operands=question.get("reads_operands", False),

@@ -22,7 +22,7 @@ from pixelis.metrics.text import normalised_anls
 from pixelis.tools.vision.colours import COLOURS
 from pixelis.tools.vision.shapes import SHAPES
 from pixelis.world.painting import make_mask
-from pixelis.world.programs import GRID_SIDE_PX, Parameters, Program, Unanswerable, mask_to_grid
+from pixelis.world.programs import GRID_SIDE_PX, Facts, Parameters, Program, Unanswerable, mask_to_grid
 
 REACH_PX = 8
 """Pixels at input scale by which a footprint grows and shrinks (supp:tool_necessity)."""
@@ -46,7 +46,7 @@ DOMAINS: dict[str, tuple[str, ...]] = {
 class NecessityCase:
     """An item's reference program and its inputs."""
 
-    solve: Program
+    program: Program
     score: Callable[[str], float]
     """The score of an answer in words, 0 to 1."""
     references: tuple[Reference, ...]
@@ -59,7 +59,7 @@ class NecessityCase:
 
     def run(self, references: Sequence[Reference]) -> str:
         try:
-            return self.solve(references, self.parameters)
+            return self.program(Facts(references, self.parameters))
         except Unanswerable:
             return ""
 

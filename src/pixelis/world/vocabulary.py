@@ -63,7 +63,7 @@ def make_code(rng: Generator) -> str:
     return f"{prefix}-{int(rng.integers(23, 99))}"
 
 
-def sample_integer(rng: Generator, low: int, high: int) -> int:
+def sample_int(rng: Generator, low: int, high: int) -> int:
     """An integer, both ends included."""
     return int(rng.integers(low, high + 1))
 

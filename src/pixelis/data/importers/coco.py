@@ -31,7 +31,7 @@ from pixelis.data.importers.photo_questions import PhotoQuestions
 from pixelis.data.importers.traces.foreign_files import map_file
 from pixelis.items import Reference, Scalar
 from pixelis.media import Medium
-from pixelis.world.programs import area, centre, get_box
+from pixelis.world.programs import area, get_centre
 
 SLACK_PX = 1.0
 """Outlines that leave the picture by less come from annotation tools and are clipped silently."""
@@ -210,7 +210,7 @@ def questions(
         target = countable[int(rng.integers(len(countable)))]
         yield maker.ask("coco.count", without_crowds[target], {"target": target})
     single = {name: members[0] for name, members in without_crowds.items() if len(members) == 1}
-    centre_x = {name: centre(get_box(reference))[0] for name, reference in single.items()}
+    centre_x = {name: get_centre(reference)[0] for name, reference in single.items()}
     pairs = [(a, b) for a in single for b in single if a != b and abs(centre_x[a] - centre_x[b]) >= MIN_CENTRE_DISTANCE]
     if pairs:
         a, b = pairs[int(rng.integers(len(pairs)))]

@@ -22,28 +22,18 @@ from pixelis.metrics.temporal import temporal_iou
 from pixelis.world.generate import build_item
 from pixelis.world.package_data import read_package_yaml
 from pixelis.world.programs import (
-    Parameters,
+    Facts,
     Program,
-    References,
     Unanswerable,
     area,
-    aspect,
     centre,
-    find_lines,
-    find_region,
-    find_regions,
-    find_time_span,
-    find_time_spans,
-    find_track,
+    displacement,
     format_number,
     get_box,
-    get_line_text,
-    get_text,
-    get_words,
     heading,
+    line_text,
     mask_to_grid,
     nearest,
-    track_displacement,
 )
 from pixelis.world.template import Brief, DifficultySettings, ItemDraft, Template, make_template
 from pixelis.world.tool_necessity import shorter_side_px
@@ -61,9 +51,9 @@ def refuse_to_compose(brief: Brief) -> ItemDraft:
 # --- programs
 
 
-def count_distinct(references: References, phrase: str) -> int:
+def count_distinct(references: Sequence[Reference], phrase: str) -> int:
     """How many things of a class there are; overlapping regions count once."""
-    footprints = [r.footprint for r in find_regions(references, phrase)]
+    footprints = [r.footprint for r in Facts(references).regions(phrase)]
     grids = [mask_to_grid(f).astype(bool) for f in footprints if isinstance(f, Mask)]
     unique_masks: list[np.ndarray] = []
     for grid in sorted(grids, key=lambda g: -int(g.sum())):
@@ -73,45 +63,43 @@ def count_distinct(references: References, phrase: str) -> int:
     return len(unique_masks) + sum(not isinstance(f, Mask) for f in footprints)
 
 
-def count_target(references: References, parameters: Parameters) -> str:
+def count_target(facts: Facts) -> str:
     """How many things of the target class there are."""
-    return str(count_distinct(references, get_text(parameters, "target")))
+    return str(count_distinct(facts.references, facts.text("target")))
 
 
-def _side(references: References, parameters: Parameters) -> str:
-    a, b = (centre(get_box(find_region(references, get_text(parameters, key)))) for key in ("a", "b"))
+def _side(facts: Facts) -> str:
+    a, b = (centre(facts.box(key)) for key in ("a", "b"))
     return "left" if a[0] < b[0] else "right"
 
 
-def _largest(references: References, parameters: Parameters) -> str:
-    return max(get_words(parameters, "names"), key=lambda name: area(find_region(references, name)))
+def _largest(facts: Facts) -> str:
+    return max(facts.words("names"), key=lambda name: area(facts.region(name)))
 
 
-def _tracks(references: References, label: str) -> list[Track]:
-    footprints = [r.footprint for r in references if r.properties.get("class") == label]
+def _tracks(facts: Facts, label: str) -> list[Track]:
+    footprints = [r.footprint for r in facts.references if r.properties.get("class") == label]
     return [f for f in footprints if isinstance(f, Track)]
 
 
-def _count_tracks(references: References, parameters: Parameters) -> str:
-    return str(len(_tracks(references, get_text(parameters, "target"))))
+def _count_tracks(facts: Facts) -> str:
+    return str(len(_tracks(facts, facts.text("target"))))
 
 
-def _count_crossings(references: References, parameters: Parameters) -> str:
-    ends = [
-        (centre(t.boxes[0])[0], centre(t.boxes[-1])[0]) for t in _tracks(references, get_text(parameters, "target"))
-    ]
+def _count_crossings(facts: Facts) -> str:
+    ends = [(centre(t.boxes[0])[0], centre(t.boxes[-1])[0]) for t in _tracks(facts, facts.text("target"))]
     return str(sum(first < 0.5 <= last for first, last in ends))
 
 
-def _heading(references: References, parameters: Parameters) -> str:
-    target_track = find_track(references, get_text(parameters, "target"))
-    return heading(*track_displacement(target_track, aspect(parameters)))
+def _heading(facts: Facts) -> str:
+    target_track = facts.track(facts.text("target"))
+    return heading(*displacement(target_track, facts.aspect))
 
 
-def _text_at(references: References, parameters: Parameters) -> str:
-    x, y = (float(str(v)) for v in _as_tuple(parameters, "point"))
-    covering = [r for r in find_lines(references) if _covers(r, x, y)]
-    return get_line_text(nearest(covering, lambda r: letter_height(r, aspect(parameters))))
+def _text_at(facts: Facts) -> str:
+    x, y = (float(str(v)) for v in _as_tuple(facts, "point"))
+    covering = [r for r in facts.lines() if _covers(r, x, y)]
+    return line_text(nearest(covering, lambda r: letter_height(r, facts.aspect)))
 
 
 def _covers(reference: Reference, x: float, y: float) -> bool:
@@ -129,34 +117,34 @@ def letter_height(reference: Reference, aspect_ratio: float) -> float:
     return float(min(sides[0] + sides[2], sides[1] + sides[3])) / 2
 
 
-def _largest_word(references: References, parameters: Parameters) -> str:
-    return get_line_text(nearest(find_lines(references), lambda r: -letter_height(r, aspect(parameters))))
+def _largest_word(facts: Facts) -> str:
+    return line_text(nearest(facts.lines(), lambda r: -letter_height(r, facts.aspect)))
 
 
-def _best_window(references: References, parameters: Parameters) -> str:
+def _best_window(facts: Facts) -> str:
     """The candidate window with the largest overlap."""
-    segments = find_time_spans(references, get_text(parameters, "query"))
-    starts, ends = (tuple(float(str(v)) for v in _as_tuple(parameters, key)) for key in ("starts", "ends"))
+    segments = facts.spans(facts.text("query"))
+    starts, ends = (tuple(float(str(v)) for v in _as_tuple(facts, key)) for key in ("starts", "ends"))
     overlaps = [
         max((temporal_iou((a, b), (f.start_s, f.end_s)) for f in segments), default=0.0)
         for a, b in zip(starts, ends, strict=True)
     ]
     if max(overlaps) <= 0.0:
         raise Unanswerable("it happens in none of the windows")
-    return get_words(parameters, "windows")[int(np.argmax(overlaps))]
+    return facts.words("windows")[int(np.argmax(overlaps))]
 
 
-def _as_tuple(parameters: Parameters, key: str) -> Sequence[object]:
-    value = parameters[key]
+def _as_tuple(facts: Facts, key: str) -> Sequence[object]:
+    value = facts.parameters[key]
     return value if isinstance(value, tuple) else (value,)
 
 
-def _start_second(references: References, parameters: Parameters) -> str:
-    return format_number(round(find_time_span(references, get_text(parameters, "query")).start_s, 1))
+def _start_second(facts: Facts) -> str:
+    return format_number(round(facts.span(facts.text("query")).start_s, 1))
 
 
-def _first_event(references: References, parameters: Parameters) -> str:
-    return min(get_words(parameters, "events"), key=lambda event: find_time_span(references, event).start_s)
+def _first_event(facts: Facts) -> str:
+    return min(facts.words("events"), key=lambda event: facts.span(event).start_s)
 
 
 # --- templates

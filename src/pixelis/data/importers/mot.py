@@ -29,7 +29,7 @@ from pixelis.data.importers.import_options import (
 )
 from pixelis.items import Reference
 from pixelis.media import Medium
-from pixelis.world.programs import heading, track_displacement
+from pixelis.world.programs import displacement, heading
 
 MOT_CLASSES = {
     1: "pedestrian", 2: "person on a vehicle", 3: "car", 4: "bicycle", 5: "motorbike", 6: "vehicle without a motor",
@@ -246,4 +246,4 @@ def _track(reference: Reference) -> Track:
 
 
 def _direction(reference: Reference, aspect: float) -> str:
-    return heading(*track_displacement(_track(reference), aspect))
+    return heading(*displacement(_track(reference), aspect))

@@ -25,18 +25,7 @@ from pixelis.data.importers.nouns import EXCLUDED_CLASSES, Noun, draw_absent_cla
 from pixelis.items import MediumFacts, Reference
 from pixelis.media import Medium
 from pixelis.tools.vision.grounding import RELATED_CLASSES
-from pixelis.world.programs import (
-    Parameters,
-    References,
-    Unanswerable,
-    area,
-    centre,
-    find_region,
-    find_regions,
-    get_box,
-    get_text,
-    locate_field,
-)
+from pixelis.world.programs import Facts, Unanswerable, area, get_box, get_centre, locate_field
 from pixelis.world.tool_necessity import shorter_side_px
 
 MAX_COUNT = 9
@@ -56,51 +45,51 @@ NONE_ANSWER = "there is none"
 # --- programs
 
 
-def _count_in(references: References, parameters: Parameters) -> str:
-    picture_references = [r for r in references if r.footprint.media == get_text(parameters, "media")]
-    return str(count_distinct(picture_references, get_text(parameters, "target")))
+def _count_in(facts: Facts) -> str:
+    picture_references = [r for r in facts.references if r.footprint.media == facts.text("media")]
+    return str(count_distinct(picture_references, facts.text("target")))
 
 
-def largest_region(references: References, name: str) -> Reference:
+def largest_region(facts: Facts, name: str) -> Reference:
     """The largest thing of a class; raises Unanswerable if there is none."""
-    find_region(references, name)
-    return max(find_regions(references, name), key=area)
+    facts.region(name)
+    return max(facts.regions(name), key=area)
 
 
-def _where(references: References, parameters: Parameters) -> str:
-    return locate_field(get_box(largest_region(references, get_text(parameters, "target"))))
+def _where(facts: Facts) -> str:
+    return locate_field(get_box(largest_region(facts, facts.text("target"))))
 
 
-def _colour(references: References, parameters: Parameters) -> str:
-    thing = largest_region(references, get_text(parameters, "target"))
+def _colour(facts: Facts) -> str:
+    thing = largest_region(facts, facts.text("target"))
     if "colour" not in thing.properties:
         raise Unanswerable("its colour is not known")
     return str(thing.properties["colour"]).partition(" and ")[0]
 
 
-def _is_present(references: References, parameters: Parameters) -> str:
-    return "yes" if find_regions(references, get_text(parameters, "target")) else "no"
+def _is_present(facts: Facts) -> str:
+    return "yes" if facts.regions(facts.text("target")) else "no"
 
 
-def _missing(references: References, parameters: Parameters) -> str:
-    if find_regions(references, get_text(parameters, "target")):
+def _missing(facts: Facts) -> str:
+    if facts.regions(facts.text("target")):
         raise Unanswerable("there is one")
     return NONE_ANSWER
 
 
-def _larger(references: References, parameters: Parameters) -> str:
-    a, b = (area(largest_region(references, get_text(parameters, key))) for key in ("a", "b"))
-    return get_text(parameters, "thing_a" if a > b else "thing_b")
+def _larger(facts: Facts) -> str:
+    a, b = (area(largest_region(facts, facts.text(key))) for key in ("a", "b"))
+    return facts.text("thing_a" if a > b else "thing_b")
 
 
-def _side(references: References, parameters: Parameters) -> str:
-    a, b = (centre(get_box(largest_region(references, get_text(parameters, key))))[0] for key in ("a", "b"))
+def _side(facts: Facts) -> str:
+    a, b = (get_centre(largest_region(facts, facts.text(key)))[0] for key in ("a", "b"))
     return "left" if a < b else "right"
 
 
-def _which_picture(references: References, parameters: Parameters) -> str:
-    name = get_text(parameters, "target")
-    present = [bool(find_regions(references, name, media)) for media in ("Image_0", "Image_1")]
+def _which_picture(facts: Facts) -> str:
+    name = facts.text("target")
+    present = [bool(facts.regions(name, media)) for media in ("Image_0", "Image_1")]
     if present[0] == present[1]:
         raise Unanswerable("it is in both or in neither")
     return "first" if present[0] else "second"
@@ -226,7 +215,7 @@ class PhotoQuestions:
         candidates: dict[str, tuple[Reference, str]] = {}
         for name in self.usable:
             if distinctive := self.find_distinctive(name):
-                centre_unit = centre(get_box(distinctive[0]))
+                centre_unit = get_centre(distinctive[0])
                 if min(abs(v - k / 3) for v in centre_unit for k in (1, 2)) >= MIN_BORDER_DISTANCE:
                     candidates[name] = distinctive
         for name in self._sample(list(candidates), 3):
@@ -287,7 +276,7 @@ class PhotoQuestions:
             first, second = draw_noun(a, self.rng).singular, draw_noun(b, self.rng).singular
             parameters = {"a": a, "b": b, "thing_a": first, "thing_b": second}
             yield self.ask("photo.larger", [*self.usable[a], *self.usable[b]], parameters)
-        centres = {name: centre(get_box(self.usable[name][0]))[0] for name in singles}
+        centres = {name: get_centre(self.usable[name][0])[0] for name in singles}
         apart = [(a, b) for a, b in pairs if abs(centres[a] - centres[b]) >= MIN_CENTRE_DISTANCE]
         if apart:
             a, b = apart[int(self.rng.integers(len(apart)))]

@@ -133,23 +133,18 @@ def questions(
     )
     references = moment_references(moment, 0)
     maker = QuestionMaker(medium, references, facts, (moment.id,), "footage")
-    asked = False
-
     candidates = candidate_windows(moment, medium.duration_s)
     names = tuple(f"{a:.1f} s to {b:.1f} s" for a, b in candidates)
-    if len(set(names)) == len(names) > 1:
+    if has_windows := len(set(names)) == len(names) > 1:
         times = {"starts": tuple(a for a, _ in candidates), "ends": tuple(b for _, b in candidates)}
         yield maker.ask("spans.when", references, {"query": moment.query, "windows": names, **times}, options=names)
-        asked = True
-    if len(moment.windows) == 1 and moment.windows[0][0] >= 1.0:
+    if has_start := len(moment.windows) == 1 and moment.windows[0][0] >= 1.0:
         yield maker.ask("spans.start", references, {"query": moment.query})
-        asked = True
-    if previous and previous.query.casefold() != moment.query.casefold() and _are_disjoint(moment, previous):
+    if has_pair := previous is not None and _is_other_event(moment, previous):
         pair = (previous.query, moment.query) if stable_seed(moment.id) % 2 else (moment.query, previous.query)
         both = references + moment_references(previous, len(references))
         yield maker.ask("spans.first", both, {"events": pair}, references=both, options=pair)
-        asked = True
-    if not asked:
+    if not (has_windows or has_start or has_pair):
         yield Problem(where, "no question can be asked: it lasts for most of the clip", "unasked")
 
 
@@ -185,6 +180,7 @@ def _overlap_share(a: tuple[float, float], b: tuple[float, float]) -> float:
     return max(overlap, 0.0) / max(min(a[1] - a[0], b[1] - b[0]), 1e-9)
 
 
-def _are_disjoint(a: Moment, b: Moment) -> bool:
-    """Whether one ends before the other begins."""
-    return a.windows[-1][1] <= b.windows[0][0] or b.windows[-1][1] <= a.windows[0][0]
+def _is_other_event(a: Moment, b: Moment) -> bool:
+    """Whether they are different things, one of which ends before the other begins."""
+    is_disjoint = a.windows[-1][1] <= b.windows[0][0] or b.windows[-1][1] <= a.windows[0][0]
+    return is_disjoint and a.query.casefold() != b.query.casefold()

@@ -30,7 +30,7 @@ from pixelis.items import Item, Reference
 from pixelis.media import Medium, open_media
 from pixelis.tools.vision.grounding import RELATED_CLASSES
 from pixelis.trace.media_records import path_hint
-from pixelis.world.programs import find_regions
+from pixelis.world.programs import Facts
 from pixelis.world.template import ItemDraft
 
 MIN_AREA_SHARE = 0.01
@@ -148,7 +148,7 @@ def pair_items(number: int, pair: tuple[Photograph, Photograph], pictures: Path,
     candidates = {
         name: matches
         for name in sorted(classes[index] - unusable)
-        if is_understood(name, name) and (matches := find_regions(references, name, media_name))
+        if is_understood(name, name) and (matches := Facts(references).regions(name, media_name))
     }
     related = {name: set(RELATED_CLASSES.get(name, ())) for name in candidates}
     unique = [n for n in candidates if n not in EXCLUDED_CLASSES and not {n, *related[n]} & classes[1 - index]]

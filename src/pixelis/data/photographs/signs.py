@@ -29,7 +29,7 @@ from pixelis.world.palette import PAINTS, Rgb, choose_paint
 from pixelis.world.stage import load_photograph, text_tone
 from pixelis.world.template import ItemDraft
 from pixelis.world.textures import make_ground
-from pixelis.world.vocabulary import PLACES, TOPICS, choose, choose_name, make_code, sample, sample_integer
+from pixelis.world.vocabulary import PLACES, TOPICS, choose, choose_name, make_code, sample, sample_int
 
 WORDS: dict[str, Any] = read_package_yaml("pixelis.data.photographs", "sign_words.yaml")
 SURFACES: dict[str, list[str]] = WORDS["surfaces"]
@@ -48,12 +48,12 @@ class SignLine(NamedTuple):
 def fill_pattern(pattern: str, rng: Generator) -> str:
     """The pattern with words and numbers filled in."""
     return pattern.format(
-        n=sample_integer(rng, 2, 60),
-        m=sample_integer(rng, 1, 12),
-        d=sample_integer(rng, 1, 28),
-        h=sample_integer(rng, 7, 22),
-        nn=sample_integer(rng, 100, 999),
-        year=sample_integer(rng, 1950, 2025),
+        n=sample_int(rng, 2, 60),
+        m=sample_int(rng, 1, 12),
+        d=sample_int(rng, 1, 28),
+        h=sample_int(rng, 7, 22),
+        nn=sample_int(rng, 100, 999),
+        year=sample_int(rng, 1950, 2025),
         Name=choose_name(rng),
         Place=choose(rng, PLACES),
         Topic=choose(rng, TOPICS),

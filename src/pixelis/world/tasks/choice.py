@@ -5,27 +5,13 @@ from __future__ import annotations
 from numpy.random import Generator
 
 from pixelis.core.geometry import Size
-from pixelis.world.figure_outlines import distinct_figures
 from pixelis.world.palette import VIVID
-from pixelis.world.programs import (
-    Parameters,
-    References,
-    Unanswerable,
-    area,
-    aspect,
-    centre,
-    centre_distance,
-    count_regions,
-    find_region,
-    find_regions,
-    get_box,
-    get_text,
-    get_words,
-)
+from pixelis.world.programs import Facts, area, centre_distance, get_box, get_centre, require_first, require_single
 from pixelis.world.stage import Stage
 from pixelis.world.tasks.staging import (
     COMMON_FIGURES,
     PATTERN_PAINTS,
+    add_decoy,
     add_group,
     make_options,
     make_stage_pair,
@@ -35,7 +21,7 @@ from pixelis.world.tasks.staging import (
     solve_text_on,
 )
 from pixelis.world.template import Brief, ItemDraft, load_templates, make_draft
-from pixelis.world.vocabulary import choose, choose_name, sample, sample_integer
+from pixelis.world.vocabulary import choose, choose_name, sample, sample_int
 
 IMAGE_SIZE = Size(512, 512)
 
@@ -47,9 +33,7 @@ def _compose_present(brief: Brief) -> ItemDraft:
     options = make_options(brief.rng, target.phrase, [f"{c} {f}" for c, f in colour_figures[1:]])
     for colour, figure in colour_figures[1:]:  # another figure has the colour of a wrong option
         if brief.bernoulli(0.6):
-            stage.add(
-                colour, choose(brief.rng, distinct_figures(COMMON_FIGURES, figure)), stage.sample_radius(big=False)
-            )
+            add_decoy(stage, colour, figure)
     stage.add_distractors(brief.difficulty.distractors - 2, avoid=tuple(c for c, _ in colour_figures))
     return make_draft(stage, [target], {"wanted": "present"}, options)
 
@@ -60,20 +44,16 @@ def _compose_absent(brief: Brief) -> ItemDraft:
     things = add_group(brief, stage, colour_figures[1:], big=brief.sample_is_large())
     colour, figure = colour_figures[0]
     if brief.bernoulli(0.6):
-        stage.add(colour, choose(brief.rng, distinct_figures(COMMON_FIGURES, figure)), stage.sample_radius(big=False))
+        add_decoy(stage, colour, figure)
     stage.add_distractors(brief.difficulty.distractors - 2, avoid=tuple(c for c, _ in colour_figures))
     options = make_options(brief.rng, f"{colour} {figure}", [thing.phrase for thing in things])
     return make_draft(stage, things, {"wanted": "absent"}, options)
 
 
-def _solve_presence(references: References, parameters: Parameters) -> str:
-    want_present = get_text(parameters, "wanted") == "present"
-    matching_options = [
-        o for o in get_words(parameters, "options") if bool(find_regions(references, o)) == want_present
-    ]
-    if len(matching_options) != 1:
-        raise Unanswerable(f"{len(matching_options)} options fit")
-    return matching_options[0]
+def _solve_presence(facts: Facts) -> str:
+    want_present = facts.text("wanted") == "present"
+    matches = [o for o in facts.words("options") if bool(facts.regions(o)) == want_present]
+    return require_single(matches, "options fit")
 
 
 def _compose_extreme(brief: Brief) -> ItemDraft:
@@ -90,8 +70,7 @@ def _compose_extreme(brief: Brief) -> ItemDraft:
         centre_px = (along, box[1] + radius + 4) if word in ("leftmost", "rightmost") else (box[0] + radius + 4, along)
         things.append(stage.add(colour, figure, radius, at=centre_px))
     stage.add_distractors(brief.difficulty.distractors - 2, avoid=tuple(c for c, _ in colour_figures))
-    phrases = [thing.phrase for thing in things]
-    options = tuple(sample(brief.rng, phrases, 4))
+    options = tuple(sample(brief.rng, [thing.phrase for thing in things], 4))
     return make_draft(stage, things, {"most": word}, options)
 
 
@@ -108,39 +87,34 @@ def _compose_size(brief: Brief) -> ItemDraft:
     return make_draft(stage, things, {"most": word}, options)
 
 
-def _solve_most(references: References, parameters: Parameters) -> str:
+def _solve_most(facts: Facts) -> str:
     rank = {
-        "leftmost": lambda r: centre(get_box(r))[0],
-        "rightmost": lambda r: -centre(get_box(r))[0],
-        "topmost": lambda r: centre(get_box(r))[1],
-        "bottommost": lambda r: -centre(get_box(r))[1],
+        "leftmost": lambda r: get_centre(r)[0],
+        "rightmost": lambda r: -get_centre(r)[0],
+        "topmost": lambda r: get_centre(r)[1],
+        "bottommost": lambda r: -get_centre(r)[1],
         "largest": lambda r: -area(r),
         "smallest": area,
-    }[get_text(parameters, "most")]
-    ranking = [(rank(find_region(references, option)), option) for option in get_words(parameters, "options")]
+    }[facts.text("most")]
+    ranking = [(rank(facts.region(option)), option) for option in facts.words("options")]
     return min(ranking)[1]
 
 
 def _compose_count(brief: Brief) -> ItemDraft:
     stage = Stage(brief, IMAGE_SIZE)
     colour, figure, big = stage.colours[0], choose(brief.rng, COMMON_FIGURES), brief.sample_is_large()
-    count = sample_integer(brief.rng, 2, 4 if big else 7)
+    count = sample_int(brief.rng, 2, 4 if big else 7)
     things = add_group(brief, stage, [(colour, figure)] * count, big=big)
     for _ in range(2):
-        stage.add(
-            colour, choose(brief.rng, distinct_figures(COMMON_FIGURES, figure)), stage.sample_radius(big=False), gap=26
-        )
+        add_decoy(stage, colour, figure, gap=26)
     stage.add_distractors(brief.difficulty.distractors - 2, avoid=(colour,))
-    wrong_counts = [
-        str(v) for v in sample(brief.rng, [v for v in range(max(count - 3, 1), count + 4) if v != count], 3)
-    ]
-    return make_draft(
-        stage, things, {"target": f"{colour} {figure}"}, make_options(brief.rng, str(count), wrong_counts)
-    )
+    wrong = sample(brief.rng, [v for v in range(max(count - 3, 1), count + 4) if v != count], 3)
+    options = make_options(brief.rng, str(count), [str(v) for v in wrong])
+    return make_draft(stage, things, {"target": f"{colour} {figure}"}, options)
 
 
-def _solve_count(references: References, parameters: Parameters) -> str:
-    return str(count_regions(references, get_text(parameters, "target")))
+def _solve_count(facts: Facts) -> str:
+    return str(facts.count(facts.text("target")))
 
 
 def _compose_colour(brief: Brief) -> ItemDraft:
@@ -150,18 +124,16 @@ def _compose_colour(brief: Brief) -> ItemDraft:
     stage.maybe_occlude(target)
     others = [c for c in stage.colours[1:4]]
     for other in others[: 1 + brief.difficulty.level // 2]:
-        stage.add(other, choose(brief.rng, distinct_figures(COMMON_FIGURES, figure)), stage.sample_radius(big=False))
+        add_decoy(stage, other, figure)
     stage.add_distractors(brief.difficulty.distractors - 2, avoid=(colour, *others), unlike=figure)
     parameters = {"figure": figure, "attribute": "colour"}
     return make_draft(stage, [target], parameters, make_options(brief.rng, colour, [*others, *VIVID]))
 
 
-def _solve_colour(references: References, parameters: Parameters) -> str:
-    figure = get_text(parameters, "figure")
-    matches = [r for r in references if r.footprint.kind == "mask" and r.footprint.label.endswith(f" {figure}")]
-    if not matches:
-        raise Unanswerable(f"there is no {figure}")
-    return str(matches[0].properties["colour"])
+def _solve_colour(facts: Facts) -> str:
+    figure = facts.text("figure")
+    matches = [r for r in facts.references if r.footprint.kind == "mask" and r.footprint.label.endswith(f" {figure}")]
+    return str(require_first(matches, f"there is no {figure}").properties["colour"])
 
 
 def _compose_panel(brief: Brief) -> ItemDraft:
@@ -200,13 +172,10 @@ def _compose_neighbour(brief: Brief) -> ItemDraft:
     return make_draft(stage, [subject, *things], {"target": subject.phrase, "aspect": 1.0}, options)
 
 
-def _solve_neighbour(references: References, parameters: Parameters) -> str:
-    target_box = get_box(find_region(references, get_text(parameters, "target")))
-    distances = [
-        (centre_distance(target_box, get_box(find_region(references, option)), aspect(parameters)), option)
-        for option in get_words(parameters, "options")
-    ]
-    return min(distances)[1]
+def _solve_neighbour(facts: Facts) -> str:
+    target_box = facts.box("target")
+    distance = lambda option: centre_distance(target_box, get_box(facts.region(option)), facts.aspect)  # noqa: E731
+    return min((distance(option), option) for option in facts.words("options"))[1]
 
 
 def _compose_pattern(brief: Brief) -> ItemDraft:
@@ -216,57 +185,39 @@ def _compose_pattern(brief: Brief) -> ItemDraft:
     things = []
     for k, colour in enumerate(hues):
         style = pattern if k == 0 else "plain"
-        figure = choose(brief.rng, ("circle", "diamond"))
-        things.append(
-            stage.add(
-                colour,
-                figure,
-                52 - 2 * brief.difficulty.level,
-                pattern=style,
-                paint_rgb=PATTERN_PAINTS[colour],
-                turn=0.0,
-            )
-        )
+        figure, radius = choose(brief.rng, ("circle", "diamond")), 52 - 2 * brief.difficulty.level
+        things.append(stage.add(colour, figure, radius, pattern=style, paint_rgb=PATTERN_PAINTS[colour], turn=0.0))
     stage.add_distractors(brief.difficulty.distractors // 2, avoid=tuple(hues))
     options = tuple(sample(brief.rng, [thing.phrase for thing in things], 4))
     return make_draft(stage, things, {"pattern": pattern, "attribute": "texture"}, options)
 
 
-def _solve_pattern(references: References, parameters: Parameters) -> str:
-    pattern = get_text(parameters, "pattern")
-    matching_options = [
-        o for o in get_words(parameters, "options") if find_region(references, o).properties["texture"] == pattern
-    ]
-    if len(matching_options) != 1:
-        raise Unanswerable(f"{len(matching_options)} options are {pattern}")
-    return matching_options[0]
+def _solve_pattern(facts: Facts) -> str:
+    pattern = facts.text("pattern")
+    matches = [o for o in facts.words("options") if facts.region(o).properties["texture"] == pattern]
+    return require_single(matches, f"options are {pattern}")
 
 
 def _compose_pair_more(brief: Brief) -> ItemDraft:
     first, second, shared = make_stage_pair(brief, Size(448, 448))
     colour, figure = shared[0], choose(brief.rng, COMMON_FIGURES)
     answer, big = int(brief.rng.integers(4)), brief.sample_is_large()
-    low = sample_integer(brief.rng, 1, 3)
-    more = low + sample_integer(brief.rng, 1, 2)
+    low = sample_int(brief.rng, 1, 3)
+    more = low + sample_int(brief.rng, 1, 2)
     counts = {0: (more, low), 1: (low, more), 2: (low, low), 3: (0, 0)}[answer]
     evidence = []
     for stage, count in zip((first, second), counts, strict=True):
         evidence += add_group(brief, stage, [(colour, figure)] * count, big=big)
         if brief.bernoulli(0.7) or not count:
-            stage.add(
-                colour,
-                choose(brief.rng, distinct_figures(COMMON_FIGURES, figure)),
-                stage.sample_radius(big=False),
-                gap=26,
-            )
+            add_decoy(stage, colour, figure, gap=26)
         stage.add_distractors(brief.difficulty.distractors - 2, avoid=(colour,))
     options = tuple(sample(brief.rng, ("Image_0", "Image_1", "as many in both", "none in either"), 4))
     parameters = {"target": f"{colour} {figure}", "plural": plural_phrase(colour, figure)}
     return make_draft((first, second), evidence, parameters, options)
 
 
-def _solve_pair_more(references: References, parameters: Parameters) -> str:
-    first, second = (count_regions(references, get_text(parameters, "target"), f"Image_{k}") for k in (0, 1))
+def _solve_pair_more(facts: Facts) -> str:
+    first, second = (facts.count(facts.text("target"), f"Image_{k}") for k in (0, 1))
     if first == second:
         return "as many in both" if first else "none in either"
     return "Image_0" if first > second else "Image_1"

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pixelis.items import Reference
 from pixelis.world.film import FPS
 from pixelis.world.programs import (
-    Parameters,
-    References,
+    Facts,
     Unanswerable,
     centre,
-    find_time_span,
-    find_time_spans,
-    find_track,
     format_number,
-    get_box,
-    get_line_text,
-    get_text,
-    lines_on_screen,
+    get_centre,
+    line_text,
     midpoint,
     nearest,
     parse_number,
+    require_first,
 )
 from pixelis.world.slides import SCREEN, Lecture, Slide, line_centre_y
 from pixelis.world.tasks.staging import COMMON_FIGURES
 from pixelis.world.template import Brief, Evidence, ItemDraft, load_templates, make_draft
-from pixelis.world.vocabulary import MEASURES, choose, choose_names, sample, sample_integer, sample_spaced_integers
+from pixelis.world.vocabulary import MEASURES, choose, choose_names, sample, sample_int, sample_spaced_integers
 
 
 def make_lecture(
@@ -50,9 +43,7 @@ def find_texts(lecture: Lecture, number: int, role: str) -> list[Reference]:
 
 def add_mark(brief: Brief, lecture: Lecture, number: int) -> tuple[str, str]:
     """Add a mark that appears during a slide and disappears with it; returns its phrase and its event."""
-    first = max(
-        lecture.starts[number] + sample_integer(brief.rng, 3, 5), 6
-    )  # TEMP must have seen the screen without it
+    first = max(lecture.starts[number] + sample_int(brief.rng, 3, 5), 6)  # TEMP must have seen the screen without it
     colour, figure = lecture.colours[0], choose(brief.rng, COMMON_FIGURES)
     at = (SCREEN.width - brief.rng.uniform(60, 120), SCREEN.height * brief.rng.uniform(0.38, 0.6))
     actor, event = lecture.add_mark(colour, figure, first, lecture.ends[number], at)
@@ -69,18 +60,16 @@ def _compose_title_when(brief: Brief) -> ItemDraft:
     return make_draft(lecture, [event, find_texts(lecture, number, "title")[0]], {"target": phrase})
 
 
-def mark_time(references: References, parameters: Parameters) -> float:
-    return midpoint(find_time_span(references, f"{get_text(parameters, 'target')} appears"))
+def mark_time(facts: Facts) -> float:
+    return midpoint(facts.span(f"{facts.text('target')} appears"))
 
 
-def require_first(candidates: Sequence[Reference]) -> Reference:
-    if not candidates:
-        raise Unanswerable("nothing of the kind is on screen then")
-    return candidates[0]
+def title_at(facts: Facts, seconds: float) -> str:
+    return line_text(require_first(facts.lines_at(seconds, role="title"), "nothing of the kind is on screen then"))
 
 
-def _solve_title_when(references: References, parameters: Parameters) -> str:
-    return get_line_text(require_first(lines_on_screen(references, mark_time(references, parameters), role="title")))
+def _solve_title_when(facts: Facts) -> str:
+    return title_at(facts, mark_time(facts))
 
 
 def _compose_value_when(brief: Brief) -> ItemDraft:
@@ -91,46 +80,38 @@ def _compose_value_when(brief: Brief) -> ItemDraft:
     return make_draft(lecture, [event, target_line], {"target": phrase, "key": str(target_line.properties["key"])})
 
 
-def find_key_value(references: References, seconds: float, key: str) -> float:
+def find_key_value(facts: Facts, seconds: float, key: str) -> float:
     """The value of a key on the slide at a time; the key itself must be legible."""
-    for r in lines_on_screen(references, seconds, role="line"):
-        before, _, after = get_line_text(r).partition(" = ")
+    for r in facts.lines_at(seconds, role="line"):
+        before, _, after = line_text(r).partition(" = ")
         if before == key:
             return parse_number(after)
     raise Unanswerable(f"no {key} is on screen then")
 
 
-def _solve_value_when(references: References, parameters: Parameters) -> str:
-    return format_number(find_key_value(references, mark_time(references, parameters), get_text(parameters, "key")))
+def _solve_value_when(facts: Facts) -> str:
+    return format_number(find_key_value(facts, mark_time(facts), facts.text("key")))
 
 
 def _compose_task(brief: Brief) -> ItemDraft:
     titles = choose_names(brief.rng, 3 + (brief.difficulty.level >= 3))
     slides = []
     for title in titles:
-        a, b = sample_integer(brief.rng, 12, 79), sample_integer(brief.rng, 12, 79)
+        a, b = sample_int(brief.rng, 12, 79), sample_int(brief.rng, 12, 79)
         sign = choose(brief.rng, ("+", "-"))
         a, b = (max(a, b), min(a, b)) if sign == "-" else (a, b)
-        slides.append(
-            Slide(
-                title,
-                (
-                    "Find the result",
-                    f"{a} {sign} {b}",
-                    choose(brief.rng, ("Take your time", "No notes", "Work in pairs")),
-                ),
-            )
-        )
+        advice = choose(brief.rng, ("Take your time", "No notes", "Work in pairs"))
+        slides.append(Slide(title, ("Find the result", f"{a} {sign} {b}", advice)))
     lecture = Lecture(brief, slides)
     number = int(brief.rng.integers(len(slides)))
     phrase, event = add_mark(brief, lecture, number)
     return make_draft(lecture, [event, find_texts(lecture, number, "line")[1]], {"target": phrase})
 
 
-def _solve_task(references: References, parameters: Parameters) -> str:
-    for r in lines_on_screen(references, mark_time(references, parameters), role="line"):
+def _solve_task(facts: Facts) -> str:
+    for r in facts.lines_at(mark_time(facts), role="line"):
         for sign in ("+", "-"):
-            left, separator, right = get_line_text(r).partition(f" {sign} ")
+            left, separator, right = line_text(r).partition(f" {sign} ")
             if separator and left.isdigit() and right.isdigit():
                 return str(int(left) + int(right) if sign == "+" else int(left) - int(right))
     raise Unanswerable("no task is on screen then")
@@ -140,7 +121,7 @@ def _compose_pointed(brief: Brief) -> ItemDraft:
     lecture, _ = make_lecture(brief)
     number = int(brief.rng.integers(len(lecture.slides)))
     line = choose(brief.rng, find_texts(lecture, number, "line"))
-    first = max(lecture.starts[number] + sample_integer(brief.rng, 2, 4), 6)
+    first = max(lecture.starts[number] + sample_int(brief.rng, 2, 4), 6)
     colour, figure = lecture.colours[0], choose(brief.rng, ("circle", "square", "star", "diamond"))
     actor, event = lecture.add_mark(colour, figure, first, lecture.ends[number], (42.0, line_centre_y(lecture, line)))
     parameters = {"target": actor.phrase}
@@ -149,16 +130,14 @@ def _compose_pointed(brief: Brief) -> ItemDraft:
     return draft
 
 
-def _solve_pointed(references: References, parameters: Parameters) -> str:
-    target = get_text(parameters, "target")
-    seconds = mark_time(references, parameters)
-    box = find_track(references, target).box_at(round(seconds * FPS))
+def _solve_pointed(facts: Facts) -> str:
+    target = facts.text("target")
+    seconds = mark_time(facts)
+    box = facts.track(target).box_at(round(seconds * FPS))
     if box is None:
         raise Unanswerable(f"the {target} is not there then")
     y = centre(box)[1]
-    return get_line_text(
-        nearest(lines_on_screen(references, seconds, role="line"), lambda r: abs(centre(get_box(r))[1] - y))
-    )
+    return line_text(nearest(facts.lines_at(seconds, role="line"), lambda r: abs(get_centre(r)[1] - y)))
 
 
 # --- by a title
@@ -172,20 +151,16 @@ def _compose_value_on(brief: Brief) -> ItemDraft:
     return make_draft(lecture, evidence, {"title": titles[number], "key": str(target_line.properties["key"])})
 
 
-def slide_time(references: References, title: str) -> float:
+def slide_time(facts: Facts, title: str) -> float:
     """The middle of a slide's span; its title must be on screen then."""
-    seconds = midpoint(find_time_span(references, f"slide {title}"))
-    if not any(
-        get_line_text(r).casefold() == title.casefold() for r in lines_on_screen(references, seconds, role="title")
-    ):
+    seconds = midpoint(facts.span(f"slide {title}"))
+    if not any(line_text(r).casefold() == title.casefold() for r in facts.lines_at(seconds, role="title")):
         raise Unanswerable(f"{title} is not on screen then")
     return seconds
 
 
-def _solve_value_on(references: References, parameters: Parameters) -> str:
-    return format_number(
-        find_key_value(references, slide_time(references, get_text(parameters, "title")), get_text(parameters, "key"))
-    )
+def _solve_value_on(facts: Facts) -> str:
+    return format_number(find_key_value(facts, slide_time(facts, facts.text("title")), facts.text("key")))
 
 
 def _compose_sum(brief: Brief) -> ItemDraft:
@@ -197,9 +172,9 @@ def _compose_sum(brief: Brief) -> ItemDraft:
     return make_draft(lecture, evidence, {"title": titles[number], **keys})
 
 
-def _solve_sum(references: References, parameters: Parameters) -> str:
-    seconds = slide_time(references, get_text(parameters, "title"))
-    return format_number(sum(find_key_value(references, seconds, get_text(parameters, key)) for key in ("a", "b")))
+def _solve_sum(facts: Facts) -> str:
+    seconds = slide_time(facts, facts.text("title"))
+    return format_number(sum(find_key_value(facts, seconds, facts.text(key)) for key in ("a", "b")))
 
 
 def _compose_change(brief: Brief) -> ItemDraft:
@@ -213,9 +188,9 @@ def _compose_change(brief: Brief) -> ItemDraft:
     return make_draft(lecture, evidence, {"a": titles[first], "b": titles[second], "key": key})
 
 
-def _solve_change(references: References, parameters: Parameters) -> str:
-    key = get_text(parameters, "key")
-    a, b = (find_key_value(references, slide_time(references, get_text(parameters, k)), key) for k in ("a", "b"))
+def _solve_change(facts: Facts) -> str:
+    key = facts.text("key")
+    a, b = (find_key_value(facts, slide_time(facts, facts.text(k)), key) for k in ("a", "b"))
     return format_number(abs(a - b))
 
 
@@ -229,27 +204,27 @@ def _compose_next(brief: Brief) -> ItemDraft:
     return make_draft(lecture, evidence, {"title": titles[number]})
 
 
-def _solve_next(references: References, parameters: Parameters) -> str:
-    slide_time(references, get_text(parameters, "title"))
-    end = find_time_span(references, f"slide {get_text(parameters, 'title')}").end_s
-    return get_line_text(require_first(lines_on_screen(references, end + 0.5, role="title")))
+def _solve_next(facts: Facts) -> str:
+    slide_time(facts, facts.text("title"))
+    end = facts.span(f"slide {facts.text('title')}").end_s
+    return title_at(facts, end + 0.5)
 
 
 def _compose_count(brief: Brief) -> ItemDraft:
-    lecture, _ = make_lecture(brief, sample_integer(brief.rng, 2, 6), alternate_sheets=True)
+    lecture, _ = make_lecture(brief, sample_int(brief.rng, 2, 6), alternate_sheets=True)
     evidence: list[Evidence] = [
         lecture.film.add_event("cut", start - 1, start + 1) for start in lecture.starts[1:]
     ]  # from frame to frame
     return make_draft(lecture, evidence, {"what": "slides"})
 
 
-def _solve_count(references: References, parameters: Parameters) -> str:
+def _solve_count(facts: Facts) -> str:
     """One more than the cuts between different titles."""
     cut_count = 0
-    for span in find_time_spans(references, "cut"):
+    for span in facts.spans("cut"):
         cut = (span.start_s + span.end_s) / 2
-        before, after = (lines_on_screen(references, max(s, 0.0), role="title") for s in (cut - 0.2, cut + 0.2))
-        cut_count += [get_line_text(r) for r in before] != [get_line_text(r) for r in after]
+        before, after = (facts.lines_at(max(s, 0.0), role="title") for s in (cut - 0.2, cut + 0.2))
+        cut_count += [line_text(r) for r in before] != [line_text(r) for r in after]
     return str(cut_count + 1)
 
 

@@ -6,81 +6,66 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pixelis.core.geometry import Mask, Span, Track
+from pixelis.core.geometry import Span, Track
 from pixelis.items import Reference
 from pixelis.world.film import FPS, Film, MotionPath
 from pixelis.world.painting import make_mask
-from pixelis.world.programs import (
-    Parameters,
-    References,
-    Unanswerable,
-    find_region,
-    find_time_span,
-    find_time_spans,
-    find_track,
-    get_line_text,
-    get_text,
-    get_words,
-    lines_on_screen,
-    locate_field,
-    midpoint,
-)
-from pixelis.world.tasks.motion import choose_colour_figures, choose_lanes
+from pixelis.world.programs import Facts, Unanswerable, line_text, locate_field, midpoint, require_first
+from pixelis.world.tasks.motion import choose_figures, choose_lanes
 from pixelis.world.tasks.staging import COMMON_FIGURES
 from pixelis.world.template import Brief, ItemDraft, load_templates, make_measured_draft
-from pixelis.world.vocabulary import choose, choose_names, join_words, sample, sample_integer
+from pixelis.world.vocabulary import choose, choose_names, join_words, sample, sample_int
 
 FIRST_OR_LAST = ("first", "last")
 
 
-def add_bystanders(
-    brief: Brief, film: Film, hues: Sequence[str], count: int, spots: Sequence[tuple[float, float]]
-) -> None:
-    """Add still things in other colours than the target's."""
-    for spot in sample(brief.rng, spots, min(count, len(spots))):
-        film.add(
-            choose(brief.rng, hues),
-            choose(brief.rng, COMMON_FIGURES),
-            film.still_path(*spot),
-            radius=film.sample_radius(),
-        )
+def add_bystanders(brief: Brief, film: Film, hues: Sequence[str], spots: Sequence[tuple[float, float]]) -> None:
+    """Add up to two still things in other colours than the target's."""
+    for spot in sample(brief.rng, spots, min(2, len(spots))):
+        colour, figure = choose(brief.rng, hues), choose(brief.rng, COMMON_FIGURES)
+        film.add(colour, figure, film.still_path(*spot), radius=film.sample_radius())
+
+
+def corners(film: Film, x: int, y: int) -> list[tuple[float, float]]:
+    """Places at these distances from the corners of the frame."""
+    width, height = film.size
+    return [(x, y), (width - x, y), (x, height - y), (width - x, height - y)]
+
+
+def is_distant(a: tuple[float, float], b: tuple[float, float], distance: int) -> bool:
+    return abs(a[0] - b[0]) + abs(a[1] - b[1]) > distance
 
 
 def _compose_order(brief: Brief) -> ItemDraft:
     film = Film(brief, frames=48, pan=brief.bernoulli(0.6))
     width, _ = film.size
-    starts = sample(
-        brief.rng,
-        (sample_integer(brief.rng, 4, 7), sample_integer(brief.rng, 17, 21), sample_integer(brief.rng, 31, 36)),
-        3,
-    )
+    frames = [sample_int(brief.rng, low, high) for low, high in ((4, 7), (17, 21), (31, 36))]
+    starts = sample(brief.rng, frames, 3)
     actors, evidence = [], []
-    for (colour, figure), row, first in zip(
-        choose_colour_figures(brief, film, 3), choose_lanes(brief, film, 3), starts, strict=True
-    ):
+    pairs, rows = choose_figures(brief, film, 3), choose_lanes(brief, film, 3)
+    for (colour, figure), row, first in zip(pairs, rows, starts, strict=True):
         x = brief.rng.uniform(0.25, 0.75) * width
-        actors.append(
-            film.add(colour, figure, film.straight_path((x, row), (x + brief.rng.uniform(-40, 40), row), first))
-        )
+        path = film.straight_path((x, row), (x + brief.rng.uniform(-40, 40), row), first)
+        actors.append(film.add(colour, figure, path))
         evidence.append(film.add_event(f"{colour} {figure} appears", first))
     phrases = tuple(sample(brief.rng, [a.phrase for a in actors], 3))
     parameters = {"things": phrases, "listed": join_words(phrases), "which": choose(brief.rng, FIRST_OR_LAST)}
     return make_measured_draft(film, evidence, parameters)
 
 
-def _solve_order(references: References, parameters: Parameters) -> str:
+def _solve_order(facts: Facts) -> str:
     appearances = [
         (span.start_s, p)
-        for p in get_words(parameters, "things")
-        if comes_into_view(find_track(references, p), span := find_time_span(references, f"{p} appears"))
+        for p in facts.words("things")
+        if comes_into_view(facts.track(p), span := facts.span(f"{p} appears"))
     ]
-    if len(appearances) < len(get_words(parameters, "things")):
+    if len(appearances) < len(facts.words("things")):
         raise Unanswerable("one of them does not appear then")
-    return (min(appearances) if get_text(parameters, "which") == "first" else max(appearances))[1]
+    return (min(appearances) if facts.text("which") == "first" else max(appearances))[1]
 
 
 def _compose_times(brief: Brief) -> ItemDraft:
-    count = sample_integer(brief.rng, 1, 4)
+    count = sample_int(brief.rng, 1, 4)
     film = Film(brief, frames=64 if count == 4 else 48, pan=brief.bernoulli(0.6))
     width, height = film.size
     colour, figure = film.colours[0], choose(brief.rng, COMMON_FIGURES)
@@ -92,36 +77,30 @@ def _compose_times(brief: Brief) -> ItemDraft:
         path[first : first + period // 2] = spot
         evidence.append(film.add_event(f"{colour} {figure} appears", first))
     film.add(colour, figure, path)
-    spots = [(60, 60), (width - 60, 60), (60, height - 60), (width - 60, height - 60)]
-    spots = [s for s in spots if abs(s[0] - spot[0]) + abs(s[1] - spot[1]) > 130]
-    add_bystanders(brief, film, [c for c in film.colours if c != colour], 2, spots)
+    spots = [s for s in corners(film, 60, 60) if is_distant(s, spot, 130)]
+    add_bystanders(brief, film, film.colours[1:], spots)
     return make_measured_draft(film, evidence, {"target": f"{colour} {figure}"})
 
 
-def _solve_times(references: References, parameters: Parameters) -> str:
-    target = get_text(parameters, "target")
-    object_track = find_track(references, target)
-    return str(sum(comes_into_view(object_track, span) for span in find_time_spans(references, f"{target} appears")))
+def _solve_times(facts: Facts) -> str:
+    target = facts.text("target")
+    track = facts.track(target)
+    return str(sum(comes_into_view(track, span) for span in facts.spans(f"{target} appears")))
 
 
-def comes_into_view(object_track: Track, span: Span) -> bool:
+def comes_into_view(track: Track, span: Span) -> bool:
     """Whether a thing is present at the end of a span but not just before it."""
     before, after = round(span.start_s * FPS) - 1, round(span.end_s * FPS) - 1
-    return object_track.box_at(before) is None and object_track.box_at(after) is not None if before >= 0 else False
+    return track.box_at(before) is None and track.box_at(after) is not None if before >= 0 else False
 
 
 def _compose_where_when(brief: Brief) -> ItemDraft:
     film = Film(brief, frames=44)
-    width, height = film.size
-    (a, b) = choose_colour_figures(brief, film, 2)
+    (a, b) = choose_figures(brief, film, 2)
     radius = min(film.sample_radius(), 24)
     path, first, goal = _bouncing_path_through(brief, film, int(brief.rng.integers(9)), radius)
     subject = film.add(*a, path, radius=radius)
-    corner = next(
-        spot
-        for spot in sample(brief.rng, [(56, 50), (width - 56, 50), (56, height - 50), (width - 56, height - 50)], 4)
-        if abs(spot[0] - goal[0]) + abs(spot[1] - goal[1]) > 150
-    )
+    corner = next(spot for spot in sample(brief.rng, corners(film, 56, 50), 4) if is_distant(spot, goal, 150))
     film.add(*b, film.still_path(*corner, first), radius=min(film.sample_radius(), 24))
     event = film.add_event(f"{' '.join(b)} appears", first)
     return make_measured_draft(film, [subject, event], {"target": subject.phrase, "b": " ".join(b)})
@@ -137,9 +116,7 @@ def _bouncing_path_through(
         start = (brief.rng.uniform(radius, width - radius), brief.rng.uniform(radius, height - radius))
         step = (brief.rng.uniform(-7.0, 7.0), brief.rng.uniform(-5.0, 5.0))
         path = film.bouncing_path(start, step, radius + 2)
-        offsets = np.abs(path / [width, height] * 3 - [index % 3 + 0.5, index // 3 + 0.5]).max(
-            axis=1
-        )  # under 0.5: inside
+        offsets = np.abs(path / [width, height] * 3 - [index % 3 + 0.5, index // 3 + 0.5]).max(axis=1)  # < 0.5: inside
         max_offsets = np.maximum.reduce([offsets[10:-10], offsets[9:-11], offsets[11:-9], offsets[12:-8]])
         k = int(max_offsets.argmin())
         if best is None or max_offsets[k] < best[0]:
@@ -151,14 +128,14 @@ def _bouncing_path_through(
     return path, first, (float(path[first, 0]), float(path[first, 1]))
 
 
-def _solve_where_when(references: References, parameters: Parameters) -> str:
-    object_track = find_track(references, get_text(parameters, "target"))
-    other = get_text(parameters, "b")
-    span = find_time_span(references, f"{other} appears")
-    if not comes_into_view(find_track(references, other), span):
+def _solve_where_when(facts: Facts) -> str:
+    track = facts.track(facts.text("target"))
+    other = facts.text("b")
+    span = facts.span(f"{other} appears")
+    if not comes_into_view(facts.track(other), span):
         raise Unanswerable(f"the {other} does not appear then")
     index = round(midpoint(span) * FPS)
-    box = object_track.box_at(min(max(index, object_track.frames[0]), object_track.frames[-1]))
+    box = track.box_at(min(max(index, track.frames[0]), track.frames[-1]))
     if box is None:
         raise Unanswerable("it is out of sight then")
     return locate_field(box)
@@ -167,43 +144,30 @@ def _solve_where_when(references: References, parameters: Parameters) -> str:
 def _compose_turns(brief: Brief) -> ItemDraft:
     film = Film(brief, frames=40)
     width, height = film.size
-    figure, first_colour, last_colour = (
-        choose(brief.rng, ("circle", "square", "diamond", "triangle", "star")),
-        film.colours[0],
-        film.colours[1],
-    )
-    change = sample_integer(brief.rng, 14, 28)
+    figure = choose(brief.rng, ("circle", "square", "diamond", "triangle", "star"))
+    first_colour, last_colour = film.colours[:2]
+    change = sample_int(brief.rng, 14, 28)
     spot = (brief.rng.uniform(0.25, 0.75) * width, brief.rng.uniform(0.25, 0.75) * height)
     radius = film.sample_radius(big=brief.bernoulli(0.3))
     state = brief.rng.bit_generator.state
     film.add(first_colour, figure, film.still_path(*spot, 0, change), radius=radius)
     brief.rng.bit_generator.state = state  # the same light, slant and style in another paint
     later = film.add(last_colour, figure, film.still_path(*spot, change), radius=radius)
-    spots = [(50, 50), (width - 50, 50), (50, height - 50), (width - 50, height - 50)]
-    distant_spots = [s for s in spots if abs(s[0] - spot[0]) + abs(s[1] - spot[1]) > 150]
-    add_bystanders(brief, film, [c for c in film.colours if c not in (first_colour, last_colour)], 2, distant_spots)
+    add_bystanders(brief, film, film.colours[2:], [s for s in corners(film, 50, 50) if is_distant(s, spot, 150)])
     last = film.frames - 1
     camera = (int(film.camera[last, 0]), int(film.camera[last, 1]))
     box = later.box(last, camera)
     assert box is not None  # noqa: S101 - it stays to the end
-    mask: Mask = make_mask(
-        later.sprite.alpha > 127,
-        box[0],
-        box[1],
-        film.size,
-        media=film.media,
-        frame=last,
-        label=f"{first_colour} {figure} at the end",
-    )
-    film.extra_references.append(
-        Reference(name="end", footprint=mask, properties={"colour": last_colour, "shape": figure})
-    )
+    names = {"media": film.media, "frame": last, "label": f"{first_colour} {figure} at the end"}
+    mask = make_mask(later.sprite.alpha > 127, box[0], box[1], film.size, **names)
+    properties = {"colour": last_colour, "shape": figure}
+    film.extra_references.append(Reference(name="end", footprint=mask, properties=properties))
     parameters = {"target": f"{first_colour} {figure}", "attribute": "colour", "last_frame": last}
     return make_measured_draft(film, ["end"], parameters)
 
 
-def _solve_turns(references: References, parameters: Parameters) -> str:
-    return str(find_region(references, f"{get_text(parameters, 'target')} at the end").properties["colour"])
+def _solve_turns(facts: Facts) -> str:
+    return str(facts.region(f"{facts.text('target')} at the end").properties["colour"])
 
 
 def _compose_passing(brief: Brief) -> ItemDraft:
@@ -212,28 +176,23 @@ def _compose_passing(brief: Brief) -> ItemDraft:
     words = choose_names(brief.rng, 2)
     hues = film.standalone_colours[:2]
     px = min((24, 22, 20, 16, 13)[brief.difficulty.level - 1], 24)
-    first = sample_integer(brief.rng, 6, 22)
-    last = first + sample_integer(brief.rng, 10, 14)
+    first = sample_int(brief.rng, 6, 22)
+    last = first + sample_int(brief.rng, 10, 14)
     rows = sample(brief.rng, (0.3 * height, 0.7 * height), 2)
     x = brief.rng.uniform(0.4, 0.6) * width
     bouncing_path = film.bouncing_path((60.0, 60.0), (brief.rng.uniform(3, 9), brief.rng.uniform(3, 7)), 16)
-    film.add(
-        film.standalone_colours[2], choose(brief.rng, COMMON_FIGURES), bouncing_path, radius=14
-    )  # behind the panels
-    target_panel = film.add_panel(
-        hues[0], words[0], film.straight_path((x - 30, rows[0]), (x + 30, rows[0]), first, last), px
-    )
+    film.add(film.standalone_colours[2], choose(brief.rng, COMMON_FIGURES), bouncing_path, radius=14)  # behind panels
+    passing_path = film.straight_path((x - 30, rows[0]), (x + 30, rows[0]), first, last)
+    target_panel = film.add_panel(hues[0], words[0], passing_path, px)
     film.add_panel(hues[1], words[1], film.still_path(brief.rng.uniform(0.35, 0.65) * width, rows[1]), px)
     evidence = [film.add_event(target_panel.phrase, first, last), f"text_{target_panel.name}"]
     return make_measured_draft(film, evidence, {"target": target_panel.phrase, "colour": hues[0]})
 
 
-def _solve_passing(references: References, parameters: Parameters) -> str:
-    target = get_text(parameters, "target")
-    lines = lines_on_screen(references, midpoint(find_time_span(references, target)), panel=target)
-    if not lines:
-        raise Unanswerable(f"the {target} is not there then")
-    return get_line_text(lines[0])
+def _solve_passing(facts: Facts) -> str:
+    target = facts.text("target")
+    lines = facts.lines_at(midpoint(facts.span(target)), panel=target)
+    return line_text(require_first(lines, f"the {target} is not there then"))
 
 
 TEMPLATES = load_templates(

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from pixelis.world.film import Actor, Film, MotionPath
-from pixelis.world.programs import (
-    Parameters,
-    References,
-    Unanswerable,
-    aspect,
-    find_track,
-    get_text,
-    get_words,
-    heading,
-    track_displacement,
-)
-from pixelis.world.tasks.staging import COMMON_FIGURES
+from pixelis.world.programs import Facts, displacement, heading, require_single
+from pixelis.world.tasks.staging import COMMON_FIGURES, name_presence
 from pixelis.world.template import Brief, ItemDraft, load_templates, make_measured_draft
-from pixelis.world.vocabulary import choose, join_words, sample, sample_integer
+from pixelis.world.vocabulary import choose, join_words, sample, sample_int
 
 COMPASS = {
     "right": (1, 0), "up right": (1, -1), "up": (0, -1), "up left": (-1, -1),
@@ -24,7 +14,7 @@ COMPASS = {
 }  # fmt: skip
 
 
-def choose_colour_figures(brief: Brief, film: Film, count: int) -> list[tuple[str, str]]:
+def choose_figures(brief: Brief, film: Film, count: int) -> list[tuple[str, str]]:
     """Colours and figures for several things, with different colours."""
     return [(colour, choose(brief.rng, COMMON_FIGURES)) for colour in film.colours[:count]]
 
@@ -51,21 +41,21 @@ def _compose_direction(brief: Brief) -> ItemDraft:
     length_px = brief.rng.uniform(0.34, 0.42) * height
     actors = [
         film.add(colour, figure, directed_path(brief, film, word, spot, length_px))
-        for (colour, figure), word, spot in zip(choose_colour_figures(brief, film, 2), words, spots, strict=True)
+        for (colour, figure), word, spot in zip(choose_figures(brief, film, 2), words, spots, strict=True)
     ]
     draft = make_measured_draft(film, actors[:1], {"target": actors[0].phrase})
     draft.accepted_answers = lambda answer: (answer, answer.replace(" ", "-"))
     return draft
 
 
-def _solve_direction(references: References, parameters: Parameters) -> str:
-    return heading(*track_displacement(find_track(references, get_text(parameters, "target")), aspect(parameters)))
+def _solve_direction(facts: Facts) -> str:
+    return heading(*displacement(facts.track(facts.text("target")), facts.aspect))
 
 
 def _compose_mover(brief: Brief) -> ItemDraft:
     film = Film(brief)
     width, _ = film.size
-    pairs, rows = choose_colour_figures(brief, film, 4), choose_lanes(brief, film, 4)
+    pairs, rows = choose_figures(brief, film, 4), choose_lanes(brief, film, 4)
     actors: list[Actor] = []
     for k, ((colour, figure), row) in enumerate(zip(pairs, rows, strict=True)):
         x = brief.rng.uniform(0.2, 0.8) * width
@@ -78,23 +68,18 @@ def _compose_mover(brief: Brief) -> ItemDraft:
     return make_measured_draft(film, actors, {"things": phrases, "listed": join_words(phrases)})
 
 
-def _solve_mover(references: References, parameters: Parameters) -> str:
-    displacements = {
-        p: track_displacement(find_track(references, p), aspect(parameters)) for p in get_words(parameters, "things")
-    }
-    movers = [p for p, (across, down) in displacements.items() if heading(across, down) != "still"]
-    if len(movers) != 1:
-        raise Unanswerable(f"{len(movers)} of them move")
-    return movers[0]
+def _solve_mover(facts: Facts) -> str:
+    move = lambda phrase: heading(*displacement(facts.track(phrase), facts.aspect))  # noqa: E731
+    movers = [phrase for phrase in facts.words("things") if move(phrase) != "still"]
+    return require_single(movers, "of them move")
 
 
 def _compose_fastest(brief: Brief) -> ItemDraft:
     film = Film(brief)
     width, _ = film.size
     actors = []
-    for (colour, figure), row, share in zip(
-        choose_colour_figures(brief, film, 3), choose_lanes(brief, film, 3), (0.62, 0.36, 0.2), strict=True
-    ):
+    pairs, rows = choose_figures(brief, film, 3), choose_lanes(brief, film, 3)
+    for (colour, figure), row, share in zip(pairs, rows, (0.62, 0.36, 0.2), strict=True):
         length, side = share * width * brief.rng.uniform(0.94, 1.06), choose(brief.rng, (-1, 1))
         start = width / 2 - side * length / 2
         actors.append(film.add(colour, figure, film.straight_path((start, row), (start + side * length, row))))
@@ -103,13 +88,13 @@ def _compose_fastest(brief: Brief) -> ItemDraft:
     return make_measured_draft(film, actors, {"things": phrases, "listed": join_words(phrases), "most": most})
 
 
-def _solve_fastest(references: References, parameters: Parameters) -> str:
+def _solve_fastest(facts: Facts) -> str:
     speeds = []
-    for phrase in get_words(parameters, "things"):
-        object_track = find_track(references, phrase)
-        across, down = track_displacement(object_track, aspect(parameters))
-        speeds.append(((across**2 + down**2) ** 0.5 / max(len(object_track.frames) - 1, 1), phrase))
-    return (max(speeds) if get_text(parameters, "most") == "fastest" else min(speeds))[1]
+    for phrase in facts.words("things"):
+        track = facts.track(phrase)
+        across, down = displacement(track, facts.aspect)
+        speeds.append(((across**2 + down**2) ** 0.5 / max(len(track.frames) - 1, 1), phrase))
+    return (max(speeds) if facts.text("most") == "fastest" else min(speeds))[1]
 
 
 def _compose_pair(brief: Brief) -> ItemDraft:
@@ -123,57 +108,39 @@ def _compose_pair(brief: Brief) -> ItemDraft:
         opposite = {"left": "right", "right": "left", "up": "down", "down": "up"}[word]
         spots = sample(brief.rng, [(width * 0.28, height * 0.5), (width * 0.72, height * 0.5)], 2)
         length_px = 0.38 * height
-        target = film.add(
-            shared[0], figure, directed_path(brief, film, word if moves_that_way else opposite, spots[0], length_px)
-        )
-        film.add(
-            choose(brief.rng, shared[1:]),
-            choose(brief.rng, COMMON_FIGURES),
-            directed_path(brief, film, choose(brief.rng, (word, opposite)), spots[1], length_px),
-        )
-        evidence.append(target)
+        path = directed_path(brief, film, word if moves_that_way else opposite, spots[0], length_px)
+        evidence.append(film.add(shared[0], figure, path))
+        colour, other = choose(brief.rng, shared[1:]), choose(brief.rng, COMMON_FIGURES)
+        film.add(colour, other, directed_path(brief, film, choose(brief.rng, (word, opposite)), spots[1], length_px))
     return make_measured_draft(films, evidence, {"target": f"{shared[0]} {figure}", "way": word})
 
 
-def _solve_pair(references: References, parameters: Parameters) -> str:
-    first, second = (
-        heading(
-            *track_displacement(
-                find_track(references, get_text(parameters, "target"), f"Video_{k}"), aspect(parameters)
-            )
-        )
-        == get_text(parameters, "way")
-        for k in (0, 1)
-    )
-    return {(True, False): "Video_0", (False, True): "Video_1", (True, True): "both"}.get((first, second), "neither")
+def _solve_pair(facts: Facts) -> str:
+    names = ("Video_0", "Video_1")
+    moves = [displacement(facts.track(facts.text("target"), name), facts.aspect) for name in names]
+    return name_presence(names, [heading(*move) == facts.text("way") for move in moves])
 
 
 def _compose_leaver(brief: Brief) -> ItemDraft:
     film = Film(brief, frames=44)
     width, _ = film.size
     actors = []
-    for k, ((colour, figure), row) in enumerate(
-        zip(choose_colour_figures(brief, film, 3), choose_lanes(brief, film, 3), strict=True)
-    ):
+    pairs, rows = choose_figures(brief, film, 3), choose_lanes(brief, film, 3)
+    for k, ((colour, figure), row) in enumerate(zip(pairs, rows, strict=True)):
         side, x = choose(brief.rng, (-1, 1)), brief.rng.uniform(0.3, 0.7) * width
         goal = (width + 60 if side > 0 else -60) if k == 0 else x + side * 0.15 * width
-        last = sample_integer(brief.rng, 24, 34) if k == 0 else film.frames
+        last = sample_int(brief.rng, 24, 34) if k == 0 else film.frames
         path = film.straight_path((x, row), (goal, row), 0, last)
         actors.append(film.add(colour, figure, path))
     phrases = tuple(sample(brief.rng, [a.phrase for a in actors], 3))
-    return make_measured_draft(
-        film,
-        actors,
-        {"things": phrases, "listed": join_words(phrases), "frames": film.frames, "last_frame": film.frames - 1},
-    )
+    frames = {"frames": film.frames, "last_frame": film.frames - 1}
+    return make_measured_draft(film, actors, {"things": phrases, "listed": join_words(phrases), **frames})
 
 
-def _solve_leaver(references: References, parameters: Parameters) -> str:
-    last = int(str(parameters["frames"])) - 1
-    leavers = [p for p in get_words(parameters, "things") if find_track(references, p).frames[-1] < last]
-    if len(leavers) != 1:
-        raise Unanswerable(f"{len(leavers)} of them are gone at the end")
-    return leavers[0]
+def _solve_leaver(facts: Facts) -> str:
+    last = int(str(facts.parameters["frames"])) - 1
+    leavers = [p for p in facts.words("things") if facts.track(p).frames[-1] < last]
+    return require_single(leavers, "of them are gone at the end")
 
 
 TEMPLATES = load_templates(

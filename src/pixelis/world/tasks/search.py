@@ -5,20 +5,7 @@ from __future__ import annotations
 from pixelis.core.geometry import Size
 from pixelis.world.figure_outlines import ICON_NAMES, distinct_figures
 from pixelis.world.palette import VIVID
-from pixelis.world.programs import (
-    Parameters,
-    References,
-    Unanswerable,
-    centre,
-    find_lines,
-    find_region,
-    find_regions,
-    get_box,
-    get_line_text,
-    get_text,
-    locate_field,
-    nearest,
-)
+from pixelis.world.programs import Facts, centre, get_centre, line_text, locate_field, nearest, require_first
 from pixelis.world.stage import PixelRect, Stage, Thing
 from pixelis.world.tasks.staging import (
     COMMON_FIGURES,
@@ -26,6 +13,7 @@ from pixelis.world.tasks.staging import (
     PATTERN_PAINTS,
     make_large_stage,
     make_stage_pair,
+    name_presence,
     pattern_colours,
     sample_small_radius,
     solve_text_on,
@@ -51,13 +39,11 @@ def _compose_tag_text(brief: Brief) -> ItemDraft:
     texts = [make_code(brief.rng) for _ in range(3)] if brief.bernoulli(0.6) else choose_names(brief.rng, 3)
     hues = stage.standalone_colours[:3]
     figures = sample(brief.rng, ICON_NAMES, 3)
-    size = stage.size
     for colour, figure, text in zip(hues, figures, texts, strict=True):
         radius, px = sample_small_radius(stage, big=False), stage.sample_text_px()
         box = stage.layout.find_room(2 * radius + 8 * px, 2 * radius + 4 * px, gap=2 * px)
-        thing = stage.add(
-            colour, figure, radius, at=((box[0] + box[2]) // 2, min(box[1] + radius, size.height - 4 * px))
-        )
+        at = ((box[0] + box[2]) // 2, min(box[1] + radius, stage.size.height - 4 * px))
+        thing = stage.add(colour, figure, radius, at=at)
         stage.add_tag(text, px, thing)
         stage.layout.reserve(box)
     stage.add_distractors(brief.difficulty.distractors, avoid=(hues[0],))
@@ -65,44 +51,37 @@ def _compose_tag_text(brief: Brief) -> ItemDraft:
     return make_draft(stage, [target, stage.texts[0]], {"target": target.phrase})
 
 
-def _solve_tag_text(references: References, parameters: Parameters) -> str:
-    x0, _, x1, y1 = get_box(find_region(references, get_text(parameters, "target")))
+def _solve_tag_text(facts: Facts) -> str:
+    x0, _, x1, y1 = facts.box("target")
 
     def distance_below(r: object) -> float:
-        x, y = centre(get_box(r))  # type: ignore[arg-type]
+        x, y = get_centre(r)  # type: ignore[arg-type]
         return abs(x - (x0 + x1) / 2) + abs(y - y1) + (10.0 if y < y1 else 0.0)
 
-    return get_line_text(nearest(find_lines(references), distance_below))
+    return line_text(nearest(facts.lines(), distance_below))
 
 
 def _compose_ink_colour(brief: Brief) -> ItemDraft:
     stage = make_large_stage(brief)
     words = choose_names(brief.rng, 3)
     paper = "white" if brief.bernoulli(0.5) else "black"
-    hues = sample(
-        brief.rng, [c for c in VIVID if c not in (("yellow", "cyan") if paper == "white" else ("blue", "purple"))], 3
-    )
-    lines = [
+    illegible = ("yellow", "cyan") if paper == "white" else ("blue", "purple")
+    hues = sample(brief.rng, [c for c in VIVID if c not in illegible], 3)
+    for hue, word in zip(hues, words, strict=True):
         stage.add_coloured_text(paper, hue, word, round(stage.sample_text_px() * 1.3))
-        for hue, word in zip(hues, words, strict=True)
-    ]
     stage.add_distractors(brief.difficulty.distractors)
-    return make_draft(stage, lines[:1], {"word": words[0], "attribute": "colour"})
+    return make_draft(stage, stage.texts[:1], {"word": words[0], "attribute": "colour"})
 
 
-def _solve_ink_colour(references: References, parameters: Parameters) -> str:
-    for r in find_lines(references):
-        if get_line_text(r).casefold() == get_text(parameters, "word").casefold():
-            return str(r.properties["colour"])
-    raise Unanswerable("the word is not there")
+def _solve_ink_colour(facts: Facts) -> str:
+    return str(facts.line(facts.text("word")).properties["colour"])
 
 
 def _compose_shape(brief: Brief) -> ItemDraft:
     stage = make_large_stage(brief)
     radius, colour = sample_small_radius(stage, big=brief.sample_is_large()), stage.standalone_colours[0]
-    target = stage.add(
-        colour, choose(brief.rng, DISTINCT_FIGURES[: 8 if radius < 24 else 10 if radius < 28 else 11]), radius
-    )
+    figures = DISTINCT_FIGURES[: 8 if radius < 24 else 10 if radius < 28 else 11]
+    target = stage.add(colour, choose(brief.rng, figures), radius)
     stage.maybe_occlude(target)
     stage.add_distractors(brief.difficulty.distractors, avoid=(colour,))
     parameters = {"target": f"{colour} thing", "colour": colour, "attribute": "shape"}
@@ -122,9 +101,8 @@ def _compose_texture(brief: Brief) -> ItemDraft:
 def _compose_orientation(brief: Brief) -> ItemDraft:
     stage = make_large_stage(brief)
     word = choose(brief.rng, ("horizontal", "vertical", "rising", "falling"))
-    turn = {"horizontal": 0.0, "vertical": 90.0, "rising": -45.0, "falling": 45.0}[word] + float(
-        brief.rng.integers(-9, 10)
-    )
+    turn = {"horizontal": 0.0, "vertical": 90.0, "rising": -45.0, "falling": 45.0}[word]
+    turn += float(brief.rng.integers(-9, 10))
     colour = stage.colours[0]
     target = stage.add(colour, "bar", round(sample_small_radius(stage, big=False) * 1.7), turn=turn)
     target.properties["orientation"] = word
@@ -133,14 +111,14 @@ def _compose_orientation(brief: Brief) -> ItemDraft:
     return make_draft(stage, [target], parameters)
 
 
-def _solve_property(references: References, parameters: Parameters) -> str:
-    target = get_text(parameters, "target")
-    matches = find_regions(references, target) or [
-        r for r in references if r.footprint.kind == "mask" and r.footprint.label.split(" ")[0] == target.split(" ")[0]
+def _solve_property(facts: Facts) -> str:
+    target = facts.text("target")
+    matches = facts.regions(target) or [
+        r
+        for r in facts.references
+        if r.footprint.kind == "mask" and r.footprint.label.split(" ")[0] == target.split(" ")[0]
     ]
-    if not matches:
-        raise Unanswerable(f"there is no {target}")
-    return str(matches[0].properties[get_text(parameters, "attribute")])
+    return str(require_first(matches, f"there is no {target}").properties[facts.text("attribute")])
 
 
 def _compose_relation(brief: Brief) -> ItemDraft:
@@ -157,9 +135,8 @@ def _compose_relation(brief: Brief) -> ItemDraft:
         drift = brief.rng.uniform(-0.06, 0.06)
         x = middle_x + across * distance * sign + (drift if across == 0 else 0)
         y = middle_y + down * distance * sign + (drift if down == 0 else 0)
-        things.append(
-            stage.add(colour, figure, sample_small_radius(stage, big=big), at=(round(x * width), round(y * height)))
-        )
+        at = (round(x * width), round(y * height))
+        things.append(stage.add(colour, figure, sample_small_radius(stage, big=big), at=at))
     first, second = things
     stage.maybe_occlude(first)
     stage.add_distractors(brief.difficulty.distractors, avoid=(first.colour, second.colour))
@@ -167,10 +144,9 @@ def _compose_relation(brief: Brief) -> ItemDraft:
     return make_draft(stage, [first, second], parameters)
 
 
-def _solve_relation(references: References, parameters: Parameters) -> str:
-    ax, ay = centre(get_box(find_region(references, get_text(parameters, "a"))))
-    bx, by = centre(get_box(find_region(references, get_text(parameters, "b"))))
-    dx, dy = ax - bx, (ay - by) * float(str(parameters["aspect"]))
+def _solve_relation(facts: Facts) -> str:
+    (ax, ay), (bx, by) = centre(facts.box("a")), centre(facts.box("b"))
+    dx, dy = ax - bx, (ay - by) * facts.aspect
     if abs(dx) >= abs(dy):
         return "left" if dx < 0 else "right"
     return "above" if dy < 0 else "below"
@@ -181,12 +157,8 @@ def field_box(stage: Stage, index: int) -> PixelRect:
     width, height = stage.size
     column, row = index % 3, index // 3
     rim_x, rim_y = round(width * 0.03), round(height * 0.03)
-    return (
-        column * width // 3 + rim_x,
-        row * height // 3 + rim_y,
-        (column + 1) * width // 3 - rim_x,
-        (row + 1) * height // 3 - rim_y,
-    )
+    left, right = column * width // 3 + rim_x, (column + 1) * width // 3 - rim_x
+    return left, row * height // 3 + rim_y, right, (row + 1) * height // 3 - rim_y
 
 
 def _compose_field(brief: Brief) -> ItemDraft:
@@ -195,18 +167,15 @@ def _compose_field(brief: Brief) -> ItemDraft:
     radius = sample_small_radius(stage, big=False) * (2 if big else 1)
     left, top, right, bottom = field_box(stage, int(brief.rng.integers(9)))
     at = (int(brief.rng.integers(left, right + 1)), int(brief.rng.integers(top, bottom + 1)))
-    inside = (
-        min(max(at[0], radius + 4), stage.size.width - radius - 4),
-        min(max(at[1], radius + 4), stage.size.height - radius - 4),
-    )
-    target = stage.add(colour, choose(brief.rng, DISTINCT_FIGURES[:8]), radius, at=inside)
+    x, y = (min(max(p, radius + 4), length - radius - 4) for p, length in zip(at, stage.size, strict=True))
+    target = stage.add(colour, choose(brief.rng, DISTINCT_FIGURES[:8]), radius, at=(x, y))
     stage.maybe_occlude(target)
     stage.add_distractors(brief.difficulty.distractors, avoid=(colour,))
     return make_draft(stage, [target], {"target": target.phrase})
 
 
-def _solve_field(references: References, parameters: Parameters) -> str:
-    return locate_field(get_box(find_region(references, get_text(parameters, "target"))))
+def _solve_field(facts: Facts) -> str:
+    return locate_field(facts.box("target"))
 
 
 def _compose_pair_presence(brief: Brief) -> ItemDraft:
@@ -217,8 +186,7 @@ def _compose_pair_presence(brief: Brief) -> ItemDraft:
     for stage, is_present in ((first, answer in (0, 2)), (second, answer in (1, 2))):
         other = choose(brief.rng, distinct_figures(COMMON_FIGURES, figure))
         if is_present:
-            target = stage.add(colour, figure, sample_small_radius(stage, big=big))
-            evidence.append(target)
+            evidence.append(stage.add(colour, figure, sample_small_radius(stage, big=big)))
         elif brief.bernoulli(0.7):
             stage.add(colour, other, sample_small_radius(stage, big=big))
         stage.add(choose(brief.rng, shared[1:]), figure, sample_small_radius(stage, big=False))
@@ -226,11 +194,9 @@ def _compose_pair_presence(brief: Brief) -> ItemDraft:
     return make_draft((first, second), evidence, {"target": f"{colour} {figure}"})
 
 
-def _solve_pair_presence(references: References, parameters: Parameters) -> str:
-    is_present = [bool(find_regions(references, get_text(parameters, "target"), f"Image_{k}")) for k in (0, 1)]
-    return {(True, False): "Image_0", (False, True): "Image_1", (True, True): "both"}.get(
-        (is_present[0], is_present[1]), "neither"
-    )
+def _solve_pair_presence(facts: Facts) -> str:
+    is_present = [bool(facts.regions(facts.text("target"), f"Image_{k}")) for k in (0, 1)]
+    return name_presence(("Image_0", "Image_1"), is_present)
 
 
 def _compose_pair_text(brief: Brief) -> ItemDraft:

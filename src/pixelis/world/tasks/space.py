@@ -5,35 +5,27 @@ from __future__ import annotations
 from math import hypot
 
 from pixelis.core.geometry import Size
-from pixelis.world.figure_outlines import distinct_figures
 from pixelis.world.programs import (
-    Parameters,
-    References,
+    Facts,
     area,
-    aspect,
-    centre,
     centre_distance,
-    count_regions,
-    find_lines,
-    find_region,
     format_number,
     get_box,
-    get_line_text,
-    get_text,
-    get_words,
+    get_centre,
+    line_number,
     nearest,
-    parse_number,
 )
 from pixelis.world.stage import Stage, Thing
 from pixelis.world.tasks.staging import (
     COMMON_FIGURES,
+    add_decoy,
     add_group,
     make_stage_pair,
     plural_phrase,
     sample_colour_figures,
 )
 from pixelis.world.template import Brief, Evidence, ItemDraft, load_templates, make_draft, make_measured_draft
-from pixelis.world.vocabulary import choose, join_words, sample, sample_integer
+from pixelis.world.vocabulary import choose, join_words, sample, sample_int
 
 IMAGE_SIZE = Size(640, 512)
 
@@ -44,48 +36,32 @@ IMAGE_SIZE = Size(640, 512)
 def _compose_count(brief: Brief) -> ItemDraft:
     stage = Stage(brief, IMAGE_SIZE)
     colour, figure, big = stage.colours[0], choose(brief.rng, COMMON_FIGURES), brief.sample_is_large()
-    count = sample_integer(brief.rng, 1, 5) if big else sample_integer(brief.rng, 2, 6 + brief.difficulty.level)
+    count = sample_int(brief.rng, 1, 5) if big else sample_int(brief.rng, 2, 6 + brief.difficulty.level)
     things = add_group(brief, stage, [(colour, figure)] * count, big=big)
     for _ in range(2):
-        stage.add(
-            colour,
-            choose(brief.rng, distinct_figures(COMMON_FIGURES, figure)),
-            min(stage.sample_radius(big=False), 30),
-            gap=26,
-        )
+        add_decoy(stage, colour, figure, max_radius=30, gap=26)
     stage.add_distractors(brief.difficulty.distractors - 2, avoid=(colour,))
     parameters = {"target": f"{colour} {figure}", "plural": plural_phrase(colour, figure)}
     return make_measured_draft(stage, things, parameters)
 
 
-def _solve_count(references: References, parameters: Parameters) -> str:
-    return str(count_regions(references, get_text(parameters, "target")))
+def _solve_count(facts: Facts) -> str:
+    return str(facts.count(facts.text("target")))
 
 
 def _compose_together(brief: Brief) -> ItemDraft:
     stage = Stage(brief, IMAGE_SIZE)
     (first, second), big = sample_colour_figures(brief.rng, stage.colours, 2), brief.sample_is_large()
-    counts = [
-        sample_integer(brief.rng, 1, 3) if big else sample_integer(brief.rng, 1, 3 + brief.difficulty.level)
-        for _ in range(2)
-    ]
-    things = [
-        t
-        for pair, count in zip((first, second), counts, strict=True)
-        for t in add_group(brief, stage, [pair] * count, big=big)
-    ]
+    counts = [sample_int(brief.rng, 1, 3 if big else 3 + brief.difficulty.level) for _ in range(2)]
+    groups = [add_group(brief, stage, [pair] * n, big=big) for pair, n in zip((first, second), counts, strict=True)]
     stage.add_distractors(brief.difficulty.distractors - 2, avoid=(first[0], second[0]))
-    parameters = {
-        "a": " ".join(first),
-        "b": " ".join(second),
-        "plural_a": plural_phrase(*first),
-        "plural_b": plural_phrase(*second),
-    }
-    return make_measured_draft(stage, things, parameters)
+    plurals = {"plural_a": plural_phrase(*first), "plural_b": plural_phrase(*second)}
+    parameters = {"a": " ".join(first), "b": " ".join(second), **plurals}
+    return make_measured_draft(stage, [*groups[0], *groups[1]], parameters)
 
 
-def _solve_together(references: References, parameters: Parameters) -> str:
-    return str(sum(count_regions(references, get_text(parameters, key)) for key in ("a", "b")))
+def _solve_together(facts: Facts) -> str:
+    return str(sum(facts.count(facts.text(key)) for key in ("a", "b")))
 
 
 def _compose_pair_count(brief: Brief) -> ItemDraft:
@@ -93,22 +69,14 @@ def _compose_pair_count(brief: Brief) -> ItemDraft:
     colour, figure, big = shared[0], choose(brief.rng, COMMON_FIGURES), brief.sample_is_large()
     evidence: list[Evidence] = []
     for stage in (first, second):
-        count = (
-            sample_integer(brief.rng, 0, 3) if big else sample_integer(brief.rng, 1, 3 + brief.difficulty.level // 2)
-        )
-        evidence += add_group(brief, stage, [(colour, figure)] * count, big=big)
-        stage.add(
-            colour,
-            choose(brief.rng, distinct_figures(COMMON_FIGURES, figure)),
-            min(stage.sample_radius(big=False), 30),
-            gap=26,
-        )
+        low, high = (0, 3) if big else (1, 3 + brief.difficulty.level // 2)
+        evidence += add_group(brief, stage, [(colour, figure)] * sample_int(brief.rng, low, high), big=big)
+        add_decoy(stage, colour, figure, max_radius=30, gap=26)
         stage.add_distractors(brief.difficulty.distractors - 2, avoid=(colour,))
     if not evidence:
         evidence += add_group(brief, second, [(colour, figure)], big=False)
-    return make_draft(
-        (first, second), evidence, {"target": f"{colour} {figure}", "plural": plural_phrase(colour, figure)}
-    )
+    parameters = {"target": f"{colour} {figure}", "plural": plural_phrase(colour, figure)}
+    return make_draft((first, second), evidence, parameters)
 
 
 # --- sizes and distances
@@ -130,8 +98,8 @@ def _compose_ratio(brief: Brief) -> ItemDraft:
     return make_measured_draft(stage, [first, second], {"a": first.phrase, "b": second.phrase})
 
 
-def _solve_ratio(references: References, parameters: Parameters) -> str:
-    a, b = (get_box(find_region(references, get_text(parameters, key))) for key in ("a", "b"))
+def _solve_ratio(facts: Facts) -> str:
+    a, b = (facts.box(key) for key in ("a", "b"))
     return format_number(round((a[2] - a[0]) / (b[2] - b[0]), 2))
 
 
@@ -145,8 +113,8 @@ def _compose_share(brief: Brief) -> ItemDraft:
     return make_measured_draft(stage, [target], {"target": target.phrase})
 
 
-def _solve_share(references: References, parameters: Parameters) -> str:
-    return format_number(round(100 * area(find_region(references, get_text(parameters, "target"))), 2))
+def _solve_share(facts: Facts) -> str:
+    return format_number(round(100 * area(facts.region(facts.text("target"))), 2))
 
 
 def add_scale_bar(brief: Brief, stage: Stage) -> tuple[Thing, str]:
@@ -176,16 +144,16 @@ def _add_two_apart(brief: Brief, stage: Stage, bar: Thing) -> tuple[Thing, Thing
     return things[0], things[1]
 
 
-def metres_per_width(references: References, parameters: Parameters) -> float:
+def metres_per_width(facts: Facts) -> float:
     """Metres per frame width, from the bar and the text below it."""
-    x0, _, x1, y1 = get_box(find_region(references, get_text(parameters, "bar")))
-    label = nearest(find_lines(references), lambda r: hypot(centre(get_box(r))[0] - (x0 + x1) / 2, get_box(r)[1] - y1))
-    return parse_number(get_line_text(label)) / (x1 - x0)
+    x0, _, x1, y1 = facts.box("bar")
+    label = nearest(facts.lines(), lambda r: hypot(get_centre(r)[0] - (x0 + x1) / 2, get_box(r)[1] - y1))
+    return line_number(label) / (x1 - x0)
 
 
-def _solve_distance(references: References, parameters: Parameters) -> str:
-    a, b = (get_box(find_region(references, get_text(parameters, key))) for key in ("a", "b"))
-    return format_number(round(centre_distance(a, b, aspect(parameters)) * metres_per_width(references, parameters), 2))
+def _solve_distance(facts: Facts) -> str:
+    a, b = (facts.box(key) for key in ("a", "b"))
+    return format_number(round(centre_distance(a, b, facts.aspect) * metres_per_width(facts), 2))
 
 
 def _compose_width(brief: Brief) -> ItemDraft:
@@ -198,9 +166,9 @@ def _compose_width(brief: Brief) -> ItemDraft:
     return make_measured_draft(stage, evidence, {"target": target.phrase, "bar": bar.phrase})
 
 
-def _solve_width(references: References, parameters: Parameters) -> str:
-    x0, _, x1, _ = get_box(find_region(references, get_text(parameters, "target")))
-    return format_number(round((x1 - x0) * metres_per_width(references, parameters), 2))
+def _solve_width(facts: Facts) -> str:
+    x0, _, x1, _ = facts.box("target")
+    return format_number(round((x1 - x0) * metres_per_width(facts), 2))
 
 
 # --- order
@@ -225,11 +193,9 @@ def _compose_order(brief: Brief) -> ItemDraft:
     return make_measured_draft(stage, things, parameters)
 
 
-def _solve_order(references: References, parameters: Parameters) -> str:
-    axis = 0 if get_text(parameters, "way") == "left to right" else 1
-    positions = [
-        (centre(get_box(find_region(references, phrase)))[axis], phrase) for phrase in get_words(parameters, "things")
-    ]
+def _solve_order(facts: Facts) -> str:
+    axis = 0 if facts.text("way") == "left to right" else 1
+    positions = [(get_centre(facts.region(phrase))[axis], phrase) for phrase in facts.words("things")]
     return ", ".join(phrase for _, phrase in sorted(positions))
 
 

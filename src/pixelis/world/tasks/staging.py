@@ -7,34 +7,15 @@ from collections.abc import Sequence
 from numpy.random import Generator
 
 from pixelis.core.geometry import Size
-from pixelis.world.programs import (
-    Parameters,
-    References,
-    Unanswerable,
-    centre,
-    find_lines,
-    find_region,
-    get_box,
-    get_line_text,
-    get_text,
-)
+from pixelis.world.figure_outlines import distinct_figures
+from pixelis.world.programs import Facts, Unanswerable, get_box, get_centre, line_text
 from pixelis.world.stage import Stage, Thing
 from pixelis.world.template import Brief
 from pixelis.world.vocabulary import choose, sample
 
 DISTINCT_FIGURES = (
-    "circle",
-    "square",
-    "triangle",
-    "star",
-    "ring",
-    "diamond",
-    "ellipse",
-    "rectangle",
-    "pentagon",
-    "hexagon",
-    "cross",
-)
+    "circle", "square", "triangle", "star", "ring", "diamond", "ellipse", "rectangle", "pentagon", "hexagon", "cross"
+)  # fmt: skip
 """Figures that can be told apart when small; the last three from about 40 pixels on."""
 COMMON_FIGURES = DISTINCT_FIGURES[:6]
 
@@ -99,15 +80,28 @@ def add_group(brief: Brief, stage: Stage, colour_figures: Sequence[tuple[str, st
     return things
 
 
+def add_decoy(stage: Stage, colour: str, figure: str, *, max_radius: int | None = None, gap: int | None = None) -> None:
+    """Add a thing of the same colour that cannot be mistaken for the figure."""
+    other = choose(stage.rng, distinct_figures(COMMON_FIGURES, figure))
+    radius = stage.sample_radius(big=False)
+    stage.add(colour, other, min(radius, max_radius or radius), gap=gap)
+
+
 def plural_phrase(colour: str, figure: str) -> str:
     return f"{colour} {figure}es" if figure.endswith("s") else f"{colour} {figure}s"
 
 
-def solve_text_on(references: References, parameters: Parameters) -> str:
-    x0, y0, x1, y1 = get_box(find_region(references, get_text(parameters, "target"), parameters.get("media")))  # type: ignore[arg-type]
-    media = parameters.get("media")
-    for r in find_lines(references, str(media) if media else None):
-        x, y = centre(get_box(r))
+def name_presence(names: Sequence[str], is_present: Sequence[bool]) -> str:
+    """Which of two media shows something: a name, `both` or `neither`."""
+    if all(is_present):
+        return "both"
+    return names[is_present.index(True)] if any(is_present) else "neither"
+
+
+def solve_text_on(facts: Facts) -> str:
+    x0, y0, x1, y1 = get_box(facts.region(facts.text("target"), facts.media))
+    for r in facts.lines(facts.media):
+        x, y = get_centre(r)
         if x0 <= x <= x1 and y0 <= y <= y1:
-            return get_line_text(r)
+            return line_text(r)
     raise Unanswerable("nothing is written there")

@@ -53,17 +53,15 @@ class ClipActions(PictureActions):
 
     # --- moments
 
-    def find_spans(
-        self, query: str, *, media: str | None = None, **extra_args: Any
-    ) -> tuple[list[Span], OracleCallOutcome]:
+    def find_spans(self, query: str, *, media: str | None = None, **args: Any) -> tuple[list[Span], OracleCallOutcome]:
         """The spans in which something happens, best first."""
         session, plan = self.session, "when"
         if self.detours.should_take("refused"):
-            wrong_args: dict[str, Any] = {"query": query, "media": media, **extra_args}
+            wrong_args: dict[str, Any] = {"query": query, "media": media, **args}
             wrong_args |= session.choose(({"frames": 4}, {"start_s": 9.0, "end_s": 2.0}, {"media": "Video_5"}))
             session.call("TEMP", plan, query, **wrong_args)
             plan = "correct"
-        outcome = session.call("TEMP", plan, query, query=query, media=media, **extra_args)
+        outcome = session.call("TEMP", plan, query, query=query, media=media, **args)
         return ([f for f in outcome.result.footprints if isinstance(f, Span)] if outcome.ok else []), outcome
 
     def find_appearances(self, phrase: str, *, max_spans: int = 1, media: str | None = None) -> list[Span]:

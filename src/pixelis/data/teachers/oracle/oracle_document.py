@@ -68,9 +68,8 @@ def page_solver(
         names = actions.given_parameters(*NAME_PARAMETERS)
         lines = pages.snap_to_names(lines, names)
         if missing_names := [name for name in names if all(line.text != name for line in lines)]:
-            lines = pages.snap_to_names(
-                pages.merge_lines([*lines, *reread_missing_names(actions, missing_names)]), names
-            )
+            lines = pages.merge_lines([*lines, *reread_missing_names(actions, missing_names)])
+            lines = pages.snap_to_names(lines, names)
         roles = arrange(lines)
         if "label" in roles and arrange is pages.arrange_chart and fill_gaps(actions, lines, roles):
             roles = arrange(pages.snap_to_names(lines, names))
@@ -141,24 +140,23 @@ def fill_gaps(actions: PictureActions, lines: list[OracleLine], roles: LinesByRo
     """Read below numbers without a name, and above names without a number. Whether anything was read."""
     session, new_lines = actions.session, list[OracleLine]()
     centres_x = {role: [pages.line_centre(line)[0] for line in roles[role]] for role in ("label", "value")}
-    unlabelled = [
-        line for line in roles["value"] if all(abs(pages.line_centre(line)[0] - x) > 0.04 for x in centres_x["label"])
-    ]
+
+    def lines_without(role: str, counterpart: str) -> list[OracleLine]:
+        others = centres_x[counterpart]
+        return [line for line in roles[role] if all(abs(pages.line_centre(line)[0] - x) > 0.04 for x in others)][:2]
+
     bottom = max((line.span.box_unit[3] for line in roles["label"]), default=1.0)
     top = min((line.span.box_unit[1] for line in roles["label"]), default=0.9)
-    for line in unlabelled[:2]:
+    for line in lines_without("value", "label"):
         x = pages.line_centre(line)[0]
         strip = expand_box((x - 0.06, top, x + 0.06, bottom), 0.0, 0.03)
-        new_lines += (
-            actions.read_view(session.zoom(strip, "name below", "closer"), "name") if session.has_steps_left else []
-        )
-    without_value = [
-        line for line in roles["label"] if all(abs(pages.line_centre(line)[0] - x) > 0.04 for x in centres_x["value"])
-    ]
-    for line in without_value[:2]:
+        if session.has_steps_left:
+            new_lines += actions.read_view(session.zoom(strip, "name below", "closer"), "name")
+    for line in lines_without("label", "value"):
         x = pages.line_centre(line)[0]
         strip_above = expand_box((x - 0.05, 0.1, x + 0.05, top - 0.01), 0.0)
-        new_lines += session.read("number above", "reread", box=list(strip_above)) if session.has_steps_left else []
+        if session.has_steps_left:
+            new_lines += session.read("number above", "reread", box=list(strip_above))
     lines += [line for line in new_lines if len(line.text.strip()) > 1]
     return bool(new_lines)
 
@@ -229,12 +227,8 @@ def solve_two_notices(actions: PictureActions) -> None:
         values += [parse_number(entry_text)] if entry_text and any(letter.isdigit() for letter in entry_text) else []
     if actions.session.canonical_wording and len(values) == 2 and values[0] != values[1]:
         larger_media = names[int(values[1] > values[0])]
-        cite(
-            actions,
-            actions.session.call(
-                "OCR", "read", f"title of {larger_media}", box=list(pages.TITLE_STRIP), media=larger_media
-            ),
-        )
+        box, subject = list(pages.TITLE_STRIP), f"title of {larger_media}"
+        cite(actions, actions.session.call("OCR", "read", subject, box=box, media=larger_media))
 
 
 def note_notice(actions: PictureActions, media: str | None) -> str | None:

@@ -36,11 +36,9 @@ def read_slide(clip: ClipActions, seconds: float, subject: str = "slide") -> Sli
     """Read the slide at a time: the whole frame, or its body enlarged."""
     session, time_s = clip.session, clamp_time(clip, seconds)
     if clip.detours.should_take("show"):
-        view = clip.show_frame(time_s)
-        lines = clip.read_view(view, subject)
+        lines = clip.read_view(clip.show_frame(time_s), subject)
     elif clip.detours.should_take("refine"):
-        view = clip.zoom_in(SLIDE_BODY, subject, time_s=time_s)
-        lines = clip.read_view(view, subject)
+        lines = clip.read_view(clip.zoom_in(SLIDE_BODY, subject, time_s=time_s), subject)
     else:
         lines = session.read(subject, "read", time_s=time_s)
     return to_slide(lines, time_s)
@@ -62,6 +60,12 @@ def to_slide(lines: list[OracleLine], seconds: float) -> SlideReading:
     body = [line for line in words if line is not heading]
     step = lines[0].step if lines else -1
     return SlideReading(heading.text if heading else "", body, seconds, step)
+
+
+def enlarge_slide(clip: ClipActions, slide: SlideReading, subject: str) -> SlideReading:
+    """Read the body of a slide again, enlarged."""
+    view = clip.session.zoom(SLIDE_BODY, subject, "closer", time_s=slide.seconds)
+    return to_slide(clip.read_view(view, subject), slide.seconds)
 
 
 def read_title(clip: ClipActions, seconds: float) -> tuple[str, int]:
@@ -109,8 +113,7 @@ def read_value(clip: ClipActions, slide: SlideReading, key: str) -> float | None
     """The number after a key on a slide, which is read again, enlarged, if the key is missing."""
     entry = find_entry(slide, key)
     if entry is None and clip.session.has_steps_left:
-        view = clip.session.zoom(SLIDE_BODY, key, "closer", time_s=slide.seconds)
-        entry = find_entry(to_slide(clip.read_view(view, key), slide.seconds), key)
+        entry = find_entry(enlarge_slide(clip, slide, key), key)
     if entry is None:
         return None
     number_read, line = entry
@@ -143,11 +146,9 @@ def track_mark(clip: ClipActions, target: str, seconds: float) -> UnitBox | None
     track_start = clip.start_track(target, frame=frame)
     if track_start is None:
         return None
-    end = (
-        None
-        if clip.session.canonical_wording
-        else min(frame + int(clip.session.rng.integers(6, 10)), clip.last_frame())
-    )
+    end = None
+    if not clip.session.canonical_wording:
+        end = min(frame + int(clip.session.rng.integers(6, 10)), clip.last_frame())
     track = clip.follow(track_start, start_frame=frame, end_frame=end, pieces=clip.sample_piece_count(1, 4))
     return track.boxes[0] if track else track_start.box
 
@@ -189,10 +190,7 @@ def solve_task(clip: ClipActions) -> str | None:
                 clip.session.note_line(pages.with_text(line, f"{m[1]} {'+' if is_sum else '-'} {m[3]}"), role="taken")
                 return str(int(m[1]) + int(m[3]) if is_sum else int(m[1]) - int(m[3]))
         if attempt == 0 and clip.session.has_steps_left:
-            slide = to_slide(
-                clip.read_view(clip.session.zoom(SLIDE_BODY, "task", "closer", time_s=slide.seconds), "task"),
-                slide.seconds,
-            )
+            slide = enlarge_slide(clip, slide, "task")
     return None
 
 
@@ -210,11 +208,8 @@ def solve_pointed(clip: ClipActions) -> str | None:
         region = clip.find_on_frame(target, frame=clip.frame_at(seconds))
         box = region.mask.box_unit if region else None
         clip.session.cited_steps |= {region.step} if region else set()
-    lines = (
-        read_beside(clip, box, target, seconds)
-        if clip.session.canonical_wording and box
-        else read_slide(clip, seconds).lines
-    )
+    beside = clip.session.canonical_wording
+    lines = read_beside(clip, box, target, seconds) if box and beside else read_slide(clip, seconds).lines
     if box is None or not lines:
         return None
     y = box_centre(box)[1]
@@ -237,23 +232,20 @@ def read_beside(clip: ClipActions, box: UnitBox, target: str, seconds: float) ->
 
 def solve_value_on_slide(clip: ClipActions) -> str | None:
     """One value, or the sum of two, on a slide of a title."""
-    parameters = clip.session.item.parameters
     clip.sample_overview()
     seconds = find_slide(clip, clip.parameter("title"))
     if seconds is None:
         return None
     slide = read_slide(clip, seconds)
-    keys = [clip.parameter("key")] if "key" in parameters else [clip.parameter("a"), clip.parameter("b")]
-    values = [read_value(clip, slide, key) for key in keys]
+    values = [read_value(clip, slide, key) for key in clip.given_parameters("key", "a", "b")]
     return None if None in values else format_number(sum(v for v in values if v is not None))
 
 
 def solve_change(clip: ClipActions) -> str | None:
     """The difference of a value between two slides."""
-    parameters = clip.session.item.parameters
     values = []
     for name in ("a", "b"):
-        seconds = find_slide(clip, str(parameters[name]))
+        seconds = find_slide(clip, clip.parameter(name))
         values.append(None if seconds is None else read_value(clip, read_slide(clip, seconds), clip.parameter("key")))
     first, second = values
     return None if first is None or second is None else format_number(abs(first - second))

@@ -8,12 +8,11 @@ from pixelis.data.teachers.oracle.oracle_search import join_lines
 from pixelis.data.teachers.oracle.oracle_session import OracleRegion, colour_from_phrase, noun_from_phrase, snap_box
 from pixelis.data.teachers.oracle.picture_actions import MIN_READING_CONFIDENCE
 from pixelis.tools.vision.colours import ACHROMATIC
-from pixelis.world.programs import locate_field
+from pixelis.world.programs import Facts, locate_field
 
 
 def thing_phrases(clip: ClipActions) -> list[str]:
-    parameter = clip.session.item.parameters["things"]
-    return [str(p) for p in parameter] if isinstance(parameter, tuple) else [str(parameter)]
+    return list(Facts((), clip.session.item.parameters).words("things"))
 
 
 def solve_direction(clip: ClipActions) -> None:
@@ -63,16 +62,10 @@ def follow_from(clip: ClipActions, phrase: str, seconds: float) -> Track | None:
     """Find a thing at a time, and follow it from there."""
     frame = clip.frame_at(seconds)
     track_start = clip.start_track(phrase, frame=frame)
-    return (
-        clip.follow(
-            track_start,
-            start_frame=frame,
-            end_frame=min(frame + 12, clip.last_frame()),
-            pieces=clip.sample_piece_count(1, 2),
-        )
-        if track_start
-        else None
-    )
+    if track_start is None:
+        return None
+    end = min(frame + 12, clip.last_frame())
+    return clip.follow(track_start, start_frame=frame, end_frame=end, pieces=clip.sample_piece_count(1, 2))
 
 
 def solve_times(clip: ClipActions) -> str | None:
@@ -82,11 +75,8 @@ def solve_times(clip: ClipActions) -> str | None:
     spans = clip.find_appearances(target, max_spans=10)
     last_start = max((span.start_s for span in spans), default=0.0)
     if clip.medium(None).duration_s - last_start > 1.5:  # search the end again: a late appearance is easily missed
-        late_spans, outcome = clip.find_spans(
-            f"the {target} appears",
-            top_k=5,
-            start_s=last_start if clip.session.canonical_wording else round(last_start + 0.75, 2),
-        )
+        start_s = last_start if clip.session.canonical_wording else round(last_start + 0.75, 2)
+        late_spans, outcome = clip.find_spans(f"the {target} appears", top_k=5, start_s=start_s)
         clip.session.cited_steps.add(outcome.step)
         for span in late_spans:
             clip.session.note(span.model_copy(update={"label": f"{target} appears"}), outcome.step)
@@ -129,11 +119,8 @@ def solve_where_when(clip: ClipActions) -> str | None:
     seconds = clip.time_within(spans[0]) if session.canonical_wording else (spans[0].start_s + spans[0].end_s) / 2
     frame = clip.frame_at(seconds)
     if not session.canonical_wording and session.prefers(0.8):
-        track_start = clip.start_track(target)
-        end_frame = min(frame + 4, clip.last_frame())
-        track = (
-            clip.follow(track_start, end_frame=end_frame, pieces=clip.sample_piece_count(1, 3)) if track_start else None
-        )
+        start, end = clip.start_track(target), min(frame + 4, clip.last_frame())
+        track = clip.follow(start, end_frame=end, pieces=clip.sample_piece_count(1, 3)) if start else None
         box = track.box_at(frame) if track else None
         if box is not None:
             return locate_field(box)
@@ -157,11 +144,8 @@ def solve_last_colour(clip: ClipActions) -> None:
         return
     box = snap_box(region.source_box)
     if clip.detours.should_take("refollow"):
-        track = clip.follow(
-            TrackStart(target, box, region.step),
-            end_frame=int(session.rng.integers(8, 13)),
-            pieces=clip.sample_piece_count(1, 2),
-        )
+        start, end = TrackStart(target, box, region.step), int(session.rng.integers(8, 13))
+        track = clip.follow(start, end_frame=end, pieces=clip.sample_piece_count(1, 2))
         box = snap_box(track.boxes[-1]) if track else box
     if clip.detours.should_take("show"):
         clip.show_frame(clip.medium(None).time_of(last_frame))
@@ -169,9 +153,8 @@ def solve_last_colour(clip: ClipActions) -> None:
     session.cited_steps |= {region.step, outcome.step}
     if outcome.ok:
         end_region = region._replace(phrase=f"{target} at the end", step=outcome.step)
-        session.note_region(
-            end_region, colour=dominant_colour(outcome.result.output["properties"]["colour"]["measures"])
-        )
+        shares = outcome.result.output["properties"]["colour"]["measures"]
+        session.note_region(end_region, colour=dominant_colour(shares))
 
 
 def dominant_colour(shares: dict[str, float]) -> str:
@@ -209,9 +192,8 @@ def read_panel_text(clip: ClipActions, panel: OracleRegion, frame: int) -> str |
             middle_index = len(track.frames) // 2
             frame, panel = track.frames[middle_index], panel._replace(box=snap_box(track.boxes[middle_index]))
     is_on_clip = panel.media == session.canonical_media(None)
-    view = clip.zoom_in(
-        panel.box, subject, media=panel.media, frame=frame if is_on_clip else None, scale=session.choose((None, 0.8))
-    )
+    frame_arg = frame if is_on_clip else None
+    view = clip.zoom_in(panel.box, subject, media=panel.media, frame=frame_arg, scale=session.choose((None, 0.8)))
     lines = [line for line in clip.read_view(view, subject) if len(line.text.strip()) > 2]
     if not lines or min(line.span.score for line in lines) < MIN_READING_CONFIDENCE:
         box = panel.box if is_on_clip else snap_box(panel.source_box)

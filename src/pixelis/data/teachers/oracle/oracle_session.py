@@ -155,11 +155,9 @@ class OracleSession:
 
     # --- regions
 
-    def seg(
-        self, phrase: str, plan: str = "find", *, media: str | None = None, **extra_args: Any
-    ) -> list[OracleRegion]:
+    def seg(self, phrase: str, plan: str = "find", *, media: str | None = None, **args: Any) -> list[OracleRegion]:
         """The regions that SEG finds for a phrase; none if the call fails."""
-        outcome = self.call("SEG", plan, phrase, target=phrase, media=media, **extra_args)
+        outcome = self.call("SEG", plan, phrase, target=phrase, media=media, **args)
         self.last_seg_step = outcome.step
         return self.regions_from_outcome(outcome, phrase, media)
 
@@ -168,10 +166,9 @@ class OracleSession:
             return []
         masks = [f for f in outcome.result.footprints if isinstance(f, Mask)]
         printed_regions = outcome.result.output["regions"]
+        name, step = self.canonical_media(media), outcome.step
         return [
-            OracleRegion(
-                phrase, mask, snap_box(region["box"]), self.canonical_media(media), float(region["score"]), outcome.step
-            )
+            OracleRegion(phrase, mask, snap_box(region["box"]), name, float(region["score"]), step)
             for mask, region in zip(masks, printed_regions, strict=True)
             if mask.box_unit is not None
         ]
@@ -193,9 +190,9 @@ class OracleSession:
     # --- views and text
 
     def zoom(
-        self, box: UnitBox, subject: str, plan: str = "closer", *, media: str | None = None, **extra_args: Any
+        self, box: UnitBox, subject: str, plan: str = "closer", *, media: str | None = None, **args: Any
     ) -> OracleCallOutcome:
-        return self.call("ZOOM", plan, subject, box=list(box), media=media, **extra_args)
+        return self.call("ZOOM", plan, subject, box=list(box), media=media, **args)
 
     def read(self, subject: str, plan: str = "read", **args: Any) -> list[OracleLine]:
         """The lines of one OCR call, in the coordinates of the query's medium."""
@@ -246,35 +243,25 @@ def snap_box(box: Sequence[float]) -> UnitBox:
 
 def expand_box(box: Sequence[float], margin_x: float, margin_y: float | None = None) -> UnitBox:
     """A box with a margin on every side, in shares of the frame, with two decimals."""
-    effective_margin_y = margin_x if margin_y is None else margin_y
-    return snap_box(
-        (
-            max(box[0] - margin_x, 0.0),
-            max(box[1] - effective_margin_y, 0.0),
-            min(box[2] + margin_x, 1.0),
-            min(box[3] + effective_margin_y, 1.0),
-        )
-    )
+    x, y = margin_x, margin_x if margin_y is None else margin_y
+    return _grow_box(box, x, y, x, y)
+
+
+def _grow_box(box: Sequence[float], left: float, top: float, right: float, bottom: float) -> UnitBox:
+    return snap_box((max(box[0] - left, 0.0), max(box[1] - top, 0.0), box[2] + right, box[3] + bottom))
 
 
 def sample_box_around(box: Sequence[float], rng: Generator, margin: float = 0.08) -> UnitBox:
     """A box around a place, not centred on it, with about this margin on each side."""
-    left, top, right, bottom = rng.uniform(0.5 * margin, 1.5 * margin, size=4)
-    return snap_box(
-        (max(box[0] - left, 0.0), max(box[1] - top, 0.0), min(box[2] + right, 1.0), min(box[3] + bottom, 1.0))
-    )
+    return _grow_box(box, *rng.uniform(0.5 * margin, 1.5 * margin, size=4))
 
 
 def to_view_box(box: UnitBox, recipe: ViewRecipe) -> UnitBox | None:
     x0, y0, x1, y1 = recipe.box
     view_width, view_height = x1 - x0, y1 - y0
-    moved = (
-        (box[0] - x0) / view_width,
-        (box[1] - y0) / view_height,
-        (box[2] - x0) / view_width,
-        (box[3] - y0) / view_height,
-    )
-    clipped = tuple(min(max(v, 0.0), 1.0) for v in moved)
+    left, right = ((x - x0) / view_width for x in box[::2])
+    top, bottom = ((y - y0) / view_height for y in box[1::2])
+    clipped = tuple(min(max(v, 0.0), 1.0) for v in (left, top, right, bottom))
     return snap_box(clipped) if clipped[0] < clipped[2] and clipped[1] < clipped[3] else None
 
 

@@ -20,7 +20,6 @@ from pixelis.data.teachers.oracle.oracle_session import (
     expand_box,
     largest_region,
     sample_box_around,
-    snap_box,
 )
 from pixelis.metrics.overlap import box_iou
 from pixelis.tools.vision.grounding import parse_phrase
@@ -59,40 +58,39 @@ class PictureActions:
     # --- finding
 
     def find(
-        self, phrase: str, *, media: str | None = None, required: bool = True, plan: str = "find", **extra_args: Any
+        self, phrase: str, *, media: str | None = None, required: bool = True, plan: str = "find", **args: Any
     ) -> list[OracleRegion]:
         """The regions of a phrase. If it is `required` and SEG does not find it, fallbacks are tried."""
         session, detour_sampler = self.session, self.detours
         colour = colour_from_phrase(phrase)
         if detour_sampler.should_take("unknown"):
-            session.seg(detours.vague_phrase(session, phrase), "find", media=media, **extra_args)
+            session.seg(detours.vague_phrase(session, phrase), "find", media=media, **args)
             plan = "instead"
         elif detour_sampler.should_take("refused"):
-            detours.call_with_wrong_arguments(session, "SEG", phrase, plan, target=phrase, media=media, **extra_args)
+            detours.call_with_wrong_arguments(session, "SEG", phrase, plan, target=phrase, media=media, **args)
             plan = "correct"
         if parse_phrase(phrase).shape and detour_sampler.should_take("broad"):
-            matches = session.seg(
-                session.choose([colour, f"{colour} thing", f"{colour} objects"]), "broad", media=media, **extra_args
-            )
+            broad_phrase = session.choose([colour, f"{colour} thing", f"{colour} objects"])
+            matches = session.seg(broad_phrase, "broad", media=media, **args)
             plan = "narrow" if matches else plan
         if required and detour_sampler.should_take("first_closer"):
-            regions = self._find_in_close_up(phrase, media, **extra_args)
+            regions = self._find_in_close_up(phrase, media, **args)
             if regions:
                 return regions
-        regions = session.seg(phrase, plan, media=media, **extra_args)
+        regions = session.seg(phrase, plan, media=media, **args)
         if not regions and required:
-            return self.find_with_fallbacks(phrase, media, **extra_args)
+            return self.find_with_fallbacks(phrase, media, **args)
         if len(regions) == 1 and detour_sampler.should_take("refine", 2):
             return self.refine(regions[0]) or regions
         if regions and detour_sampler.should_take("check"):
             detours.check_property(session, regions[0])
         return regions
 
-    def _find_in_close_up(self, phrase: str, media: str | None, **extra_args: Any) -> list[OracleRegion]:
+    def _find_in_close_up(self, phrase: str, media: str | None, **args: Any) -> list[OracleRegion]:
         """Zoom to a visual guess of the place, and search there."""
         session = self.session
-        frame_arg = {"frame": extra_args["frame"]} if "frame" in extra_args else {}
-        for box in self.guess_boxes(phrase, media, int(extra_args.get("frame", 0))):
+        frame_arg = {"frame": args["frame"]} if "frame" in args else {}
+        for box in self.guess_boxes(phrase, media, int(args.get("frame", 0))):
             if missed_first := self.detours.should_take("miss"):
                 session.zoom(detours.sample_wrong_crop(session, box), phrase, "miss", media=media, **frame_arg)
             view = session.zoom(box, phrase, "again" if missed_first else "closer", media=media, **frame_arg)
@@ -113,22 +111,20 @@ class PictureActions:
         matches = [f for f in candidates if box_overlap(f, region) > 0.5]
         return matches[:1]
 
-    def find_with_fallbacks(self, phrase: str, media: str | None, **extra_args: Any) -> list[OracleRegion]:
+    def find_with_fallbacks(self, phrase: str, media: str | None, **args: Any) -> list[OracleRegion]:
         """Recoveries: a broader phrase, a closer view of the probable place, a click."""
         session = self.session
         colour = colour_from_phrase(phrase)
-        for box in list(self.guess_boxes(phrase, media, int(extra_args.get("frame", 0))))[:1]:
-            broader_regions = (
-                session.seg(f"{colour} thing", "instead", media=media, **extra_args) if session.has_steps_left else []
-            )
-            if inside := [f for f in broader_regions if contains_centre(box, f.mask.box_unit or FULL_FRAME)]:
+        for box in list(self.guess_boxes(phrase, media, int(args.get("frame", 0))))[:1]:
+            broader: list[OracleRegion] = []
+            if session.has_steps_left:
+                broader = session.seg(f"{colour} thing", "instead", media=media, **args)
+            if inside := [f for f in broader if contains_centre(box, f.mask.box_unit or FULL_FRAME)]:
                 return [inside[0]._replace(phrase=phrase)]
-            view = (
-                session.zoom(box, phrase, "closer", media=media, frame=extra_args.get("frame"))
-                if session.has_steps_left
-                else None
-            )
-            if view is None or not view.ok:
+            if not session.has_steps_left:
+                continue
+            view = session.zoom(box, phrase, "closer", media=media, frame=args.get("frame"))
+            if not view.ok:
                 continue
             if regions := session.seg(phrase, "find", media=view.view):
                 return regions
@@ -155,7 +151,7 @@ class PictureActions:
 
     # --- looking closer, and reading
 
-    def zoom_in(self, box: UnitBox, subject: str, *, media: str | None = None, **extra_args: Any) -> OracleCallOutcome:
+    def zoom_in(self, box: UnitBox, subject: str, *, media: str | None = None, **args: Any) -> OracleCallOutcome:
         """A view of a place, perhaps after a wrong crop."""
         session, detour_sampler = self.session, self.detours
         plan = "closer"
@@ -163,9 +159,9 @@ class PictureActions:
             session.zoom(detours.sample_wrong_crop(session, box), subject, "miss", media=media)
             plan = "again"
         elif detour_sampler.should_take("refused"):
-            detours.call_with_wrong_arguments(session, "ZOOM", subject, plan, box=list(box), media=media, **extra_args)
+            detours.call_with_wrong_arguments(session, "ZOOM", subject, plan, box=list(box), media=media, **args)
             plan = "correct"
-        return session.zoom(box, subject, plan, media=media, **extra_args)
+        return session.zoom(box, subject, plan, media=media, **args)
 
     def read_view(self, view: OracleCallOutcome, subject: str) -> list[OracleLine]:
         """Read the lines on a view."""
@@ -190,12 +186,8 @@ class PictureActions:
                 second_reading = session.read(subject, "reread", box=list(session.with_margin(box, 0.02)), media=media)
                 lines = max(lines, second_reading, key=reading_quality)
         elif detour_sampler.should_take("reread"):
-            session.read(
-                subject,
-                "reread",
-                box=list(snap_box(lines[0].span.box_unit) if session.canonical_wording else expand_line_box(lines[0])),
-                media=media,
-            )
+            line_box = session.with_margin(lines[0].span.box_unit, 0.01)
+            session.read(subject, "reread", box=list(line_box), media=media)
         return lines
 
     # --- describing
@@ -220,11 +212,6 @@ class PictureActions:
 
 def reading_quality(lines: list[OracleLine]) -> float:
     return sum(line.span.score * len(line.text) for line in lines) / max(len(lines), 1)
-
-
-def expand_line_box(line: OracleLine) -> UnitBox:
-    x0, y0, x1, y1 = line.span.box_unit
-    return expand_box((x0, y0, x1, y1), 0.01)
 
 
 def expand_by_third(box: UnitBox) -> UnitBox:

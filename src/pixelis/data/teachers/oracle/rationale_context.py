@@ -19,7 +19,7 @@ from pixelis.metrics.overlap import box_iou
 from pixelis.trace.schema import StepDraft
 from pixelis.world import Item, Reference
 from pixelis.world.package_data import read_package_yaml
-from pixelis.world.programs import Unanswerable, find_region, get_box, get_text, get_words
+from pixelis.world.programs import Facts, Unanswerable, get_box
 
 Wordings = tuple[str, ...]
 """Sentences of one meaning."""
@@ -91,12 +91,17 @@ class RationaleContext:
 
     # --- the question
 
+    @cached_property
+    def facts(self) -> Facts:
+        """The notes and the parameters as a reference program reads them."""
+        return Facts(self.notes, self.item.parameters)
+
     def parameter(self, key: str) -> str:
-        return get_text(self.item.parameters, key)
+        return self.facts.text(key)
 
     def names(self, key: str) -> tuple[str, ...]:
         """Things in the order in which the question names them."""
-        return self.item.options if key == "options" else get_words(self.item.parameters, key)
+        return self.item.options if key == "options" else self.facts.words(key)
 
     @property
     def option_label(self) -> str:
@@ -109,7 +114,7 @@ class RationaleContext:
 
     def find_thing(self, phrase: str) -> Reference:
         """What was noted under a phrase. Raises Unanswerable if nothing was."""
-        return find_region(self.notes, phrase)
+        return self.facts.region(phrase)
 
     def find_things(self, phrases: Sequence[str]) -> list[Reference]:
         return [self.find_thing(phrase) for phrase in phrases]

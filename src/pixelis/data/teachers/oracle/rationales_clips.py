@@ -9,7 +9,7 @@ from pixelis.core.geometry import Track
 from pixelis.data.teachers.oracle.rationale_context import RationaleContext, Wordings, join_with_and, require
 from pixelis.data.teachers.oracle.rationales_pictures import explain_first, frame_part
 from pixelis.tools.base import coordinates
-from pixelis.world.programs import Unanswerable, aspect, find_time_spans, find_track, heading
+from pixelis.world.programs import Unanswerable, heading
 
 ONE_EVENT_S = 0.5
 """Appearances closer to each other are one, as the oracle counts them."""
@@ -26,7 +26,7 @@ def format_motion(track: Track, axis: int) -> str:
 
 
 def find_tracks(context: RationaleContext) -> list[tuple[str, Track]]:
-    return [(phrase, find_track(context.notes, phrase)) for phrase in context.names("things")]
+    return [(phrase, context.facts.track(phrase)) for phrase in context.names("things")]
 
 
 def printed_track(context: RationaleContext, track: Track) -> dict[str, Any] | None:
@@ -47,13 +47,13 @@ def printed_direction(context: RationaleContext, track: Track) -> str:
 
 
 def explain_direction(context: RationaleContext) -> Wordings:
-    track = find_track(context.notes, context.parameter("target"))
+    track = context.facts.track(context.parameter("target"))
     (x0, x1), (y0, y1) = edge_positions(track, 0), edge_positions(track, 1)
     direction = printed_direction(context, track)
     is_printed = direction.replace("-", " ") == context.answer
     if context.canonical_wording and "-" in direction and is_printed:
         return context.say("motion.direction.translated", direction=direction)
-    if is_printed or heading(x1 - x0, (y1 - y0) * aspect(context.item.parameters)) != context.answer:
+    if is_printed or heading(x1 - x0, (y1 - y0) * context.facts.aspect) != context.answer:
         return context.say("motion.direction.printed")
     return context.say("motion.direction", x=format_motion(track, 0), y=format_motion(track, 1))
 
@@ -91,7 +91,7 @@ def explain_which_clip(context: RationaleContext) -> Wordings:
     axis = 0 if context.parameter("way") in ("left", "right") else 1
     details, summaries = list[str](), list[str]()
     for name in ("Video_0", "Video_1"):
-        track = find_track(context.notes, context.parameter("target"), name)
+        track = context.facts.track(context.parameter("target"), name)
         first, last = edge_positions(track, axis)
         direction = "still" if abs(last - first) < 0.05 else (("left", "right"), ("up", "down"))[axis][last > first]
         details.append(f"{name} {'xy'[axis]} {format_motion(track, axis)}, {direction}")
@@ -122,7 +122,7 @@ def explain_leaver(context: RationaleContext) -> Wordings:
 def explain_order(context: RationaleContext) -> Wordings:
     if context.canonical_wording:
         return explain_first(context, context.parameter("which"), "things")
-    spans = {p: find_time_spans(context.notes, f"{p} appears") for p in context.names("things")}
+    spans = {p: context.facts.spans(f"{p} appears") for p in context.names("things")}
     require(all(spans.values()))
     starts = {p: f"{found[0].start_s:.2f}" for p, found in spans.items()}
     items_text = ", ".join(f"{p} {start} s" for p, start in starts.items())
@@ -131,7 +131,7 @@ def explain_order(context: RationaleContext) -> Wordings:
 
 def explain_times(context: RationaleContext) -> Wordings:
     event_starts: list[float] = []
-    for span in find_time_spans(context.notes, f"{context.parameter('target')} appears"):
+    for span in context.facts.spans(f"{context.parameter('target')} appears"):
         if not event_starts or span.start_s - event_starts[-1] > ONE_EVENT_S:
             event_starts.append(span.start_s)
     require(str(len(event_starts)) == context.answer)
@@ -141,10 +141,10 @@ def explain_times(context: RationaleContext) -> Wordings:
 
 def explain_where_when(context: RationaleContext) -> Wordings:
     """When the other appears, and where the thing was printed to be about then."""
-    spans = find_time_spans(context.notes, f"{context.parameter('b')} appears")
+    spans = context.facts.spans(f"{context.parameter('b')} appears")
     time_text = f" at {spans[0].start_s:.2f} s" if spans else ""
     try:
-        x0, y0, x1, y1 = (round(v, 2) for v in find_track(context.notes, context.parameter("target")).boxes[-1])
+        x0, y0, x1, y1 = (round(v, 2) for v in context.facts.track(context.parameter("target")).boxes[-1])
         require(frame_part((x0 + x1) / 2, (y0 + y1) / 2) == context.answer)
     except Unanswerable:
         return context.say("motion.where_when", time=time_text)

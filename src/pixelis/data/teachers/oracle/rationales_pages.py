@@ -9,18 +9,8 @@ from pixelis.data.teachers.oracle.column_arithmetic import write_column_arithmet
 from pixelis.data.teachers.oracle.page_layout import TITLE_STRIP
 from pixelis.data.teachers.oracle.rationale_context import RationaleContext, Wordings, require
 from pixelis.world import Reference
-from pixelis.world.programs import (
-    centre,
-    find_lines,
-    find_printed_line,
-    find_time_spans,
-    format_number,
-    get_box,
-    get_line_text,
-    nearest,
-    parse_number,
-)
-from pixelis.world.tasks.charts import find_at_height, find_value_above
+from pixelis.world.programs import format_number, get_box, get_centre, line_text, nearest, parse_number
+from pixelis.world.tasks.charts import find_at_height, value_above
 from pixelis.world.tasks.document import find_cell
 
 SUM_PATTERN = re.compile(r"(\d+) ?([+-]) ?(\d+)")
@@ -40,24 +30,24 @@ def format_positions(context: RationaleContext, *notes_and_axes: tuple[Reference
 
 def value_text(context: RationaleContext, label: str) -> str:
     """The number over a name."""
-    return get_line_text(find_value_above(context.notes, label))
+    return line_text(value_above(context.facts, label))
 
 
 def explain_cell(context: RationaleContext) -> Wordings:
     """The places of the row and the column, then what is in the cell."""
-    row, column = (find_printed_line(context.notes, context.parameter(key), role=key) for key in ("row", "column"))
+    row, column = (context.facts.line(context.parameter(key), role=key) for key in ("row", "column"))
     y, x = format_positions(context, (row, 1), (column, 0))
     return context.say("document.cell", x=x, y=y)
 
 
 def explain_best_row(context: RationaleContext) -> Wordings:
-    column = find_printed_line(context.notes, context.parameter("column"), role="column")
-    rows = sorted(find_lines(context.notes, role="row"), key=lambda r: get_box(r)[1])
-    return explain_best(context, [(get_line_text(r), get_line_text(find_cell(context.notes, r, column))) for r in rows])
+    column = context.facts.line(context.parameter("column"), role="column")
+    rows = sorted(context.facts.lines(role="row"), key=lambda r: get_box(r)[1])
+    return explain_best(context, [(line_text(r), line_text(find_cell(context.facts, r, column))) for r in rows])
 
 
 def explain_best_label(context: RationaleContext) -> Wordings:
-    labels = [get_line_text(r) for r in sorted(find_lines(context.notes, role="label"), key=lambda r: get_box(r)[0])]
+    labels = [line_text(r) for r in sorted(context.facts.lines(role="label"), key=lambda r: get_box(r)[0])]
     values = [(label, value_text(context, label)) for label in labels]
     under: Wordings = ()
     if context.answer.casefold() in [label.casefold() for label in labels]:
@@ -76,8 +66,8 @@ def explain_best(context: RationaleContext, values: list[tuple[str, str]]) -> Wo
 
 def explain_value_over(context: RationaleContext) -> Wordings:
     name = context.parameter("label")
-    label = find_printed_line(context.notes, name, role="label")
-    x, position = format_positions(context, (label, 0), (find_value_above(context.notes, name), 0))
+    label = context.facts.line(name, role="label")
+    x, position = format_positions(context, (label, 0), (value_above(context.facts, name), 0))
     return context.say("value_over", x=x, position=position)
 
 
@@ -98,21 +88,21 @@ def write_arithmetic(context: RationaleContext, a: float, sign: str, b: float) -
 
 def explain_coloured_value(context: RationaleContext) -> Wordings:
     column = context.find_thing(context.parameter("target"))
-    values = [r for r in find_lines(context.notes, role="value") if get_line_text(r) == context.answer]
-    value = nearest(values, lambda r: abs(centre(get_box(r))[0] - centre(get_box(column))[0]))
+    values = [r for r in context.facts.lines(role="value") if line_text(r) == context.answer]
+    value = nearest(values, lambda r: abs(get_centre(r)[0] - get_centre(column)[0]))
     x, position = format_positions(context, (column, 0), (value, 0))
     return context.say("document.colour_value", x=x, position=position)
 
 
 def explain_beside(context: RationaleContext, key: str, note: Reference, role: str) -> Wordings:
     """What is in the same row as something."""
-    beside = find_at_height(context.notes, centre(get_box(note))[1], role)
+    beside = find_at_height(context.facts, get_centre(note)[1], role)
     y, position = format_positions(context, (note, 1), (beside, 1))
     return context.say(key, y=y, position=position)
 
 
 def explain_percentage(context: RationaleContext) -> Wordings:
-    label = find_printed_line(context.notes, context.parameter("label"), role="label")
+    label = context.facts.line(context.parameter("label"), role="label")
     return explain_beside(context, "document.share", label, "value")
 
 
@@ -134,7 +124,7 @@ def explain_more_seats(context: RationaleContext) -> Wordings:
     """The entry on both notices, and the title of the one with more."""
     key, values = context.parameter("key"), list[str]()
     for media in ("Image_0", "Image_1"):
-        lines = [get_line_text(r).partition(": ") for r in find_lines(context.notes, media, role="line")]
+        lines = [line_text(r).partition(": ") for r in context.facts.lines(media, role="line")]
         values += [after for before, _, after in lines if before == key][:1]
     require(len(values) == 2)
     larger = "Image_0" if parse_number(values[0]) > parse_number(values[1]) else "Image_1"
@@ -148,19 +138,19 @@ def explain_more_seats(context: RationaleContext) -> Wordings:
 
 def explain_then(context: RationaleContext) -> Wordings:
     """With the time at which the mark was found to appear, if it was."""
-    appearances = find_time_spans(context.notes, f"{context.parameter('target')} appears")
+    appearances = context.facts.spans(f"{context.parameter('target')} appears")
     return context.say(context.item.template, time=f" at {appearances[0].start_s:.2f} s" if appearances else "")
 
 
 def taken_lines(context: RationaleContext) -> list[Reference]:
     """The lines that the solver took its values from, in the order of the question."""
-    return find_lines(context.notes, role="taken")
+    return context.facts.lines(role="taken")
 
 
 def explain_task(context: RationaleContext) -> Wordings:
     lines = taken_lines(context)
     require(bool(lines))
-    task = get_line_text(lines[0])
+    task = line_text(lines[0])
     if context.canonical_wording and (m := SUM_PATTERN.fullmatch(task)):
         arithmetic = write_arithmetic(context, float(m[1]), m[2], float(m[3]))
         return context.say("lecture.task.written_out", arithmetic=arithmetic)
@@ -186,7 +176,7 @@ def explain_two_values(context: RationaleContext) -> Wordings:
 
 
 def explain_slide_count(context: RationaleContext) -> Wordings:
-    cuts = len(find_time_spans(context.notes, "cut"))
+    cuts = len(context.facts.spans("cut"))
     require(str(cuts + 1) == context.answer)
     return context.say("lecture.count", cuts=cuts, many="1 cut" if cuts == 1 else f"{cuts} cuts")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pixelis.data.teachers.oracle.rationale_context import RationaleContext, Wordings, require
 from pixelis.data.teachers.oracle.rationales_pictures import describe_presence, explain_field
-from pixelis.world.programs import area, find_lines, find_regions, get_line_text
+from pixelis.world.programs import area, line_text
 
 MAX_QUOTED_WORDS = 8
 """A text of more words is not repeated before the answer."""
@@ -29,7 +29,7 @@ def explain_larger(context: RationaleContext) -> Wordings:
 
 
 def explain_largest(context: RationaleContext) -> Wordings:
-    areas = {name: area(notes[0]) for name in context.item.options if (notes := find_regions(context.notes, name))}
+    areas = {name: area(notes[0]) for name in context.item.options if (notes := context.facts.regions(name))}
     require(bool(areas) and max(areas, key=lambda name: round(areas[name], 2)) == context.answer)
     return context.say("coco.largest", items=", ".join(f"{name} {value:.2f}" for name, value in areas.items()))
 
@@ -53,7 +53,7 @@ def explain_text(context: RationaleContext) -> Wordings:
 
 def explain_text_after(context: RationaleContext) -> Wordings:
     label = context.parameter("label").casefold()
-    lines = [text for r in find_lines(context.notes) if (text := get_line_text(r)).casefold().startswith(label)]
+    lines = [text for r in context.facts.lines() if (text := line_text(r)).casefold().startswith(label)]
     require(bool(lines) and bool(lines[0]))
     return context.say("text.after", line=lines[0])
 

@@ -15,17 +15,7 @@ from pixelis.data.teachers.oracle.rationale_context import (
 )
 from pixelis.data.teachers.oracle.running_notes import POSITION_KEYS, format_comparison, looks_at_view
 from pixelis.world import Reference
-from pixelis.world.programs import (
-    aspect,
-    count_regions,
-    find_lines,
-    find_regions,
-    format_number,
-    get_box,
-    get_line_text,
-    nearest,
-    parse_number,
-)
+from pixelis.world.programs import format_number, get_box, line_number, line_text, nearest
 
 MAX_WORDS = 37
 """Words of a sentence; in longer ones the computations of single numbers are left out."""
@@ -49,7 +39,7 @@ def compare_numbers(
 
 
 def explain_text_on(context: RationaleContext) -> Wordings:
-    lines_read = [get_line_text(r) for r in find_lines(context.notes)]
+    lines_read = [line_text(r) for r in context.facts.lines()]
     if not context.item.options or context.answer in lines_read:
         return context.say("text_on")
     return context.say("text_on.nearest", read=lines_read[0]) if lines_read else context.say("text_on.unread")
@@ -57,7 +47,7 @@ def explain_text_on(context: RationaleContext) -> Wordings:
 
 def describe_presence(context: RationaleContext) -> dict[str, str]:
     """Whether the thing was found in the `first` and in the `second` picture."""
-    found = [find_regions(context.notes, context.parameter("target"), f"Image_{k}") for k in (0, 1)]
+    found = [context.facts.regions(context.parameter("target"), f"Image_{k}") for k in (0, 1)]
     first, second = ("found" if regions else "not found" for regions in found)
     return {"first": first, "second": second}
 
@@ -197,14 +187,14 @@ def format_count(count: int, target: str) -> str:
 
 
 def explain_count(context: RationaleContext) -> Wordings:
-    count = count_regions(context.notes, context.parameter("target"))
+    count = context.facts.count(context.parameter("target"))
     require(str(count) == context.answer)
     return context.say("count", counted=format_count(count, context.parameter("target")))
 
 
 def explain_two_pictures(context: RationaleContext) -> Wordings:
     """Counts in two pictures: added, or compared."""
-    first, second = (count_regions(context.notes, context.parameter("target"), f"Image_{k}") for k in (0, 1))
+    first, second = (context.facts.count(context.parameter("target"), f"Image_{k}") for k in (0, 1))
     facts = f"{first} in Image_0 and {second} in Image_1"
     return (
         context.say("choice.pair_more", facts=facts) if context.item.options else say_sum(context, facts, first, second)
@@ -213,7 +203,7 @@ def explain_two_pictures(context: RationaleContext) -> Wordings:
 
 def explain_together(context: RationaleContext) -> Wordings:
     a, b = context.parameter("a"), context.parameter("b")
-    first, second = count_regions(context.notes, a), count_regions(context.notes, b)
+    first, second = context.facts.count(a), context.facts.count(b)
     return say_sum(context, f"{format_count(first, a)} and {format_count(second, b)}", first, second)
 
 
@@ -278,8 +268,8 @@ def find_scale_bar(context: RationaleContext) -> tuple[DerivedNumber, str]:
     bar = context.find_thing(context.parameter("bar"))
     x0, _, x1, y1 = get_box(bar)
     middle = (x0 + x1) / 2
-    label = nearest(find_lines(context.notes), lambda r: hypot(sum(get_box(r)[::2]) / 2 - middle, get_box(r)[1] - y1))
-    return context.width(bar), format_number(parse_number(get_line_text(label)))
+    label = nearest(context.facts.lines(), lambda r: hypot(sum(get_box(r)[::2]) / 2 - middle, get_box(r)[1] - y1))
+    return context.width(bar), format_number(line_number(label))
 
 
 def explain_width(context: RationaleContext) -> Wordings:
@@ -294,7 +284,7 @@ def explain_distance(context: RationaleContext) -> Wordings:
     length, metres = find_scale_bar(context)
     a, b = (tuple(context.centre(note, axis).value for axis in (0, 1)) for note in pair)
     across, down = abs(a[0] - b[0]), abs(a[1] - b[1])
-    separation = round(hypot(across, down * aspect(context.item.parameters)), 2)
+    separation = round(hypot(across, down * context.facts.aspect), 2)
     result = format_result(separation / length.value * float(metres), context.answer)
     return context.say(
         "space.distance",

@@ -14,7 +14,7 @@ from pixelis.core.geometry import Track, UnitBox
 from pixelis.tools.results import ToolCall
 from pixelis.trace.schema import StepDraft
 from pixelis.world import Item
-from pixelis.world.programs import get_words, parse_number
+from pixelis.world.programs import Facts, parse_number
 
 END_ARGS = {"end_s", "end_frame"}
 CLIP_RANGE_ARGS = {"start_s", "start_frame", *END_ARGS}
@@ -119,19 +119,15 @@ def write_recap(item: Item, drafts: Sequence[StepDraft]) -> str:
     if item.template in ("lecture.change", "document.pair_more"):
         return running_note.latest
     if item.template in NAME_LIST_LABELS:
-        return (
-            f"{running_note.latest}, {NAME_LIST_LABELS[item.template]} so far: {running_note.format_ranking()}."
-            if running_note.ranking
-            else f"{running_note.latest}."
-        )
+        label, names = NAME_LIST_LABELS[item.template], running_note.format_ranking()
+        return f"{running_note.latest}, {label} so far: {names}." if names else f"{running_note.latest}."
     return running_note.to_thought(None if item.template == "space.order" else 1)
 
 
 def rank_positions(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
     """Rank things by the edges or areas found one by one on the picture."""
-    key = POSITION_KEYS[
-        str(item.parameters["most"] if "most" in item.parameters else FIRST_BY_DIRECTION[str(item.parameters["way"])])
-    ]
+    most = item.parameters.get("most") or FIRST_BY_DIRECTION[str(item.parameters["way"])]
+    key = POSITION_KEYS[str(most)]
     candidates = set(item.options) | set(item.parameters.get("things") or ())  # type: ignore[arg-type]
     values = dict[str, float]()
     value = None
@@ -179,7 +175,7 @@ def pair_tracks_with_names(item: Item, drafts: Sequence[StepDraft]) -> Iterator[
     for draft in drafts:
         if draft.call.tool == "SEG":
             target = str(draft.call.args.get("target"))
-            name = target if target in get_words(item.parameters, "things") else ""
+            name = target if target in Facts((), item.parameters).words("things") else ""
         yield draft, name if draft.call.tool == "TRK" else ""
 
 
@@ -191,12 +187,11 @@ def round_box(box: Sequence[float]) -> UnitBox:
 
 def rank_start_times(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
     """Rank things by the times at which they appear."""
+    things = Facts((), item.parameters).words("things")
     values = dict[str, float]()
     value = None
     for draft in drafts:
-        mentioned = [
-            thing for thing in get_words(item.parameters, "things") if thing in str(draft.call.args.get("query"))
-        ]
+        mentioned = [thing for thing in things if thing in str(draft.call.args.get("query"))]
         value = None
         if draft.call.tool == "TEMP" and draft.result.ok and len(mentioned) == 1 and not draft.result.output["frames"]:
             values[mentioned[0]] = value = round(float(draft.result.output["segments"][0]["start_s"]), 2)
@@ -218,10 +213,8 @@ def compare_entries(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | No
     if value is None:
         return None
     listed_values = ", ".join(f"{number:g} in {media}" for media, number in values.items())
-    return RunningNote(
-        f"{listed_values}: more in {max(values, key=lambda m: values[m])}." if len(values) > 1 else f"{listed_values}.",
-        (),
-    )
+    comparison = f": more in {max(values, key=lambda m: values[m])}" if len(values) > 1 else ""
+    return RunningNote(f"{listed_values}{comparison}.", ())
 
 
 def latest_entry(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
@@ -297,12 +290,10 @@ def list_moving(item: Item, drafts: Sequence[StepDraft]) -> RunningNote | None:
         if name and draft.result.ok and draft.result.output["tracks"]:
             direction = str(draft.result.output["tracks"][0]["direction"])
             moving |= {name: 0.0} if direction != "still" else {}
-    return (
-        None
-        if direction is None
-        else RunningNote(
-            "It stays where it is" if direction == "still" else f"It goes {direction}", tuple(moving.items())
-        )
+    if direction is None:
+        return None
+    return RunningNote(
+        "It stays where it is" if direction == "still" else f"It goes {direction}", tuple(moving.items())
     )
 
 
