@@ -58,11 +58,9 @@ class Actor:
         x, y = self.path[index]
         if np.isnan(x):
             return None
-        left, top = (
-            round(x) - self.sprite.size.width // 2 - camera[0],
-            round(y) - self.sprite.size.height // 2 - camera[1],
-        )
-        return left, top, left + self.sprite.size.width, top + self.sprite.size.height
+        width, height = self.sprite.size
+        left, top = round(x) - width // 2 - camera[0], round(y) - height // 2 - camera[1]
+        return left, top, left + width, top + height
 
 
 def visible_share(box: tuple[int, int, int, int], size: Size) -> float:
@@ -120,9 +118,8 @@ class Film:
         hues = [c for c in ("grey", "brown", "beige", "white", "black") if c != dominant_name(self.backdrop)]
         for _ in range(self.brief.difficulty.level):
             rgb = apply_light(choose_paint(rng, choose(rng, hues)), 208)
-            mark = figure_sprite(
-                choose(rng, ICON_NAMES), rgb, int(rng.integers(9, 20)), style=choose(rng, ("lit", "flat"))
-            )
+            icon, radius = choose(rng, ICON_NAMES), int(rng.integers(9, 20))
+            mark = figure_sprite(icon, rgb, radius, style=choose(rng, ("lit", "flat")))
             x, y = int(rng.integers(extent.width - 30)), int(rng.integers(extent.height - 30))
             blend(self.backdrop, (0, 0, 0), shadow_alpha(mark.alpha), x + 2, y + 2)
             blend(self.backdrop, mark.rgb, mark.alpha, x, y)
@@ -130,11 +127,10 @@ class Film:
     def _sample_camera_path(self) -> NDArray[np.int64]:
         """The camera's offset on each frame: (frames, 2) pixels."""
         rng, shake = self.brief.rng, self.brief.difficulty.shake_px
-        positions = (
-            rng.integers(-shake, shake + 1, (self.frames, 2)) if shake else np.zeros((self.frames, 2), dtype=np.int64)
-        )
-        positions[0] = 0
+        positions = np.zeros((self.frames, 2), dtype=np.int64)
         if shake:
+            positions[:] = rng.integers(-shake, shake + 1, (self.frames, 2))
+            positions[0] = 0
             self.traits.add("shake")
         if self.pan:
             pan_px = rng.integers(20, 60, 2) * rng.choice([-1, 1], 2)
@@ -159,32 +155,26 @@ class Film:
         return index / FPS
 
     def sample_radius(self, *, big: bool = False) -> int:
-        low, high = (
-            (34, 40) if big else ((24, 30), (21, 27), (18, 24), (16, 21), (14, 18))[self.brief.difficulty.level - 1]
-        )
+        by_level = ((24, 30), (21, 27), (18, 24), (16, 21), (14, 18))
+        low, high = (34, 40) if big else by_level[self.brief.difficulty.level - 1]
         return int(self.brief.rng.integers(low, high + 1))
 
     def add(self, colour: str, figure: str, path: MotionPath, *, radius: int | None = None) -> Actor:
         """Add a figure that follows a path."""
         rng = self.brief.rng
         style = choose(rng, ("lit", "rim", "flat"))
-        sprite = figure_sprite(
-            figure,
-            choose_paint(rng, colour),
-            radius or self.sample_radius(),
-            turn=sample_slant(rng, figure, 12.0),
-            style=style,
-        )
+        rgb, radius = choose_paint(rng, colour), radius or self.sample_radius()
+        sprite = figure_sprite(figure, rgb, radius, turn=sample_slant(rng, figure, 12.0), style=style)
         return self._add_actor(f"{colour} {figure}", colour, sprite, path, {"colour": colour, "shape": figure})
 
     def add_panel(self, colour: str, text: str, path: MotionPath, px: int) -> Actor:
         """Add a panel with a line of text that follows a path."""
         rgb = choose_paint(self.brief.rng, colour)
-        text_ink = render_text(text, choose_font(self.brief.rng), px)
+        ink = render_text(text, choose_font(self.brief.rng), px)
         pad = max(round(px * 0.7), 6)
-        sprite = panel_sprite(text_ink.width + 2 * pad, text_ink.height + 2 * pad, rgb, corner=3)
+        sprite = panel_sprite(ink.width + 2 * pad, ink.height + 2 * pad, rgb, corner=3)
         rgb_pixels = sprite.rgb.copy()
-        blend(rgb_pixels, text_tone(rgb, self.brief.difficulty.contrast), text_ink.alpha, pad, pad)
+        blend(rgb_pixels, text_tone(rgb, self.brief.difficulty.contrast), ink.alpha, pad, pad)
         actor = self._add_actor(f"{colour} panel", colour, Sprite(rgb_pixels, sprite.alpha), path, {"colour": colour})
         actor.text = text
         return actor
@@ -258,13 +248,8 @@ class Film:
         references = []
         for number, actor in enumerate(self.actors):
             if frames := visible_boxes[actor.name]:
-                track = Track(
-                    media=self.media,
-                    label=actor.phrase,
-                    track_id=number,
-                    frames=tuple(index for index, _ in frames),
-                    boxes=tuple(box for _, box in frames),
-                )
+                indices, boxes = zip(*frames, strict=True)
+                track = Track(media=self.media, label=actor.phrase, track_id=number, frames=indices, boxes=boxes)
                 references.append(Reference(name=actor.name, footprint=track, properties=actor.properties))
                 if actor.text:
                     references.append(self._panel_text_reference(actor, frames))

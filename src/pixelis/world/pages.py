@@ -36,9 +36,8 @@ class DocumentPage:
         self.sheet = choose(self.rng, tuple(SHEETS))
         rim = int(self.rng.integers(10, 28))
         inner = Size(size.width - 2 * rim, size.height - 2 * rim)
-        cv2.rectangle(
-            self.canvas.pixels, (rim + 5, rim + 5), (size.width - rim + 4, size.height - rim + 4), (34, 34, 36), -1
-        )
+        shadow_end = (size.width - rim + 4, size.height - rim + 4)
+        cv2.rectangle(self.canvas.pixels, (rim + 5, rim + 5), shadow_end, (34, 34, 36), -1)
         self.canvas.paste(sheet_sprite(make_ground(self.rng, inner, self.sheet).pixels), rim, rim)
         self.left, self.top, self.right, self.bottom = rim + 18, rim + 16, size.width - rim - 18, size.height - rim - 16
         dark = self.sheet in DARK_SHEETS
@@ -90,14 +89,13 @@ class DocumentPage:
         **properties: Scalar,
     ) -> Reference:
         """Write a line of text. `x` is its left, centre or right (`anchor`), `y` the middle of its height."""
-        text_ink = render_text(text, font or self.font, px)
-        left = round(x - {"left": 0.0, "centre": 0.5, "right": 1.0}[anchor] * text_ink.width)
-        left = min(max(left, 2), self.size.width - text_ink.width - 2)
-        top = round(y - text_ink.height / 2)
-        span = self.canvas.draw_ink(text_ink, text, rgb or self.ink_rgb, left, top, media=self.media)
-        reference = Reference(
-            name=f"text_{len(self.references)}{self.name_suffix}", footprint=span, properties=properties
-        )
+        ink = render_text(text, font or self.font, px)
+        left = round(x - {"left": 0.0, "centre": 0.5, "right": 1.0}[anchor] * ink.width)
+        left = min(max(left, 2), self.size.width - ink.width - 2)
+        top = round(y - ink.height / 2)
+        span = self.canvas.draw_ink(ink, text, rgb or self.ink_rgb, left, top, media=self.media)
+        name = f"text_{len(self.references)}{self.name_suffix}"
+        reference = Reference(name=name, footprint=span, properties=properties)
         self.references.append(reference)
         return reference
 
@@ -106,9 +104,8 @@ class DocumentPage:
         px = min(round(self.sample_px() * 1.5), 34)
         reference = self.write(text, self.left, self.top + px / 2, px, font=choose_font(self.rng), role="title")
         self.top += round(px * 1.7)
-        cv2.line(
-            self.canvas.pixels, (self.left, self.top - px // 3), (self.right, self.top - px // 3), self.line_rgb, 1
-        )
+        y = self.top - px // 3
+        cv2.line(self.canvas.pixels, (self.left, y), (self.right, y), self.line_rgb, 1)
         return reference
 
     def add_region(self, phrase: str, coverage: np.ndarray, left: int, top: int, colour: str) -> Reference:
@@ -125,10 +122,8 @@ class DocumentPage:
 
     def finish(self) -> tuple[Image, list[Reference]]:
         ground_box = Box(media=self.media, label="ground", x0=0.0, y0=0.0, x1=1.0, y1=1.0)
-        ground_reference = Reference(
-            name=f"ground{self.name_suffix}", footprint=ground_box, properties={"colour": "white"}
-        )
-        return Image.from_array(self.canvas.pixels), [ground_reference, *self.references]
+        ground = Reference(name=f"ground{self.name_suffix}", footprint=ground_box, properties={"colour": "white"})
+        return Image.from_array(self.canvas.pixels), [ground, *self.references]
 
 
 def _blend_towards(ink_rgb: Rgb, paper: Rgb, depth: int) -> Rgb:
@@ -182,9 +177,8 @@ def draw_columns(page: DocumentPage, labels: Sequence[str], values: Sequence[int
         height = max(round((floor - ceiling) * value / max(values)), 6)
         bar_width = round(slot * 0.5)
         left, top = round(centre - bar_width / 2), floor - height
-        page.canvas.paste(
-            panel_sprite(bar_width, height, choose_paint(page.rng, hue), corner=1, style="flat"), left, top
-        )
+        bar = panel_sprite(bar_width, height, choose_paint(page.rng, hue), corner=1, style="flat")
+        page.canvas.paste(bar, left, top)
         page.add_region(f"{hue} column", np.ones((height, bar_width), dtype=bool), left, top, hue)
         page.write(str(value), centre, top - 0.9 * px, px, anchor="centre", role="value")
         page.write(label, centre, floor + 1.2 * px, px, anchor="centre", role="label")
@@ -209,8 +203,8 @@ def draw_curve(page: DocumentPage, labels: Sequence[str], values: Sequence[int],
     tag = PAINTS["white"][0] if page.sheet not in DARK_SHEETS else PAINTS["black"][0]
     for (x, y), value in zip(points, values, strict=True):
         cv2.circle(page.canvas.pixels, (x, y), 6, rgb, -1, cv2.LINE_AA)
-        text_ink = render_text(str(value), page.font, px)
-        back = panel_sprite(text_ink.width + 8, text_ink.height + 6, tag, corner=3, style="flat")
+        ink = render_text(str(value), page.font, px)
+        back = panel_sprite(ink.width + 8, ink.height + 6, tag, corner=3, style="flat")
         page.canvas.paste(back, x - back.size.width // 2, round(y - 1.3 * px - back.size.height / 2))
         page.write(str(value), x, y - 1.3 * px, px, anchor="centre", role="value")
 

@@ -136,38 +136,31 @@ class RasterCanvas:
         margin = 2 * soft
         wide = cv2.copyMakeBorder(alpha, margin, margin, margin, margin, cv2.BORDER_CONSTANT, value=0)
         wide = cv2.GaussianBlur(wide, (2 * soft + 1, 2 * soft + 1), 0)
-        blend(
-            self.pixels, (0, 0, 0), (wide.astype(np.uint16) * 80 // 256).astype(np.uint8), left - margin, top - margin
-        )
+        cover = (wide.astype(np.uint16) * 80 // 256).astype(np.uint8)
+        blend(self.pixels, (0, 0, 0), cover, left - margin, top - margin)
 
-    def draw_text(
-        self, text: str, font: str, px: int, colour: Rgb, left: int, top: int, **footprint_fields: object
-    ) -> TextSpan:
+    def draw_text(self, text: str, font: str, px: int, colour: Rgb, left: int, top: int, **fields: object) -> TextSpan:
         """Draw text with the top left corner of its ink at a place."""
-        return self.draw_ink(render_text(text, font, px), text, colour, left, top, **footprint_fields)
+        return self.draw_ink(render_text(text, font, px), text, colour, left, top, **fields)
 
-    def draw_ink(
-        self, text_ink: Ink, text: str, colour: Rgb, left: int, top: int, **footprint_fields: object
-    ) -> TextSpan:
-        blend(self.pixels, colour, text_ink.alpha, left, top)
-        return make_text_span(
-            text, (left, top, left + text_ink.width, top + text_ink.height), self.size, **footprint_fields
-        )
+    def draw_ink(self, ink: Ink, text: str, colour: Rgb, left: int, top: int, **fields: object) -> TextSpan:
+        blend(self.pixels, colour, ink.alpha, left, top)
+        return make_text_span(text, (left, top, left + ink.width, top + ink.height), self.size, **fields)
 
-    def visible_mask(self, owner: int, box: tuple[int, int, int, int], **footprint_fields: object) -> Mask | None:
+    def visible_mask(self, owner: int, box: tuple[int, int, int, int], **fields: object) -> Mask | None:
         """The visible part of a thing, searched for in a pixel box; None if it is hidden."""
         left, top = max(box[0], 0), max(box[1], 0)
         patch = self.owner[top : box[3], left : box[2]] == owner
-        return make_mask(patch, left, top, self.size, **footprint_fields) if patch.any() else None
+        return make_mask(patch, left, top, self.size, **fields) if patch.any() else None
 
 
-def make_text_span(text: str, box: tuple[int, int, int, int], size: Size, **footprint_fields: object) -> TextSpan:
+def make_text_span(text: str, box: tuple[int, int, int, int], size: Size, **fields: object) -> TextSpan:
     """A line of text over a box of pixels."""
     x0, y0, x1, y1 = PixelBox(*box).to_unit(size)
-    return TextSpan.model_validate({"text": text, "quad": ((x0, y0), (x1, y0), (x1, y1), (x0, y1)), **footprint_fields})
+    return TextSpan.model_validate({"text": text, "quad": ((x0, y0), (x1, y0), (x1, y1), (x0, y1)), **fields})
 
 
-def make_mask(patch: NDArray[np.bool_], left: int, top: int, size: Size, **footprint_fields: object) -> Mask:
+def make_mask(patch: NDArray[np.bool_], left: int, top: int, size: Size, **fields: object) -> Mask:
     """A mask of the whole frame from the patch that is not empty."""
     height, width = patch.shape
     padded = np.zeros((height + 2, width), dtype=np.int8)
@@ -182,7 +175,7 @@ def make_mask(patch: NDArray[np.bool_], left: int, top: int, size: Size, **footp
         run_lengths[k - 1 : k + 2] = [run_lengths[k - 1] + run_lengths[k + 1]]
     counts = rle.to_text(np.array(run_lengths))
     # built, not validated: the runs fill the grid by construction, and reading them again costs more than the painting
-    return Mask.model_construct(width=size.width, height=size.height, counts=counts, **footprint_fields)  # type: ignore[arg-type]
+    return Mask.model_construct(width=size.width, height=size.height, counts=counts, **fields)  # type: ignore[arg-type]
 
 
 def to_unit_box(box: tuple[int, int, int, int], size: Size) -> tuple[float, float, float, float]:
@@ -192,8 +185,6 @@ def to_unit_box(box: tuple[int, int, int, int], size: Size) -> tuple[float, floa
 
 def sample_slant(rng: Generator, figure: str, max_degrees: float) -> float:
     """Draw a slant for a figure; 0 for figures that would become another one or do not show it."""
-    return (
-        0.0
-        if figure in ("square", "diamond", "cross", "circle", "ring", "rectangle", "ellipse")
-        else round_unit(float(rng.uniform(-max_degrees, max_degrees)))
-    )
+    if figure in ("square", "diamond", "cross", "circle", "ring", "rectangle", "ellipse"):
+        return 0.0
+    return round_unit(float(rng.uniform(-max_degrees, max_degrees)))

@@ -217,14 +217,14 @@ class Facts:
 
     def line(self, text: str, **properties: Scalar) -> Reference:
         """The first line with this text."""
-        matches = [r for r in self.lines(**properties) if line_text(r).casefold() == text.casefold()]
+        matches = [r for r in self.lines(None, **properties) if line_text(r).casefold() == text.casefold()]
         return require_first(matches, f"nothing says {text!r}")
 
     def lines_at(self, seconds: float, **properties: Scalar) -> list[Reference]:
         """Lines of text on screen at a time."""
         return [
             r
-            for r in self.lines(**properties)
+            for r in self.lines(None, **properties)
             if float(str(r.properties.get("start_s", 0.0))) <= seconds < float(str(r.properties.get("end_s", 1e9)))
         ]
 

@@ -88,12 +88,12 @@ class Lecture:
     def _write(
         self, canvas: RasterCanvas, text: str, left: int, y: int, px: int, rgb: Rgb, number: int, role: str
     ) -> None:
-        text_ink = render_text(text, self.font, px)
-        top = y - text_ink.height // 2
-        blend(canvas.pixels, rgb, text_ink.alpha, left, top)
+        ink = render_text(text, self.font, px)
+        top = y - ink.height // 2
+        blend(canvas.pixels, rgb, ink.alpha, left, top)
         frame = (self.starts[number] + self.ends[number]) // 2
         dx, dy = (int(v) for v in self.film.camera[frame] - self.film._origin)
-        box = (left - dx, top - dy, left - dx + text_ink.width, top - dy + text_ink.height)
+        box = (left - dx, top - dy, left - dx + ink.width, top - dy + ink.height)
         span = make_text_span(text, box, SCREEN, media=self.media, frame=frame)
         key, _, value = text.partition(" = ")
         properties: dict[str, Scalar] = {

@@ -144,9 +144,8 @@ class Stage:
     ) -> PixelRect:
         width, height = sprite.size
         if at is None:
-            return self.layout.reserve(
-                self.layout.find_room(width, height, gap=gap or round(12 * self.unit), within=within)
-            )
+            room = self.layout.find_room(width, height, gap=gap or round(12 * self.unit), within=within)
+            return self.layout.reserve(room)
         left, top = at[0] - width // 2, at[1] - height // 2
         return self.layout.reserve((left, top, left + width, top + height))
 
@@ -163,38 +162,34 @@ class Stage:
         self, colour: str, text: str, px: int, *, within: PixelRect | None = None, phrase: str | None = None
     ) -> tuple[Thing, Reference]:
         """Add a panel with a line of text."""
-        text_ink = render_text(text, choose_font(self.rng), px)
+        ink = render_text(text, choose_font(self.rng), px)
         pad = max(round(px * 0.7), 6)
-        width, height = (
-            max(text_ink.width + 2 * pad, round(1.6 * (text_ink.height + 2 * pad))),
-            text_ink.height + 2 * pad,
-        )
+        height = ink.height + 2 * pad
+        width = max(ink.width + 2 * pad, round(1.6 * height))
         rgb = choose_paint(self.rng, colour)
         sprite = panel_sprite(width, height, rgb, corner=max(px // 6, 2))
         box = self._place(sprite, None, within, None)
         panel_thing = self._add_thing(sprite, box, phrase or f"{colour} panel", colour, "rectangle", {"colour": colour})
-        left, top = box[0] + (width - text_ink.width) // 2, box[1] + pad
+        left, top = box[0] + (width - ink.width) // 2, box[1] + pad
         tone = text_tone(rgb, self.brief.difficulty.contrast)
-        return panel_thing, self._add_text(self.canvas.draw_ink(text_ink, text, tone, left, top, media=self.media))
+        return panel_thing, self._add_text(self.canvas.draw_ink(ink, text, tone, left, top, media=self.media))
 
     def add_coloured_text(self, paper: str, colour: str, text: str, px: int) -> Reference:
         """Add a coloured line of text on a white or black panel."""
-        text_ink = render_text(text, choose(self.rng, ("slab", "mono", "sans", "hand")), px)
+        ink = render_text(text, choose(self.rng, ("slab", "mono", "sans", "hand")), px)
         pad = max(round(px * 0.8), 6)
-        width, height = text_ink.width + 2 * pad, text_ink.height + 2 * pad
+        width, height = ink.width + 2 * pad, ink.height + 2 * pad
         sprite = panel_sprite(width, height, choose_paint(self.rng, paper), corner=max(px // 6, 2), style="flat")
         left, top, _, _ = self._place(sprite, None, None, None)
         self.canvas.paste(sprite, left, top, shadow=2)
-        span = self.canvas.draw_ink(
-            text_ink, text, choose_paint(self.rng, colour), left + pad, top + pad, media=self.media
-        )
+        span = self.canvas.draw_ink(ink, text, choose_paint(self.rng, colour), left + pad, top + pad, media=self.media)
         return self._add_text(span, colour=colour)
 
     def add_tag(self, text: str, px: int, tagged_thing: Thing) -> Reference:
         """Add a line of text on a small white tag just below a thing."""
-        text_ink = render_text(text, choose_font(self.rng), px)
+        ink = render_text(text, choose_font(self.rng), px)
         pad = max(px // 3, 3)
-        width, height = text_ink.width + 2 * pad, text_ink.height + 2 * pad
+        width, height = ink.width + 2 * pad, ink.height + 2 * pad
         centre = (tagged_thing.box[0] + tagged_thing.box[2]) // 2
         left = min(max(centre - width // 2, 2), self.size.width - width - 2)
         top = min(tagged_thing.box[3] + max(px // 3, 3), self.size.height - height - 2)
@@ -202,7 +197,7 @@ class Stage:
         self.canvas.paste(panel_sprite(width, height, rgb, corner=2, style="flat"), left, top, shadow=1)
         self.layout.reserve((left, top, left + width, top + height))
         tone = text_tone(rgb, self.brief.difficulty.contrast)
-        return self._add_text(self.canvas.draw_ink(text_ink, text, tone, left + pad, top + pad, media=self.media))
+        return self._add_text(self.canvas.draw_ink(ink, text, tone, left + pad, top + pad, media=self.media))
 
     def _add_text(self, span: object, **properties: Scalar) -> Reference:
         reference = Reference(name=f"text_{len(self.texts)}{self._name_suffix}", footprint=span, properties=properties)  # type: ignore[arg-type]
@@ -265,14 +260,12 @@ class Stage:
                 properties={"colour": self.ground_colour, "shape": "irregular", "texture": "textured"},
             )
         ]
-        for scene_thing in self.things:
-            mask = self.canvas.visible_mask(
-                scene_thing.owner, scene_thing.box, media=self.media, label=scene_thing.phrase
-            )
+        for thing in self.things:
+            mask = self.canvas.visible_mask(thing.owner, thing.box, media=self.media, label=thing.phrase)
             if mask is not None:
                 # not validated again, because that reads all runs of the mask
                 references.append(
-                    Reference.model_construct(name=scene_thing.name, footprint=mask, properties=scene_thing.properties)
+                    Reference.model_construct(name=thing.name, footprint=mask, properties=thing.properties)
                 )
         return Image.from_array(self.canvas.pixels), references + self.texts
 

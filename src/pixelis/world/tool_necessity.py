@@ -150,12 +150,8 @@ def resize_region(reference: Reference, by_px: int, references: Sequence[Referen
 def grid_window(mask: Mask, size: Size, margin: int) -> tuple[int, int, int, int]:
     """The part of the grid that contains a mask with a margin."""
     left, top, right, bottom = to_pixels(mask.box_unit or (0.0, 0.0, 1.0, 1.0), size).pixel_bounds(size)
-    return (
-        max(left - margin, 0),
-        max(top - margin, 0),
-        min(right + margin, size.width),
-        min(bottom + margin, size.height),
-    )
+    right, bottom = min(right + margin, size.width), min(bottom + margin, size.height)
+    return max(left - margin, 0), max(top - margin, 0), right, bottom
 
 
 def _test_trk(case: NecessityCase) -> Necessity:

@@ -57,9 +57,7 @@ def coco_items(source: Path, options: ImportOptions) -> Iterator[ImportOutcome]:
             raise ConfigError(f"{source} lists no images: want COCO's instances JSON")
         split = source.stem.rpartition("_")[2]  # instances_val2017
         locator = MediaLocator(source, options, folders=(split, f"images/{split}"))
-        classes = {
-            category_id: str(record.get("name", "")) for category_id, record in index.tables["categories"].items()
-        }
+        classes = {key: str(record.get("name", "")) for key, record in index.tables["categories"].items()}
         for image_id in index.images:
             yield from _picture_outcomes(index, image_id, classes, locator)
 
@@ -109,9 +107,8 @@ def open_picture(image: Mapping[str, Any], locator: MediaLocator) -> Medium:
     medium = locator.open(name)
     declared_size = (image.get("width", medium.size.width), image.get("height", medium.size.height))
     if declared_size != tuple(medium.size):
-        raise MediaError(
-            f"{name} has {medium.size.width}x{medium.size.height} pixels, not {declared_size[0]}x{declared_size[1]}"
-        )
+        width, height = declared_size
+        raise MediaError(f"{name} has {medium.size.width}x{medium.size.height} pixels, not {width}x{height}")
     return medium
 
 
@@ -156,18 +153,16 @@ def parse_outline(record: Mapping[str, Any], size: Size, label: str) -> ClippedF
 def mask_from_polygons(parts: list[list[float]], size: Size, **fields: Any) -> Mask:
     """The mask of polygons in pixels; ValueError if it is empty."""
     merged = rle.merge(rle.frPyObjects(parts, size.height, size.width))
-    return require_visible(
-        Mask(width=size.width, height=size.height, counts=merged["counts"].decode("ascii"), **fields)
-    )
+    counts = merged["counts"].decode("ascii")
+    return require_visible(Mask(width=size.width, height=size.height, counts=counts, **fields))
 
 
 def mask_from_runs(shape: Mapping[str, Any], size: Size, label: str) -> Mask:
     """A mask from COCO's run lengths, compressed (a string) or plain (a list)."""
     counts, declared_size = shape.get("counts"), shape.get("size")
     if declared_size != [size.height, size.width]:
-        raise ValueError(
-            f"its run lengths are for {declared_size} (height, width), the picture has {[size.height, size.width]}"
-        )
+        picture_size = [size.height, size.width]
+        raise ValueError(f"its run lengths are for {declared_size} (height, width), the picture has {picture_size}")
     if isinstance(counts, list):
         runs = [int(v) for v in require_numbers(counts)]
         if min(runs, default=0) < 0 or sum(runs) != size.pixels:
