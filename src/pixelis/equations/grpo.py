@@ -18,9 +18,9 @@ AdvantageStd = Literal["group", "batch"]
 def group_advantage(rewards: ArrayLike, *, advantage_std: AdvantageStd = "group") -> NDArray[np.float64]:
     """A = (R − mean) / std inside each group, (..., K) giving (..., K), population std (subsec:ccrft).
 
-    With `spread="batch"` the mean is the group's and the std is that of all such differences in the batch: a group that
-    agrees on its answer and differs only in its intrinsic terms then has advantages as small as those terms, while its
-    own std would scale them up to those of a group that is half right.
+    With `advantage_std="batch"` the mean is the group's and the std is that of all such differences in the batch: a
+    group that agrees on its answer and differs only in its intrinsic terms then has advantages as small as those terms,
+    while its own std would scale them up to those of a group that is half right.
 
     A group of equal rewards, or of one rollout, gets zeros, not amplified rounding noise. A rollout whose reward is NaN
     or infinite gets 0 and is excluded from the statistics of its group.
@@ -93,6 +93,6 @@ def grpo_loss(
     elif loss_average == "token":
         policy = -gain.sum() / mask.sum()
     else:
-        raise ValueError(f"per is {loss_average!r}, expected sequence or token")
+        raise ValueError(f"loss_average is {loss_average!r}, expected sequence or token")
     outside = ((ratio < 1.0 - clip) | (ratio > 1.0 + clip)) & mask
     return GrpoLoss(policy + beta * kl, policy, kl, float(outside.sum() / mask.sum()))

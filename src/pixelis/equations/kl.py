@@ -1,4 +1,4 @@
-"""Token KL between a policy and its anchor: exact from logits, and sampled (subsec:ccrft, supp:ttrl_loss_clean)."""
+"""Token KL between a policy and its reference, exact from logits and sampled (subsec:ccrft, supp:ttrl_loss_clean)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Estimator = Literal["k1", "k2", "k3"]
 
 
 def per_token_kl(logits: Tensor, reference_logits: Tensor) -> Tensor:
-    """KL(π_θ ‖ π_anchor) in nats at each position, exact: (..., V) and (..., V) give (...) (supp:ttrl_loss_clean).
+    """KL(π_θ ‖ π_ref) in nats at each position, exact: (..., V) and (..., V) give (...) (supp:ttrl_loss_clean).
 
-    A token that the policy cannot sample (logit −∞) adds nothing; one that only the anchor cannot sample makes the KL
-    infinite, which the controller ignores. The anchor passes no gradient.
+    A token that the policy cannot sample (logit −∞) adds nothing; one that only the reference cannot sample makes the
+    KL infinite, which the controller ignores. The reference passes no gradient.
     """
     if logits.shape != reference_logits.shape:
         raise ValueError(
@@ -41,9 +41,9 @@ def token_kl(logits: Tensor, reference_logits: Tensor, mask: Tensor) -> Tensor:
 
 
 def sampled_kl(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor, *, estimator: Estimator = "k3") -> Tensor:
-    """KL(π_θ ‖ π_anchor) from the log-probabilities of tokens that π_θ sampled, averaged over the mask (subsec:ccrft).
+    """KL(π_θ ‖ π_ref) from the log-probabilities of tokens that π_θ sampled, averaged over the mask (subsec:ccrft).
 
-    With r = log π_θ − log π_anchor: k1 = r is unbiased and may be negative; k2 = r²/2 is biased and low in variance;
+    With r = log π_θ − log π_ref: k1 = r is unbiased and may be negative; k2 = r²/2 is biased and low in variance;
     k3 = e^{−r} − 1 + r is unbiased and never negative, the form that GRPO uses. For cases without logits, such
     as a rollout server. An all-zero mask gives 0.
     """
@@ -65,5 +65,5 @@ def sampled_kl(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor, *, 
 
 
 def drift_allowed(kl: float, *, limit: float = 0.2) -> bool:
-    """The hard guard: an update is refused if the KL to its fixed anchor exceeds 0.2 (supp:et_dynamics), or is NaN."""
+    """The hard guard: an update is refused if the KL to the start policy exceeds 0.2 (supp:et_dynamics), or is NaN."""
     return math.isfinite(kl) and kl <= limit

@@ -34,7 +34,8 @@ def sft_loss(
 
     logits (..., V), the others (...). The weighted sum is divided by the sum of the weights, so the loss stays in nats
     per token whatever the share of action tokens. Positions outside `loss_mask` (prompt, tool outputs, padding), or
-    with target `IGNORED`, carry neither loss nor weight and may hold NaN; if no other position is left, the loss is 0.
+    with target `IGNORE_INDEX`, carry neither loss nor weight and may hold NaN; if no other position is left, the loss
+    is 0.
     """
     _same_shape(logits=logits[..., 0], targets=targets, action_mask=action_mask, loss_mask=loss_mask)
     loss_mask = loss_mask & (targets != IGNORE_INDEX)
@@ -100,8 +101,8 @@ def tool_argument_loss(
     """ℒ_tool over the decisive steps 𝒟, each head on the steps where its tool applies (eq:sft_tool_aux_compact).
 
     box: (|𝒟|, 4) unit coordinates, SmoothL1 averaged over the four. text: logits (|𝒟|, L, V) against ids (|𝒟|, L), with
-    `IGNORED` after the end, cross-entropy averaged over a step's tokens. mask: logits (|𝒟|, H, W) against {0, 1}, one
-    minus Dice. temp: logits (|𝒟|, frames) against {0, 1}, BCE averaged over frames. As in the paper the divisor is |𝒟|
+    `IGNORE_INDEX` after the end, cross-entropy averaged over a step's tokens. mask: logits (|𝒟|, H, W) against {0, 1},
+    one minus Dice. temp: logits (|𝒟|, frames) against {0, 1}, BCE averaged over frames. As in the paper the divisor is |𝒟|
     and not the steps of a head: a rarely used tool has little weight. An empty 𝒟, or no head, gives 0.
     The paper does not give the λ; ours are 1, because nothing favours one part.
     """
