@@ -46,6 +46,6 @@ if __name__ == "__main__":
     config = pixelis.ToolboxConfig(plugins=("02_own_tool:Edges",))  # MODULE:CLASS; it runs in a process of its own
     with pixelis.Toolbox(config) as toolbox:
         media = pixelis.MediaSet([pixelis.open_media(picture)])
-        for box in ([0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0], [0.0, 0.0, 0.01, 0.01]):
+        for box in ([0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0], [0.0, 0.0, 0.005, 0.005]):
             result = toolbox.run(pixelis.ToolCall(tool="EDGES", args={"box": box}), media).result
             print(result.status, result.text or result.error)

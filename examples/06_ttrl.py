@@ -20,14 +20,14 @@ config = pixelis.TtrlConfig.model_validate({
     "group_size": 3 if tiny else 8,
     "lr": 5e-5,
     "eps": 1e-5,
-    "calibration": {"items": 0},
+    "calibration": {"items_per_family": 0},
     "vote": {"delta": 0.1},
 })  # fmt: skip
 stream = make_stream(("search",), split="test", limit=4 if tiny else 40, shifts=("lighting:3", "motion_blur:3"))
 
 
 def show(row: dict[str, object], total: int) -> None:
-    print(f"{row['query']}: {row['answer']!r}, {row['why'] or 'the policy learnt from it'}")
+    print(f"{row['query']}: {row['answer']!r}, {row['why'] or 'accepted'}")
 
 
 keys = KeyMaker(TextEncoder(), VisualEncoder())  # by which neighbours are retrieved
