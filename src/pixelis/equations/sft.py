@@ -102,8 +102,8 @@ def tool_argument_loss(
 
     box: (|𝒟|, 4) unit coordinates, SmoothL1 averaged over the four. text: logits (|𝒟|, L, V) against ids (|𝒟|, L), with
     `IGNORE_INDEX` after the end, cross-entropy averaged over a step's tokens. mask: logits (|𝒟|, H, W) against {0, 1},
-    one minus Dice. temp: logits (|𝒟|, frames) against {0, 1}, BCE averaged over frames. As in the paper the divisor is |𝒟|
-    and not the steps of a head: a rarely used tool has little weight. An empty 𝒟, or no head, gives 0.
+    one minus Dice. temp: logits (|𝒟|, frames) against {0, 1}, BCE averaged over frames. As in the paper the divisor is
+    |𝒟| and not the steps of a head: a rarely used tool has little weight. An empty 𝒟, or no head, gives 0.
     The paper does not give the λ; ours are 1, because nothing favours one part.
     """
     heads = [head for head in (box, text, mask, temp) if head is not None]
