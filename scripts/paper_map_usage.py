@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAP = ROOT / "docs" / "paper_map.md"
 COLUMN = "used by"
 LIBRARY = "library API"
-"""Of functions that nothing here calls: they are offered to readers of the paper (docs/library.md)."""
+"""Of functions that nothing here calls: they are offered to readers of the paper (docs/reference/equations.md)."""
 MAX_USERS = 3
 DIAGNOSTIC_VERBS = {"`pixelis demo`", "`pixelis doctor`", "`pixelis bench`"}
 """Named last: they reach nearly everything."""

@@ -276,7 +276,7 @@ def _train_ivfpq(
         opq_sample = sample[np.sort(rng.permutation(sample_size)[: config.opq_keys])]
         rotation = train_opq(mix_halves(keys[opq_sample], text_dimensions, config.lambda_pix), config)
         progress("learning the rotation", 1, 1)
-    training_vectors = np.empty((sample_size, width), np.float32)  # 0.5 GB for 164,000 keys, after the rotation
+    training_vectors = np.empty((sample_size, width), np.float32)  # 0.5 GB of 164,000 keys
     for start in range(0, sample_size, CHUNK_KEYS):  # in row order, so that the disk is read sequentially
         batch = mix_halves(keys[sample[start : start + CHUNK_KEYS]], text_dimensions, config.lambda_pix)
         training_vectors[start : start + CHUNK_KEYS] = rotation.apply(batch) if rotation is not None else batch
