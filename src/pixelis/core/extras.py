@@ -7,26 +7,18 @@ from typing import Any
 
 from pixelis.core.errors import MissingExtraError
 
+MODULES = {
+    "video": "av",
+    "models": "huggingface_hub onnx tokenizers",
+    "policy": "httpx2 llguidance pycocotools rapidfuzz safetensors scipy torch transformers",
+    "data": "imagehash pyarrow pycocotools rapidfuzz scipy skimage",
+    "memory": "faiss",
+    "train": "matplotlib peft",
+    "eval": "trackeval",
+}
 EXTRAS_BY_MODULE = {
-    "av": ("video",),
-    "huggingface_hub": ("models",),
-    "onnx": ("models",),
-    "tokenizers": ("models",),
-    "pycocotools": ("policy", "data"),
-    "rapidfuzz": ("policy", "data"),
-    "scipy": ("policy", "data"),
-    "httpx2": ("policy",),
-    "llguidance": ("policy",),
-    "safetensors": ("policy",),
-    "torch": ("policy",),
-    "transformers": ("policy",),
-    "imagehash": ("data",),
-    "pyarrow": ("data",),
-    "skimage": ("data",),
-    "faiss": ("memory",),
-    "matplotlib": ("train",),
-    "peft": ("train",),
-    "trackeval": ("eval",),
+    module: tuple(extra for extra, modules in MODULES.items() if module in modules.split())
+    for module in " ".join(MODULES.values()).split()
 }
 """The smallest extras that bring a module."""
 INCLUDED = {
@@ -39,18 +31,14 @@ INCLUDED = {
     "eval": {"eval", "policy", "models", "video"},
 }
 """The extras that each extra brings, itself among them."""
-EXTRA_BY_VERB = {
-    "adapt": "train",
-    "ask": "policy",
+VERBS = {
     "data": "data",
-    "demo": "policy",
-    "eval": "eval",
-    "index": "memory",
-    "reproduce": "train",
-    "score": "eval",
-    "train": "train",
-    "world": "policy",
+    "policy": "ask demo world",
+    "memory": "index",
+    "train": "adapt reproduce train",
+    "eval": "eval score",
 }
+EXTRA_BY_VERB = {verb: extra for extra, verbs in VERBS.items() for verb in verbs.split()}
 """The extra that brings all that a verb of the command line needs."""
 
 

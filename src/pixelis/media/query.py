@@ -88,8 +88,8 @@ def resample(frame: Frame, box_unit: UnitBox, size: Size) -> Frame:
     """A unit box of a frame at another size."""
     import numpy as np
 
-    whole = frame_size(frame)
-    left, top, right, bottom = to_pixels(box_unit, whole).pixel_bounds(whole)
+    source_size = frame_size(frame)
+    left, top, right, bottom = to_pixels(box_unit, source_size).pixel_bounds(source_size)
     crop = Pil.fromarray(np.asarray(frame[top:bottom, left:right]))
     return np.asarray(crop.resize(size, Pil.Resampling.LANCZOS) if crop.size != tuple(size) else crop)
 

@@ -101,9 +101,6 @@ def build_observation(spans: list[TextSpan], rotation: int, max_lines: int) -> O
     confidence = float(np.average([span.score for span in spans], weights=letters)) if spans else 0.0
     listing = "; ".join(f'"{span.text}" at {coordinates(span.box_unit)}' for span in spans[:max_lines])
     remainder = f" … and {len(spans) - max_lines} more lines" if len(spans) > max_lines else ""
-    return Observation(
-        text=f"{len(spans)} lines: {listing}{remainder}" if len(spans) > 1 else (listing or "no text"),
-        output=OcrOutput(text=text, lines=len(spans), turned_degrees=rotation),
-        footprints=tuple(spans),
-        confidence=confidence,
-    )
+    summary = f"{len(spans)} lines: {listing}{remainder}" if len(spans) > 1 else (listing or "no text")
+    output = OcrOutput(text=text, lines=len(spans), turned_degrees=rotation)
+    return Observation(text=summary, output=output, footprints=tuple(spans), confidence=confidence)

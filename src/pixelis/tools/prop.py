@@ -134,11 +134,8 @@ def colour(region: PropRegion) -> Property:
     (name, share), *others = shares
     secondary = [other for other, other_share in others[:2] if other_share > 0.25]
     total = share + sum(other_share for other, other_share in others if other in secondary)
-    return Property(
-        value=" and ".join([name, *secondary]),
-        confidence=round_unit(min(total, 1.0)),
-        measures={other: other_share for other, other_share in shares[:4] if other_share >= 0.02},
-    )
+    measures = {other: other_share for other, other_share in shares[:4] if other_share >= 0.02}
+    return Property(value=" and ".join([name, *secondary]), confidence=round_unit(min(total, 1.0)), measures=measures)
 
 
 def size(region: PropRegion) -> Property:
@@ -166,11 +163,8 @@ def position(region: PropRegion) -> Property:
 def shape(region: PropRegion) -> Property:
     match = classify_shape(region.figure)
     confidence = match.score if match.name == "irregular" else (match.score - 0.7) / 0.28
-    return Property(
-        value=match.name,
-        confidence=round_unit(min(max(confidence, 0.0), 1.0) * (1.0 if region.is_segmented else 0.3)),
-        measures={"overlap": match.score},
-    )
+    confidence = min(max(confidence, 0.0), 1.0) * (1.0 if region.is_segmented else 0.3)
+    return Property(value=match.name, confidence=round_unit(confidence), measures={"overlap": match.score})
 
 
 def orientation(region: PropRegion) -> Property:

@@ -387,12 +387,7 @@ class TemporalSearch:
     def _understood_share(self) -> float:
         """Share of the query's words that a signal explains, from 0.4 for none to 1 for all."""
         parsed = self.parsed
-        understood = (
-            len(self.sightings)
-            + len(parsed.phrase.colours)
-            + len(parsed.quotes)
-            + (parsed.event != "presence")
-            + bool(parsed.light)
-        )
+        things = len(self.sightings) + len(parsed.phrase.colours) + len(parsed.quotes)
+        understood = things + (parsed.event != "presence") + bool(parsed.light)
         unexplained = 0 if self.classes and not parsed.phrase.classes else len(parsed.unexplained_words)
         return 0.4 + 0.6 * understood / max(understood + unexplained, 1)

@@ -6,7 +6,7 @@ all detections, or those of one class, associated into identities by BoT-SORT (`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import hypot
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -22,6 +22,7 @@ from pixelis.weights import fingerprint, is_available
 
 if TYPE_CHECKING:
     from pixelis.tools.backends.botsort import TrackRow
+    from pixelis.tools.backends.box_tracking import TrackPoint
 
 FEW_FRAMES = 48
 MIN_HOLD_SCORE = 0.2
@@ -124,12 +125,8 @@ class Trk(Tool[TrkArgs]):
             tracks_left_out=len(rows) - len(listed_tracks),
         )
         confidence = round_unit(float(np.mean([line.score for line in output.tracks]))) if listed_tracks else None
-        return Observation(
-            text=format_tracks(output, args.label),
-            output=output,
-            footprints=tuple(track for track, _ in listed_tracks),
-            confidence=confidence,
-        )
+        text, footprints = format_tracks(output, args.label), tuple(track for track, _ in listed_tracks)
+        return Observation(text=text, output=output, footprints=footprints, confidence=confidence)
 
 
 def first_box(args: TrkArgs) -> UnitBox | None:
@@ -168,14 +165,7 @@ def track_one(box: UnitBox, frames: list[int], scene: Scene) -> list[tuple[Track
         start = PixelBox(*start.pixel_bounds(size))
     points, label = track_box(frames, scene.frame, start, detect)
     methods = {s.method for s in points}
-    track = Track(
-        track_id=1,
-        label=label,
-        score=round_unit(float(np.mean([s.score for s in points]))),
-        frames=tuple(s.frame for s in points),
-        boxes=tuple(s.box_px.to_unit(size) for s in points),
-    )
-    return [(track, "both" if len(methods) == 2 else methods.pop())]
+    return [(to_track(1, label, points, size), "both" if len(methods) == 2 else methods.pop())]
 
 
 def track_all(label: str | None, frames: list[int], scene: Scene) -> list[tuple[Track, Method]]:
@@ -220,16 +210,14 @@ def to_tracks(rows: list[TrackRow], size: Size) -> list[Track]:
     by_id: dict[int, list[TrackRow]] = {}
     for row in rows:
         by_id.setdefault(row.track_id, []).append(row)
-    return [
-        Track(
-            track_id=track_id,
-            label=members[0].label,
-            score=round_unit(float(np.mean([m.score for m in members]))),
-            frames=tuple(m.frame for m in members),
-            boxes=tuple(PixelBox(*m.box_px).to_unit(size) for m in members),
-        )
-        for track_id, members in by_id.items()
-    ]
+    return [to_track(track_id, members[0].label, members, size) for track_id, members in by_id.items()]
+
+
+def to_track(track_id: int, label: str, points: Sequence[TrackRow | TrackPoint], size: Size) -> Track:
+    """The footprint of one identity; its score is the mean over its frames."""
+    score = round_unit(float(np.mean([point.score for point in points])))
+    boxes = tuple(PixelBox(*point.box_px).to_unit(size) for point in points)
+    return Track(track_id=track_id, label=label, score=score, frames=tuple(p.frame for p in points), boxes=boxes)
 
 
 def summarise_track(track: Track, method: Method, scene: Scene) -> TrackSummary:

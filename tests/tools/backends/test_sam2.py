@@ -32,15 +32,14 @@ def ellipse(size: Size, box: PixelBox) -> Bools:
 
 
 def test_a_box_comes_before_the_clicks_with_the_labels_two_and_three() -> None:
-    made = build_prompt([(5, 6)], [0], PixelBox(1, 2, 3, 4))
-    assert made.points_px.tolist() == [[1, 2], [3, 4], [5, 6]]
-    assert made.labels.tolist() == [2, 3, 0]
-    assert not made.is_one_click
+    points, labels = build_prompt([(5, 6)], [0], PixelBox(1, 2, 3, 4))
+    assert points.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert labels.tolist() == [2, 3, 0]
 
 
 def test_clicks_without_labels_are_inside_and_arrays_are_welcome() -> None:
-    assert build_prompt(np.array([[5.5, 6.5]]), None, None).labels.tolist() == [1]
-    assert build_prompt(np.array([[5.5, 6.5]]), np.array([1]), None).is_one_click
+    assert build_prompt(np.array([[5.5, 6.5]]), None, None)[1].tolist() == [1]
+    assert build_prompt(np.array([[5.5, 6.5]]), np.array([1]), None)[1].tolist() == [1]
 
 
 @pytest.mark.parametrize(("points", "labels"), [(None, None), ([], []), ([(1, 2)], [1, 0]), ([(1, 2)], [2])])

@@ -107,10 +107,10 @@ class Sam2:
         box_px: PixelBox | None = None,
     ) -> list[MaskCandidate]:
         """Up to three candidates, best first, for clicks (x, y) in pixels (label 1: inside, 0: outside) and a box."""
-        clicks = build_prompt(points, labels, box_px)
-        scaled = np.asarray(clicks.points_px * (self._side / np.array(size, np.float32)), np.float32)
-        logits, scores = self._decode(embedding.as_floats(), scaled, clicks.labels)
-        return rank_candidates(logits, scores, size, one_click=clicks.is_one_click)
+        points_px, point_labels = build_prompt(points, labels, box_px)
+        scaled = np.asarray(points_px * (self._side / np.array(size, np.float32)), np.float32)
+        logits, scores = self._decode(embedding.as_floats(), scaled, point_labels)
+        return rank_candidates(logits, scores, size, one_click=len(point_labels) == 1)
 
     def _decode(self, features: list[Floats], points: Floats, labels: Floats) -> tuple[Floats, Floats]:
         """Logits (K, h, w) and expected IoU (K,) of the candidates, for points (P, 2) on the square."""
@@ -130,21 +130,8 @@ class Sam2:
         return logits[0], scores[0]
 
 
-class Sam2Prompt(NamedTuple):
-    """Points in pixels with SAM's labels; a box is two of them."""
-
-    points_px: Floats
-    """(P, 2)"""
-    labels: Floats
-    """(P,)"""
-
-    @property
-    def is_one_click(self) -> bool:
-        return len(self.labels) == 1
-
-
-def build_prompt(points: ArrayLike | None, labels: ArrayLike | None, box_px: PixelBox | None) -> Sam2Prompt:
-    """The prompt in SAM's order, the box's corners first. Raises ToolError on an empty or inconsistent prompt."""
+def build_prompt(points: ArrayLike | None, labels: ArrayLike | None, box_px: PixelBox | None) -> tuple[Floats, Floats]:
+    """Points (P, 2) in pixels and SAM's labels (P,), the box's corners first; ToolError if empty or inconsistent."""
     clicks = np.asarray(() if points is None else points, np.float32).reshape(-1, 2)
     click_labels = np.ones(len(clicks), np.float32) if labels is None else np.asarray(labels, np.float32).reshape(-1)
     if len(click_labels) != len(clicks) or not np.isin(click_labels, (0, 1)).all():
@@ -153,7 +140,7 @@ def build_prompt(points: ArrayLike | None, labels: ArrayLike | None, box_px: Pix
         raise ToolError("SAM 2 wants a point or a box")
     corners = np.asarray(() if box_px is None else box_px, np.float32).reshape(-1, 2)
     corner_labels = np.asarray(() if box_px is None else BOX_LABELS, np.float32)
-    return Sam2Prompt(np.concatenate([corners, clicks]), np.concatenate([corner_labels, click_labels]))
+    return np.concatenate([corners, clicks]), np.concatenate([corner_labels, click_labels])
 
 
 def preprocess(image_rgb: Rgb, side: int) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixelis.core.errors import WeightsError
-from pixelis.weights.convert import model_bytes
+from pixelis.weights.convert import Shape, model_bytes
 
 SIDE = 224
 
@@ -30,15 +30,8 @@ class _Stage(NamedTuple):
     channels: int
 
 
-STAGES = (
-    _Stage(1, 3, 1, 16),
-    _Stage(2, 3, 2, 24),
-    _Stage(2, 5, 2, 40),
-    _Stage(3, 3, 2, 80),
-    _Stage(3, 5, 1, 112),
-    _Stage(4, 5, 2, 192),
-    _Stage(1, 3, 1, 320),
-)
+ROWS = ((1, 3, 1, 16), (2, 3, 2, 24), (2, 5, 2, 40), (3, 3, 2, 80), (3, 5, 1, 112), (4, 5, 2, 192), (1, 3, 1, 320))
+STAGES = tuple(_Stage(*row) for row in ROWS)
 
 
 def to_safetensors(pickle: Path) -> bytes:
@@ -73,7 +66,8 @@ def to_onnx(tensors: Path) -> bytes:
     graph.emit("GlobalAveragePool", [value], "pooled")
     graph.emit("Flatten", ["pooled"], "feature", axis=1)
     graph.emit("Gemm", ["feature", graph.use("_fc.weight"), graph.use("_fc.bias")], "logits", transB=1)
-    inputs, outputs = {"image": ["N", 3, SIDE, SIDE]}, {"feature": ["N", 1280], "logits": ["N", 1000]}
+    inputs: dict[str, Shape] = {"image": ["N", 3, SIDE, SIDE]}
+    outputs: dict[str, Shape] = {"feature": ["N", 1280], "logits": ["N", 1000]}
     return model_bytes("efficientnet-lite0", graph.nodes, inputs, outputs, graph.initializers)
 
 
