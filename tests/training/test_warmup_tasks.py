@@ -18,8 +18,8 @@ from pixelis.nano.warmup_tasks.warmup_tasks import (
     find_missing_option,
     find_nearest,
     find_relative_side,
+    make_example,
     make_warmup_batch,
-    make_warmup_example,
     rank_targets,
 )
 from pixelis.policy.images import ImageConfig
@@ -93,7 +93,7 @@ def test_their_tokens_are_turns_that_a_rollout_can_read(tokens):
         for schema in Toolbox(ToolboxConfig(isolate=False, cache=False)).schemas()
     }
     for _ in range(20):
-        example = make_warmup_example(rng, tokens, NANO_STYLE, ImageConfig(patch=8))
+        example = make_example(rng, tokens, NANO_STYLE, ImageConfig(patch=8))
         for step in range(1, int(example.step_of.max()) + 1):
             own = (example.step_of == step) & example.is_sampled
             result = parse_turn_tokens(example.ids[own].tolist(), tokens)

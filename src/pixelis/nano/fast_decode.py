@@ -60,15 +60,13 @@ class Decoder:
         self.sign = torch.ones(self.size, device=policy.device)
         self.sign[: self.size // 2] = -1.0
 
-    def __call__(
-        self, ids: Tensor, position_ids: Tensor, cache: RowCache, shared: SharedPrefix | None = None
-    ) -> Tensor:
+    def __call__(self, ids: Tensor, positions: Tensor, cache: RowCache, shared: SharedPrefix | None = None) -> Tensor:
         """(B, d) hidden states of ids (B,) at positions (B,), in the first rows of the cache."""
         rows = slice(0, len(ids))
         if self.is_fast:
-            return self.decode_fast(ids, position_ids, cache, shared)
+            return self.decode_fast(ids, positions, cache, shared)
         mask = cache.prepare(rows, torch.ones_like(ids), 1)
-        positions = position_ids.expand(3, -1)[..., None]
+        positions = positions.expand(3, -1)[..., None]
         return self.policy.forward_tokens(ids[:, None], positions, cache=cache, mask=mask).hidden[:, 0]
 
     def decode_fast(self, ids: Tensor, position_ids: Tensor, cache: RowCache, shared: SharedPrefix | None) -> Tensor:

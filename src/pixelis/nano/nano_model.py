@@ -76,10 +76,10 @@ def build_nano(config: NanoConfig, tokenizer: PolicyTokenizer, *, seed: int, sty
         "num_position_embeddings": 144,
         "deepstack_visual_indexes": [0],
     }
-    image, start, end = tokenizer.image_id, *(tokenizer.control_ids[f"<|vision_{side}|>"] for side in ("start", "end"))
-    token_ids = {"image_token_id": image, "video_token_id": image}
-    token_ids |= {"vision_start_token_id": start, "vision_end_token_id": end}
-    model_config = Qwen3VLConfig(text_config=text, vision_config=vision, **token_ids, tie_word_embeddings=True)
+    tokens: dict[str, Any] = {"image_token_id": tokenizer.image_id, "video_token_id": tokenizer.image_id}
+    tokens["vision_start_token_id"] = tokenizer.control_ids["<|vision_start|>"]
+    tokens["vision_end_token_id"] = tokenizer.control_ids["<|vision_end|>"]
+    model_config = Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **tokens)
     rng_state = torch.get_rng_state()
     torch.manual_seed(seed)
     model = Qwen3VLForConditionalGeneration(model_config)

@@ -53,9 +53,7 @@ class LoadedCheckpoint(NamedTuple):
     """Tensors of the heads by name."""
 
 
-def save_checkpoint(
-    folder: Path, policy: Policy, card: ModelCard, heads: Mapping[str, nn.Module] | None = None
-) -> None:
+def save_checkpoint(folder: Path, policy: Policy, card: ModelCard, heads: dict[str, nn.Module] | None = None) -> None:
     """Write a checkpoint atomically: into a staging folder, which is then renamed."""
     from safetensors.torch import save_file
 

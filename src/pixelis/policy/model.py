@@ -201,9 +201,7 @@ class Policy(nn.Module):
             position_ids[:, row, : len(sequence)] = torch.from_numpy(positions)
         keys, images = compute_sequence_keys(sequences)
         tree = build_prefix_tree(keys, device) if share_prefixes else None
-        spans = [
-            (key, span.start) for sequence, key in zip(sequences, keys, strict=True) for span in sequence.image_spans
-        ]
+        spans = [(key, s.start) for sequence, key in zip(sequences, keys, strict=True) for s in sequence.image_spans]
         order = tree.image_order if tree else tuple(int(-1 - key[start]) for key, start in spans)
         lengths = tuple(len(sequence) for sequence in sequences)
         return TokenBatch(ids.to(device), position_ids.to(device), tuple(images), order, lengths, tree)

@@ -126,15 +126,11 @@ def build_prefix_tree(keys: Sequence[Keys], device: torch.device) -> PrefixTree:
     flat = np.concatenate(tokens)
     flat_keys = np.concatenate([np.pad(key, (0, max_length - len(key))) for key in keys])[flat]
     begins = (flat_keys < 0) & np.concatenate([[True], flat_keys[:-1] >= 0])  # text surrounds every image
-    return PrefixTree(
-        tokens=torch.from_numpy(flat).to(device),
-        inverse=torch.from_numpy(inverse.ravel()).to(device),
-        image_order=tuple((-1 - flat_keys[begins]).tolist()),
-        sizes=tuple(sizes),
-        reaches=tuple(len(path) for path in paths),
-        visible=torch.from_numpy(np.concatenate(paths)).to(device),
-        masks=tuple(causal_bias(size, len(path), device) for size, path in zip(sizes, paths, strict=True)),
-    )
+    image_order, reaches = tuple((-1 - flat_keys[begins]).tolist()), tuple(len(path) for path in paths)
+    masks = tuple(causal_bias(size, reach, device) for size, reach in zip(sizes, reaches, strict=True))
+    indices = (flat, inverse.ravel(), np.concatenate(paths))
+    all_tokens, row_index, visible = (torch.from_numpy(index).to(device) for index in indices)
+    return PrefixTree(all_tokens, row_index, image_order, tuple(sizes), reaches, visible, masks)
 
 
 def causal_bias(size: int, reach: int, device: torch.device) -> Tensor | None:
@@ -167,9 +163,7 @@ def tree_attention(
         )
         return sdpa_output
     queries = query.split(prefix_tree.sizes, dim=2)
-    keys, values = (
-        part.index_select(2, prefix_tree.visible).split(prefix_tree.reaches, dim=2) for part in (key, value)
-    )
+    keys, values = (p.index_select(2, prefix_tree.visible).split(prefix_tree.reaches, dim=2) for p in (key, value))
     repeats = query.shape[1] // key.shape[1]
     outputs = []
     for q, k, v, mask in zip(queries, keys, values, prefix_tree.masks, strict=True):

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.optim import Optimizer
 
 from pixelis.core.errors import ConfigError
 from pixelis.equations.coherence import coherence, cpc_alignment, l2_smoothness, tv_smoothness
@@ -84,13 +85,11 @@ def load_rewarder(checkpoint: LoadedCheckpoint, name: str) -> Rewarder:
     return Rewarder(heads.to(checkpoint.policy.device), cosines, statistics.get("tools", {}), tokens, summaries)
 
 
-def checkpoint_heads(
-    checkpoint: LoadedCheckpoint, rewarder: Rewarder, temperature: float = 1.0
-) -> dict[str, nn.Module]:
+def checkpoint_heads(loaded: LoadedCheckpoint, rewarder: Rewarder, temperature: float = 1.0) -> dict[str, nn.Module]:
     """The heads that phases 2 and 3 export: the argument heads of phase 1, compensated for logits that were divided by
     `temperature` since, and the rewarder's."""
-    arguments, prefix = ToolHeads(checkpoint.policy.width), "arguments."
-    arguments.load_state_dict({k.removeprefix(prefix): v for k, v in checkpoint.heads.items() if k.startswith(prefix)})
+    arguments, prefix = ToolHeads(loaded.policy.width), "arguments."
+    arguments.load_state_dict({k.removeprefix(prefix): v for k, v in loaded.heads.items() if k.startswith(prefix)})
     arguments.undo_division(temperature)
     names = ("visual", "projector", "g_phi", "h_psi")
     return {"arguments": arguments, **{name: getattr(rewarder.heads, name) for name in names}}
@@ -241,9 +240,7 @@ def step_curiosity(rewarder: Rewarder, steps: CorpusSteps, settings: RewardSetti
     return curiosity_rewards(error, variance, r_hat.cpu().numpy(), beta=settings.uncertainty_gate)
 
 
-def train_dynamics(
-    rewarder: Rewarder, steps: CorpusSteps, optimizer: torch.optim.Optimizer, *, batch: int, seed: int
-) -> float:
+def train_dynamics(rewarder: Rewarder, steps: CorpusSteps, optimizer: Optimizer, *, batch: int, seed: int) -> float:
     """One epoch of h_ψ over the steps of a batch; its mean loss (supp:et_dynamics). g_φ and projector are frozen."""
     heads = rewarder.heads
     if not len(steps.chain):

@@ -258,11 +258,9 @@ class Engine:
             self.begin_turn(row)
         self.ready, self.tokens_since_ready = [], 0
 
-    def prefill(
-        self, sequences: Sequence[TokenSequence], cache: RowCache, first: int, cached_lengths: Sequence[int]
-    ) -> None:
+    def prefill(self, sequences: Sequence[TokenSequence], cache: RowCache, first: int, lengths: Sequence[int]) -> None:
         """Prefill all but the last token of each sequence, which is for decoding, after the tokens already cached."""
-        new = [slice(cached, len(sequence) - 1) for sequence, cached in zip(sequences, cached_lengths, strict=True)]
+        new = [slice(cached, len(sequence) - 1) for sequence, cached in zip(sequences, lengths, strict=True)]
         counts, device = [part.stop - part.start for part in new], self.policy.device
         new_spans = [
             [span for span in sequence.image_spans if span.start >= part.start]

@@ -45,9 +45,7 @@ def call_grammar(tools: Sequence[Mapping[str, Any]], omit: Sequence[str]) -> str
     return "\n".join([*rules, f'start: blank "{{\\"name\\":" blank ({" | ".join(calls)}) "}}" blank'])
 
 
-def add_rules(
-    schema: Mapping[str, Any], rules: list[str], defs: Mapping[str, Any] | None = None, depth: int = 0
-) -> str:
+def add_rules(schema: Mapping[str, Any], rules: list[str], defs: dict[str, Any] | None = None, depth: int = 0) -> str:
     """The expression of a schema; rules that it uses are appended. ConfigError for what is outside the subset."""
     defs = schema.get("$defs", defs or {})
     if depth > MAX_DEPTH:

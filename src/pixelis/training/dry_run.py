@@ -274,12 +274,10 @@ def mean_tokens(corpus: Corpus, net: NetworkShape, answers_only: bool) -> float:
     candidates = [k for k, row in enumerate(corpus.rows()) if row.split == "train" and (row.accepted or answers_only)]
     chosen = np.unique(np.linspace(0, len(candidates) - 1, min(SAMPLED_RECORDS, len(candidates))).astype(int))
     schemas = tool_schemas()
-    return float(np.mean([estimate_record_tokens(corpus[candidates[k]], net, schemas, answers_only) for k in chosen]))
+    return float(np.mean([record_tokens(corpus[candidates[k]], net, schemas, answers_only) for k in chosen]))
 
 
-def estimate_record_tokens(
-    record: Record, net: NetworkShape, schemas: list[dict[str, Any]], answers_only: bool
-) -> float:
+def record_tokens(record: Record, net: NetworkShape, schemas: list[dict[str, Any]], answers_only: bool) -> float:
     style, cell = net.style, net.image_config.cell
     words = style.system + record.item.question + (record.trace.answer or "")
     if style.tool_schemas:

@@ -192,9 +192,7 @@ TASKS_WITH_OWN_GOALS = (*warmup_photos.PHOTO_TASKS, *warmup_texts.TEXT_TASKS)
 """Tasks that use the goals of the corpus."""
 
 
-def make_warmup_example(
-    rng: Generator, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageConfig
-) -> Example:
+def make_example(rng: Generator, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageConfig) -> Example:
     """One conversation."""
     make = WARMUP_TASKS[int(rng.integers(len(WARMUP_TASKS)))]
     question, turns, thought, answer = make(rng)
@@ -231,7 +229,7 @@ def make_warmup_batch(
     batch: list[Example] = []
     longest = 0
     while True:
-        example = make_warmup_example(rng, tokens, style, image_config)
+        example = make_example(rng, tokens, style, image_config)
         longest = max(longest, len(example))
         if batch and longest * (len(batch) + 1) > batch_tokens:
             return batch

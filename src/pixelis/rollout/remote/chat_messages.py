@@ -94,9 +94,7 @@ def escape_control_tokens(text: str) -> str:
     return CONTROL_TOKEN.sub(lambda match: f"{match[0]} ", text)
 
 
-def initial_messages(
-    question: str, media: MediaSet, mode: Mode, tools: Sequence[dict[str, Any]], **size: int
-) -> list[Any]:
+def initial_messages(question: str, media: MediaSet, mode: Mode, tools: list[dict[str, Any]], **size: int) -> list[Any]:
     """The first messages of a conversation."""
     system = SYSTEM
     if mode in ("response_format", "guided_json"):

@@ -75,16 +75,14 @@ class ChatModel:
         self._formats = [RequestFormat(one_mode, dict(extra)) for one_mode in modes for extra in extras]
         self._lock = threading.Lock()
 
-    def resolve_format(
-        self, request: Callable[[RequestFormat], dict[str, Any]]
-    ) -> tuple[RequestFormat, ChatReply | None]:
+    def resolve_format(self, make: Callable[[RequestFormat], dict[str, Any]]) -> tuple[RequestFormat, ChatReply | None]:
         """The format that the server accepts; for the first question also the reply to it."""
         with self._lock:
             if len(self._formats) == 1:
                 return self._formats[0], None
             error_text = ""
             for request_format in self._formats:
-                reply = self.server.complete(request(request_format), keep_refusal=False)
+                reply = self.server.complete(make(request_format), keep_refusal=False)
                 if not reply.refused:
                     self._formats = [request_format]
                     self.on_mode(request_format.mode)

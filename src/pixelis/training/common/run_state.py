@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from pixelis.core.atomic import fsync_path
 from pixelis.core.errors import ConfigError
@@ -35,9 +36,7 @@ class Sources(NamedTuple):
     """The weights of the reference policy π_SFT, in phase 2."""
 
 
-def gather_tensors(
-    module: nn.Module, optimizer: torch.optim.Optimizer, dist: Distributed, prefix: str = ""
-) -> dict[str, Tensor]:
+def gather_tensors(module: nn.Module, optimizer: Optimizer, dist: Distributed, prefix: str = "") -> dict[str, Tensor]:
     """Trained weights and their moments as full tensors, on the CPU of the main process. All processes must call this.
 
     They are gathered one at a time: no device holds more than one of them whole.
@@ -52,7 +51,7 @@ def gather_tensors(
 
 
 def restore_tensors(
-    tensors: TensorFile, module: nn.Module, optimizer: torch.optim.Optimizer, dist: Distributed, prefix: str = ""
+    tensors: TensorFile, module: nn.Module, optimizer: Optimizer, dist: Distributed, prefix: str = ""
 ) -> None:
     """The inverse of `gather_tensors`."""
 

@@ -143,13 +143,11 @@ def _open_corpus_and_tokens(corpus: str, root: str) -> tuple[Corpus, PolicyToken
     return Corpus(corpus), PolicyTokenizer.open(Path(root) / TOKENIZER)
 
 
-def make_chunk(
-    corpus_folder: str, root: str, split: str, settings: dict[str, Any], chunk: int, numbers: Sequence[int]
-) -> int:
+def make_chunk(folder: str, root: str, split: str, settings: dict[str, Any], chunk: int, numbers: Sequence[int]) -> int:
     """Write one file of examples, whole or not at all; returns their number."""
     from safetensors.numpy import save_file
 
-    corpus, tokens = _open_corpus_and_tokens(corpus_folder, root)
+    corpus, tokens = _open_corpus_and_tokens(folder, root)
     style, image_config = PromptStyle.model_validate(settings["style"]), ImageConfig(**settings["optics"])
     records, schemas = (corpus[number] for number in numbers), settings["schemas"]
     examples = [example_from_record(r, corpus.media(r), tokens, style, image_config, schemas) for r in records]

@@ -38,9 +38,8 @@ def measure_update(
 ) -> dict[str, float]:
     """The row of an update in metrics.jsonl."""
     valid = trajectories.steps.valid.cpu().numpy()
-    racpr_result = racpr(
-        valid, rewards.cosines, trajectories.lengths, mean=trajectories.cosine_mean, std=trajectories.cosine_std
-    )
+    mean, std = trajectories.cosine_mean, trajectories.cosine_std
+    racpr_result = racpr(valid, rewards.cosines, trajectories.lengths, mean=mean, std=std)
     terms, shares = rewards.terms, variance_shares(rewards.terms, samples=config.group_size)
     tool_counts = Counter(trajectories.steps.tool.tolist())
     ended = [float(scored.rollout.end_reason == "answered") for scored in rollouts]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch.optim import Optimizer
 
 from pixelis.equations.pid import Pid
 from pixelis.policy.model import Policy
@@ -46,8 +47,8 @@ class Trained(NamedTuple):
     """What updates change, with its optimizers."""
 
     policy: Policy
-    optimizer: torch.optim.Optimizer
-    dynamics_optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
+    dynamics_optimizer: Optimizer
     rewarder: Rewarder
 
 

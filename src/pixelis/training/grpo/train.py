@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.optim import AdamW, Optimizer
 
 from pixelis.core.errors import ConfigError
 from pixelis.data.corpus.corpus import Corpus
@@ -153,16 +154,13 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
 
 def training_prompts(config: RftConfig, corpus: Corpus, dist: Distributed) -> Prompts:
     """The questions of the corpus that are trained on."""
-    if config.prompts_per_step < dist.world_size:
-        raise ConfigError(
-            f"prompts_per_step is {config.prompts_per_step} for {dist.world_size} processes: want at least one for each"
-        )
+    count = config.prompts_per_step
+    if count < dist.world_size:
+        raise ConfigError(f"prompts_per_step is {count} for {dist.world_size} processes: want at least one for each")
     rows = [(k, row) for k, row in enumerate(corpus.rows()) if row.split == "train"]
     prompts = [(k, row.id) for k, row in rows if not config.families or row.family in config.families]
-    if len(prompts) < config.prompts_per_step:
-        raise ConfigError(
-            f"{config.corpus} has {len(prompts)} training questions of these families, want {config.prompts_per_step}"
-        )
+    if len(prompts) < count:
+        raise ConfigError(f"{config.corpus} has {len(prompts)} training questions of these families, want {count}")
     return prompts
 
 
@@ -182,15 +180,13 @@ def build_policy_and_reference(config: RftConfig, checkpoint: LoadedCheckpoint) 
     return policy, copy.deepcopy(policy).eval().requires_grad_(False)
 
 
-def build_optimizers(
-    config: RftConfig, policy: Policy, h_psi: torch.nn.Module
-) -> tuple[torch.optim.AdamW, torch.optim.AdamW]:
+def build_optimizers(config: RftConfig, policy: Policy, h_psi: torch.nn.Module) -> tuple[AdamW, AdamW]:
     """AdamW of the policy and of h_ψ."""
-    optimizer = torch.optim.AdamW(
+    optimizer = AdamW(
         trainable_parameters(policy).values(), lr=config.lr, betas=config.betas, eps=config.eps,
         weight_decay=config.weight_decay, fused=True,
     )  # fmt: skip
-    return optimizer, torch.optim.AdamW(h_psi.parameters(), lr=config.lr_dynamics, weight_decay=0.01)
+    return optimizer, AdamW(h_psi.parameters(), lr=config.lr_dynamics, weight_decay=0.01)
 
 
 @contextmanager
@@ -235,9 +231,8 @@ def collect_rollouts(
     media = [corpus.media(record) for record in records]
     queries = [Query(r.item.id, r.item.question, m, r.item.seed) for r, m in zip(records, media, strict=True)]
     with autocast_context(policy.device, compute_dtype(config)):  # as the update will read them
-        groups = rollout(
-            policy, toolbox, queries, n=config.group_size, seed=seed, limits=config.limits, name=config.name
-        )
+        n, limits = config.group_size, config.limits
+        groups = rollout(policy, toolbox, queries, n=n, seed=seed, limits=limits, name=config.name)
     rollouts = list[ScoredRollout]()
     for record, media_set, group in zip(records, media, groups, strict=True):
         rollouts += [score_rollout(sample, record.item, media_set, policy.tokenizer) for sample in group]
@@ -261,7 +256,7 @@ def grpo_step(
     config: RftConfig,
     policy: Policy,
     reference: Policy,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     microbatches: Sequence[tuple[MicroBatch, ReferenceOutput]],
     advantages: NDArray[np.float64],
     beta: float,

@@ -82,9 +82,7 @@ def fit_dynamics(
         nats.append(output.nats.cpu())
         entropies.append(output.entropy.cpu())
     tokens = {"logprob": -torch.cat(nats), "entropy": torch.cat(entropies)}
-    statistics: dict[str, Any] = {
-        "tokens": {name: mean_and_std(values.numpy())._asdict() for name, values in tokens.items()}
-    }
+    statistics: dict[str, Any] = {"tokens": {name: mean_and_std(x.numpy())._asdict() for name, x in tokens.items()}}
     exported: dict[str, nn.Module] = {"arguments": sft_model.heads}
     if not any(len(trajectory.tool) for trajectory in trajectories):
         return exported, {}, statistics

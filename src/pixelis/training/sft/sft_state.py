@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.optim import Optimizer
 
 from pixelis.data.corpus.corpus import Corpus
 from pixelis.training.common.distributed import Distributed
@@ -66,7 +67,7 @@ class SftState:
 
 
 def save_sft_state(
-    out: Path, state: SftState, sources: Sources, model: nn.Module, optimizer: torch.optim.Optimizer, dist: Distributed
+    out: Path, state: SftState, sources: Sources, model: nn.Module, optimizer: Optimizer, dist: Distributed
 ) -> None:
     """Write a new state folder in place of the older ones."""
     tensors = {**gather_tensors(model, optimizer, dist), "errors": torch.from_numpy(state.errors)}
@@ -76,7 +77,7 @@ def save_sft_state(
 
 
 def load_sft_state(
-    out: Path, sources: Sources, model: nn.Module, optimizer: torch.optim.Optimizer, dist: Distributed
+    out: Path, sources: Sources, model: nn.Module, optimizer: Optimizer, dist: Distributed
 ) -> SftState | None:
     """Restore the newest state of a run with its weights and moments; None if there is none."""
     with open_state(out, sources) as saved:
@@ -144,7 +145,7 @@ class SftRun(NamedTuple):
     dist: Distributed
     model: Any
     """The SftModel, wrapped where there are several processes."""
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     sources: Sources
     state: SftState
     clock: RunClock
@@ -162,7 +163,7 @@ def open_run(
     out: Path,
     corpus: Corpus,
     model: Any,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     examples: int,
     dist: Distributed,
     show: Show,
@@ -174,6 +175,4 @@ def open_run(
     state = saved or SftState(np.random.default_rng(config.seed), np.full(examples, np.nan), epochs=config.epochs)
     first_step = state.step or state.warmup_task_steps - config.warmup_task_steps  # warm-up steps count up to 0
     log = MetricsLog(out, first_step, dist, config)
-    return SftRun(
-        config, out, dist, model, optimizer, sources, state, RunClock(state), log, show, resumed=saved is not None
-    )
+    return SftRun(config, out, dist, model, optimizer, sources, state, RunClock(state), log, show, saved is not None)

@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.optim import Optimizer
 
 from pixelis.core.errors import PixelisError
 from pixelis.data.corpus.corpus import Corpus
@@ -157,7 +158,7 @@ class Losses(NamedTuple):
 def train_step(
     config: SftConfig,
     model: Any,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     examples: Sequence[Example],
     hidden: Sequence[NDArray[np.bool_]],
     lr_scale: float,

@@ -141,9 +141,8 @@ def adapt(
             journal = AdaptationJournal(out, config, build_policy_state(config, checkpoint))
             resumed = bool(journal.rows)
             stream_memory.rollback(journal.rows[-1]["memory"] if journal.rows else stream_memory.start_watermark)
-            context = TtrlContext(
-                config, toolbox, rewarder, stream_memory, calibration, partial(on_question, "canary questions")
-            )
+            on_canary = partial(on_question, "canary questions")
+            context = TtrlContext(config, toolbox, rewarder, stream_memory, calibration, on_canary)
             canary, state = Canary(out, config.canary), StreamState(config, journal.rows)
             if not canary.regression:
                 canary.drop_checks_after(len(journal.rows))
