@@ -63,10 +63,8 @@ class Answer(VotedAnswer):
         exhibit = make_exhibit(
             self.trace, trace_path, thresholds=self.thresholds, opened=self.media, artifact_bytes=self.blobs
         )
-        answered = replace(
-            exhibit, withheld=self.reason, confidence=self.confidence, vote=self.vote, caveat=self.caveat
-        )
-        return report([answered])
+        full = replace(exhibit, withheld=self.reason, confidence=self.confidence, vote=self.vote, caveat=self.caveat)
+        return report([full])
 
     def save(self, path: str | Path) -> Path:
         """Write the evidence page, and beside it the trace with its artifacts, as `page.jsonl`; the page's path.

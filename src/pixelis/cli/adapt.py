@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from pixelis.cli import options as opt
 from pixelis.cli.ask import require_model
 from pixelis.cli.progress import live_table
-from pixelis.cli.terminal import escape_markup, plain_table, pluralise, print_json, printable, stdout
+from pixelis.cli.terminal import escape_markup, plain_table, pluralise, print_json, print_report, printable, stdout
 from pixelis.cli.tools import add_plugin_folder, tool_overrides
 from pixelis.core.errors import ConfigError, TraceError
 
@@ -106,10 +106,7 @@ def run(
                 [], split="dev-cal", limit=settings.canary.items_per_family, skip=settings.calibration.items_per_family
             ).items,
         )  # fmt: skip
-    if as_json:
-        print_json(report._asdict())
-    else:
-        print_ttrl_report(report, out)
+    print_report(report._asdict(), lambda: print_ttrl_report(report, out), as_json=as_json)
     if report.resumed and report.queries > len(query_stream):
         typer.echo(f"the run had already answered more than these {len(query_stream)} queries", err=True)
     if report.dropped:

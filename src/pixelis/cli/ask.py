@@ -61,11 +61,8 @@ def ask(
         page_and_trace_paths(out)  # an error for a page that cannot be written, before the model is asked
     media, question = check_query([open_media(path, fps=fps) for path in paths], question)
     start = time.monotonic()
-    with (
-        make_toolbox(plugin, disable, seg=seg, deadline_s=deadline) as toolbox,
-        spinner(f"{model} is looking"),
-        load_policy(model, strict_calls=strict_calls, tools=toolbox) as policy,
-    ):
+    tools = make_toolbox(plugin, disable, seg=seg, deadline_s=deadline)
+    with tools, spinner(f"{model} is looking"), load_policy(model, strict_calls=strict_calls, tools=tools) as policy:
         answer = policy.ask(media, question, samples=samples, seed=seed)
     seconds = f"{answer.seconds:.1f} s, after {time.monotonic() - start - answer.seconds:.1f} s of loading the model"
     if not as_json:

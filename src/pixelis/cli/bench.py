@@ -182,13 +182,9 @@ def segmentation(
     with make_toolbox(seg=seg) as toolbox, spinner("segmenting every polygon"):
         scores = score_polygons(folder, toolbox, limit=limit)
         name = toolbox.tools["SEG"].identity().backend
-    summary = {
-        "backend": name,
-        "objects": len(scores),
-        "box_iou": sum(s.box for s in scores) / len(scores),
-        "click_iou": sum(s.click for s in scores) / len(scores),
-        "each": [s._asdict() for s in scores],
-    }
+    count = len(scores)
+    means = {"box_iou": sum(s.box for s in scores) / count, "click_iou": sum(s.click for s in scores) / count}
+    summary = {"backend": name, "objects": count, **means, "each": [s._asdict() for s in scores]}
     show_scores("SEG against polygons, mean IoU", summary, as_json=as_json, out=out)
 
 

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from pixelis.cli import data_dedup, data_files, data_photographs
 from pixelis.cli import options as opt
 from pixelis.cli.progress import progress_bars
-from pixelis.cli.terminal import format_duration, plain_table, print_json, printable, stdout
+from pixelis.cli.terminal import format_duration, plain_table, print_json, print_report, printable, stdout
 from pixelis.cli.tools import add_plugin_folder, tool_overrides
 
 if TYPE_CHECKING:
@@ -136,10 +136,7 @@ def stats(
     store = Corpus(corpus)
     counts = counting.count_corpus(store)
     content = counting.stats_to_json(store, counts)
-    if as_json:
-        print_json(content)
-    else:
-        print_stats(content, counts)
+    print_report(content, lambda: print_stats(content, counts), as_json=as_json)
 
 
 def print_stats(content: dict[str, Any], counts: CorpusCounts) -> None:

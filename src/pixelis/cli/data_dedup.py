@@ -150,13 +150,11 @@ def run_self_check(
     """Planted duplicates of the built-in images, or of the world's, on which no threshold was chosen."""
     from pixelis.dedup.audit_selfcheck import self_check
 
+    extra_items = [item for item in media_from_source(extra_media) if item.expected] if extra_media else []
     result = self_check(
         make_image_encoder(),
         workspace=workspace,
-        extra_originals=[
-            *(item for item in (media_from_source(extra_media) if extra_media else []) if item.expected),
-            *world_items(range(world)),
-        ],
+        extra_originals=[*extra_items, *world_items(range(world))],
         extra_unrelated=world_items(range(world, 2 * world)),
         built_in=not world,
         config=config,
@@ -192,16 +190,12 @@ def corpus_items(folder: Path, split: str | None = None) -> list[MediaItem]:
     def render_medium(number: int, medium_index: int) -> Medium:
         return corpus.media(corpus[number]).sources[medium_index]
 
-    return [
-        MediaItem(
-            f"{record.item.id}/{facts.name}",
-            render=partial(render_medium, number, medium_index),
-            known_sha256=facts.sha256,
-        )
-        for number, record in enumerate(corpus.records())
-        if split in (None, record.split)
-        for medium_index, facts in enumerate(record.item.media)
-    ]
+    items = []
+    for number, record in enumerate(corpus.records()):
+        for index, facts in enumerate(record.item.media if split in (None, record.split) else ()):
+            name, render = f"{record.item.id}/{facts.name}", partial(render_medium, number, index)
+            items.append(MediaItem(name, render=render, known_sha256=facts.sha256))
+    return items
 
 
 def world_items(seeds: range) -> list[MediaItem]:

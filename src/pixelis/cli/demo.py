@@ -128,13 +128,9 @@ def print_row(row: DemoRow, *, heading: bool) -> None:
     calls = " ".join(step.call.tool for step in row.result.trace.steps) or "no calls"
     details = f"{row.media}: {calls}, {row.result.seconds:.1f} s, {row.page}"
     reason = f"; {row.result.reason}" if row.result.answer is None else ""
-    table.add_row(
-        "[green]✓[/]" if row.is_correct else "[red]✗[/]",
-        escape_markup(row.question),
-        escape_markup(row.result.answer or "cannot tell"),
-        escape_markup(row.accepted_answers[0]),
-        f"{row.result.confidence:.2f}",
-    )
+    texts = (row.question, row.result.answer or "cannot tell", row.accepted_answers[0])
+    mark = "[green]✓[/]" if row.is_correct else "[red]✗[/]"
+    table.add_row(mark, *map(escape_markup, texts), f"{row.result.confidence:.2f}")
     stdout().print(table)
     # soft wrapping would cut padded text
     stdout().print(Padding(f"[dim]{escape_markup(details + reason)}[/]", (0, 0, 0, 3)), soft_wrap=False)

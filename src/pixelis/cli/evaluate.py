@@ -10,7 +10,7 @@ from typer import Argument, Option
 from pixelis.cli import options as opt
 from pixelis.cli.ask import require_model
 from pixelis.cli.progress import progress_bars
-from pixelis.cli.terminal import escape_markup, plain_table, print_json, stdout
+from pixelis.cli.terminal import escape_markup, plain_table, print_report, stdout
 from pixelis.cli.tools import make_toolbox_config
 from pixelis.policy.model_names import DEFAULT_MODEL
 
@@ -63,10 +63,7 @@ def evaluate(
             composite=composite, strict_calls=strict_calls, tools=tools, out=out,
             on_progress=lambda completed: show("items", completed, total),
         )  # fmt: skip
-    if as_json:
-        print_json(to_json(evaluation))
-    else:
-        print_evaluation(evaluation, out)
+    print_report(to_json(evaluation), lambda: print_evaluation(evaluation, out), as_json=as_json)
 
 
 LEGEND = (

@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from pixelis.cli import index_files
 from pixelis.cli import options as opt
-from pixelis.cli.index_files import (
-    choose_mask,
-    load_mask,
-    load_memory_config,
-    make_key_maker,
-    open_for_reindex,
-    open_or_create,
-    require_same_encoders,
-    warn_dropped_append,
-)
 from pixelis.cli.progress import progress_bars
 from pixelis.cli.terminal import pluralise, print_json, printable
 from pixelis.core.errors import ConfigError
@@ -73,20 +64,20 @@ def build(
 
     if corpus is not None and "=" in corpus.name and not corpus.exists():  # KEY=VALUE after --reindex, without a corpus
         corpus, overrides = None, [str(corpus), *(overrides or [])]
-    settings = load_memory_config(out, config, overrides or [])
+    settings = index_files.load_memory_config(out, config, overrides or [])
     if reindex:
         if corpus is not None:
             raise ConfigError("--reindex takes no corpus; it reads the keys of the memory in --out")
-        with progress_bars() as show, open_for_reindex(out, settings) as memory:
+        with progress_bars() as show, index_files.open_for_reindex(out, settings) as memory:
             memory.build_index(progress=show)
             report_index(memory, {}, as_json=as_json)
         return
     if corpus is None:
         raise ConfigError("build needs a corpus, or --reindex with -o MEMORY")
     with progress_bars() as show, closing(FeatureCache(cache)) as features:
-        keys = make_key_maker()
-        mask = None if without_mask else choose_mask(out, corpus, evaluation or [], features, show)
-        with open_or_create(out, settings, keys, mask, corpus) as memory:
+        keys = index_files.make_key_maker()
+        mask = None if without_mask else index_files.choose_mask(out, corpus, evaluation or [], features, show)
+        with index_files.open_or_create(out, settings, keys, mask, corpus) as memory:
             counts = add_corpus(memory, corpus, keys, features, keep_traces=keep_traces, limit=limit, progress=show)
             memory.build_index(progress=show)
             report_index(memory, counts, as_json=as_json)
@@ -158,9 +149,9 @@ def add(
     from pixelis.trace.media_records import reopen_media
 
     with progress_bars() as progress, closing(FeatureCache(cache)) as features:
-        keys = make_key_maker()
-        with MemoryStore(folder, mask=load_mask(folder)) as memory:
-            require_same_encoders(memory, keys)
+        keys = index_files.make_key_maker()
+        with MemoryStore(folder, mask=index_files.load_mask(folder)) as memory:
+            index_files.require_same_encoders(memory, keys)
             draft = partial(build_draft, keys=keys, mask=memory.mask, attach_trace=keep_traces, cache=features)
             drafts, names = [], {item.id for _, item in memory.items()}
             for number, trace in enumerate(read(traces), 1):
@@ -182,7 +173,7 @@ def add(
             for entry in rows:
                 place = f"row {entry['row']}" if entry["row"] is not None else f"duplicate of row {entry['repeats']}"
                 typer.echo(f"{printable(entry['id'])}: {place}")
-            warn_dropped_append(memory)
+            index_files.warn_dropped_append(memory)
             typer.echo(f"{pluralise(len(memory), 'item')} in {folder}")
 
 
@@ -204,10 +195,10 @@ def search(
 
     if not text and not media:
         raise ConfigError("search needs --text, --media, or both")
-    memory = MemoryStore.open_read_only(folder, load_memory_config(folder, config, []))
-    keys = make_key_maker()
-    require_same_encoders(memory, keys)
-    warn_dropped_append(memory)
+    memory = MemoryStore.open_read_only(folder, index_files.load_memory_config(folder, config, []))
+    keys = index_files.make_key_maker()
+    index_files.require_same_encoders(memory, keys)
+    index_files.warn_dropped_append(memory)
     query_media = MediaSet(tuple(open_media(path, fps=fps) for path in media or []))
     hashes = [] if same_source else [medium.sha256 for medium in query_media.sources]
     same_rows = memory.rows_with_media(hashes)
@@ -249,7 +240,7 @@ def audit(
     memory = MemoryStore.open_read_only(folder)
     if not len(memory):
         raise ConfigError(f"{folder} is empty; there is nothing to audit")
-    evaluation_mask = EvaluationMask.load(mask) if mask else load_mask(folder)
+    evaluation_mask = EvaluationMask.load(mask) if mask else index_files.load_mask(folder)
     if evaluation_mask is None:
         require_undamaged(memory)
         missing = f"its evaluation mask is missing ({MASK_FILE})"
@@ -290,7 +281,7 @@ def delete(
         if as_json:
             print_json({"deleted": number, "items": len(memory)})
         else:
-            warn_dropped_append(memory)
+            index_files.warn_dropped_append(memory)
             typer.echo(f"deleted row {number}; {pluralise(len(memory), 'item')} left")
 
 

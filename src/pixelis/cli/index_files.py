@@ -54,14 +54,8 @@ def open_or_create(
         require_same_encoders(memory, keys)
         warn_dropped_append(memory)
         return memory
-    memory = MemoryStore.create(
-        folder,
-        text_dimensions=keys.text.dimensions,
-        visual_dimensions=keys.visual.embed([]).shape[1],
-        encoders=keys.fingerprint,
-        config=settings,
-        mask=mask,
-    )
+    sizes = {"text_dimensions": keys.text.dimensions, "visual_dimensions": keys.visual.embed([]).shape[1]}
+    memory = MemoryStore.create(folder, encoders=keys.fingerprint, config=settings, mask=mask, **sizes)
     if mask is not None:
         mask.save(folder / MASK_FILE)
         write_json(folder / MASK_SOURCE, {"corpus": str(corpus.resolve())})

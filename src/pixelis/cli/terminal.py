@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import typer
@@ -45,6 +46,14 @@ def format_duration(seconds: float) -> str:
 
 def print_json(value: object) -> None:
     typer.echo(json.dumps(value))
+
+
+def print_report(content: object, print_text: Callable[[], None], *, as_json: bool) -> None:
+    """Print one JSON object, or the text for a person."""
+    if as_json:
+        print_json(content)
+    else:
+        print_text()
 
 
 def pluralise(count: int, singular: str, plural: str = "") -> str:

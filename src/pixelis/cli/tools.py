@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.progress import spinner
-from pixelis.cli.terminal import plain_table, print_json, printable, stdout
+from pixelis.cli.terminal import plain_table, print_json, print_report, printable, stdout
 from pixelis.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -122,11 +122,9 @@ def run_tool(
 
             write_call_page(call, media_set, execution, html)
     result = execution.result
-    if as_json:
-        texts = {"text": readable_text(result), "seen": result.text}
-        print_json({"ok": result.ok, **result.model_dump(mode="json"), **texts})
-    else:
-        print_result(result, cached=execution.cached, page=html)
+    texts = {"text": readable_text(result), "seen": result.text}
+    content = {"ok": result.ok, **result.model_dump(mode="json"), **texts}
+    print_report(content, lambda: print_result(result, cached=execution.cached, page=html), as_json=as_json)
     raise typer.Exit(0 if result.ok else 1)
 
 

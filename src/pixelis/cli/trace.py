@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.progress import progress_bars, spinner
-from pixelis.cli.terminal import escape_markup, plain_table, print_json, stdout
+from pixelis.cli.terminal import escape_markup, plain_table, print_json, print_report, stdout
 from pixelis.cli.tools import make_toolbox
 from pixelis.core.errors import TraceError
 
@@ -56,10 +56,7 @@ def run(
         codec.append(trace, out, recording.blobs)
     else:
         codec.write([trace], out, recording.blobs)
-    if as_json:
-        print_json(trace_summary(trace, out))
-    else:
-        print_run(trace, out)
+    print_report(trace_summary(trace, out), lambda: print_run(trace, out), as_json=as_json)
     raise typer.Exit(0 if all(step.result.ok for step in trace.steps) else 1)
 
 
@@ -92,10 +89,8 @@ def replay(
     if not reports:
         raise TraceError(f"{trace} contains no traces")
     is_identical = all(report.identical for report in reports)
-    if as_json:
-        print_json({"identical": is_identical, "traces": [replay_summary(report) for report in reports]})
-    else:
-        print_replay(reports)
+    content = {"identical": is_identical, "traces": [replay_summary(report) for report in reports]}
+    print_report(content, lambda: print_replay(reports), as_json=as_json)
     raise typer.Exit(0 if is_identical else 1)
 
 
@@ -115,10 +110,8 @@ def report(
 
     check_page(out)
     with spinner("drawing the page"):
-        exhibits = [
-            make_exhibit(recorded, trace, media or [], thresholds=builtin_thresholds())
-            for recorded in codec.read(trace, check_artifacts=False)
-        ]
+        recorded = codec.read(trace, check_artifacts=False)
+        exhibits = [make_exhibit(one, trace, media or [], thresholds=builtin_thresholds()) for one in recorded]
         if not exhibits:
             raise TraceError(f"{trace} contains no traces")
         page_bytes = write_page(page_of(exhibits), out)

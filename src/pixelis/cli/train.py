@@ -13,7 +13,7 @@ from typer import Option
 
 from pixelis.cli import options as opt
 from pixelis.cli.progress import live_table, progress_bars
-from pixelis.cli.terminal import format_duration, print_json, printable
+from pixelis.cli.terminal import format_duration, print_json, print_report, printable
 
 if TYPE_CHECKING:
     from pixelis.training.common.run_folder import Progress
@@ -56,10 +56,9 @@ def sft(
         report = train_sft(settings, out, show=show)
     if report.rank:
         return  # only the first process reports
-    if as_json:
-        print_json(report._asdict())
-    else:
-        print_sft(report, settings.corpus if report.held_out else None)
+    print_report(
+        report._asdict(), lambda: print_sft(report, settings.corpus if report.held_out else None), as_json=as_json
+    )
 
 
 @app.command()
@@ -91,10 +90,7 @@ def rft(
         report = train_rft(settings, out, show=show)
     if report.rank:
         return
-    if as_json:
-        print_json(report._asdict())
-    else:
-        print_rft(report)
+    print_report(report._asdict(), lambda: print_rft(report), as_json=as_json)
     if report.stopped:
         raise typer.Exit(1)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,15 +37,10 @@ class AnswerPair(NamedTuple):
     """The scoring rule, one of KINDS."""
 
 
-class MomentWindows(NamedTuple):
-    """Windows of each query, in seconds."""
-
-    gold: dict[str, list[list[float]]]
-    predicted: dict[str, list[list[float]]]
-
-
 Report = dict[str, Any]
 """Names to numbers, or to reports of parts."""
+Windows = dict[str, list[list[float]]]
+"""Windows of each query, in seconds."""
 Line = tuple[int, dict[str, Any]]
 """A line of a JSONL file: its number and its object."""
 
@@ -94,6 +89,7 @@ def text_report(gold: Path, predicted: Path) -> Report:
 
 def mask_report(gold: Path, predicted: Path, *, objects: bool = False) -> Report:
     """J, F and Dice of each mask, and their means. The foreground is all labels over 0, or each gold object."""
+    measures: dict[str, Callable[..., float]] = {"J": overlap.mask_iou, "F": overlap.boundary_f1, "Dice": overlap.dice}
     frames: dict[str, dict[str, float]] = {}
     for name, (gold_file, predicted_file) in mask_pairs(gold, predicted).items():
         g, p = read_labels(gold_file), read_labels(predicted_file)  # (H, W), (H, W)
@@ -101,12 +97,8 @@ def mask_report(gold: Path, predicted: Path, *, objects: bool = False) -> Report
             raise ConfigError(f"{predicted_file}: shape {p.shape}, {gold_file} has {g.shape}: want the same pixels")
         numbers = [n for n in np.unique(g) if n] if objects else []
         pairs = [(g == n, p == n) for n in numbers] or [(g > 0, p > 0)]
-        frames[name] = {
-            "J": float(np.mean([overlap.mask_iou(a, b) for a, b in pairs])),
-            "F": float(np.mean([overlap.boundary_f1(a, b) for a, b in pairs])),
-            "Dice": float(np.mean([overlap.dice(a, b) for a, b in pairs])),
-        }
-    mean = {key: float(np.mean([frame[key] for frame in frames.values()])) for key in ("J", "F", "Dice")}
+        frames[name] = {key: float(np.mean([measure(a, b) for a, b in pairs])) for key, measure in measures.items()}
+    mean = {key: float(np.mean([frame[key] for frame in frames.values()])) for key in measures}
     recall = {f"{key}_recall": float(np.mean([f[key] > 0.5 for f in frames.values()])) for key in ("J", "F")}
     return {"frames": len(frames), **mean, "J&F": (mean["J"] + mean["F"]) / 2, **recall, "per_frame": frames}
 
@@ -116,9 +108,9 @@ def span_report(gold: Path, predicted: Path) -> Report:
 
     A length range without a gold window is null.
     """
-    moments = read_moments(gold, predicted)
+    gold_windows, predicted_windows = read_moments(gold, predicted)
     ranges: Report = {}
-    for name, scores in temporal.moment_scores_by_length(moments.gold, moments.predicted).items():
+    for name, scores in temporal.moment_scores_by_length(gold_windows, predicted_windows).items():
         ranges[name] = scores and {
             "queries": scores.queries,
             "MR-mAP": _percents(scores.map_by_iou) | {"average": _percent(scores.map_average)},
@@ -257,7 +249,7 @@ def read_answers(gold: Path, predicted: Path) -> list[AnswerPair]:
     return pairs
 
 
-def read_moments(gold: Path, predicted: Path) -> MomentWindows:
+def read_moments(gold: Path, predicted: Path) -> tuple[Windows, Windows]:
     """`relevant_windows` and `pred_relevant_windows` of each `qid`, QVHighlights' JSONL."""
     sides = []
     for path, key in ((gold, "relevant_windows"), (predicted, "pred_relevant_windows")):
@@ -271,7 +263,7 @@ def read_moments(gold: Path, predicted: Path) -> MomentWindows:
     if unmatched := sorted(sides[0].keys() ^ sides[1].keys()):
         first = ", ".join(unmatched[:3])
         raise ConfigError(f"{predicted}: {len(unmatched)} queries are on one side only ({first}): want the same")
-    return MomentWindows(*sides)
+    return sides[0], sides[1]
 
 
 def mask_pairs(gold: Path, predicted: Path) -> dict[str, tuple[Path, Path]]:
@@ -385,8 +377,6 @@ def _windows(where: str, row: dict[str, Any], key: str) -> list[list[float]]:
 
 
 def _is_window(window: object) -> bool:
-    return (
-        isinstance(window, list)
-        and len(window) in (2, 3)
-        and all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in window)
-    )
+    if not isinstance(window, list) or len(window) not in (2, 3):
+        return False
+    return all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in window)

@@ -11,9 +11,9 @@ from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.tools.toolbox import Toolbox
 
 DEMO = Path(__file__).parents[1] / "demo"
-SIGN_PHOTO, CLIP = "astronaut_sign.jpg", "cockatoo.mp4"
+PHOTO, CLIP = "astronaut_sign.jpg", "cockatoo.mp4"
 SIGN = (0.41, 0.35, 0.67, 0.68)
-"""The box of the sign in SIGN_PHOTO, by eye."""
+"""The box of the sign in PHOTO, by eye."""
 
 
 class SelfTestCase(NamedTuple):
@@ -40,17 +40,15 @@ def covers_sign(result: ToolResult) -> bool:
 
 
 CHECKS = (
-    SelfTestCase(
-        "SEG", SIGN_PHOTO, {"target": [0.40, 0.34, 0.68, 0.69]}, "the sign, within 6 % of its edges", covers_sign
-    ),
+    SelfTestCase("SEG", PHOTO, {"target": [0.40, 0.34, 0.68, 0.69]}, "the sign, within 6 % of its edges", covers_sign),
     SelfTestCase(
         "ZOOM",
-        SIGN_PHOTO,
-        {"box": list(SIGN)},
+        PHOTO,
+        {"box": [*SIGN]},
         "a view of the sign, enlarged",
         lambda r: r.view is not None and r.view.width > 300,
     ),
-    SelfTestCase("OCR", SIGN_PHOTO, {}, "FOR SALE", lambda r: {"FOR", "SALE"} <= set(r.output["text"].split())),
+    SelfTestCase("OCR", PHOTO, {}, "FOR SALE", lambda r: {"FOR", "SALE"} <= set(r.output["text"].split())),
     SelfTestCase(
         "PROP",
         "coffee.jpg",

@@ -86,7 +86,7 @@ def read_plan(path: Path) -> CallPlan:
 def run_plan(
     plan: CallPlan,
     media: MediaSet,
-    toolbox: ToolRunner,
+    tools: ToolRunner,
     *,
     beside: Path | None = None,
     created_at: datetime | None = None,
@@ -97,7 +97,7 @@ def run_plan(
     """
     recorder = TraceRecorder(media)
     for planned_step in plan.steps:
-        call, execution = run_planned_step(planned_step, recorder, toolbox)
+        call, execution = run_planned_step(planned_step, recorder, tools)
         recorder.add_step(call, execution, planned_step.thought)
     trace = recorder.seal(
         query=plan.question,

@@ -159,14 +159,7 @@ def seal_trace(
     for draft in steps:  # pydantic would silently write NaN as null
         canonical_json([draft.call.args, draft.result.output])
         require_shallow([draft.call.args, draft.result.output])
-    head: dict[str, Any] = {
-        "version": VERSION,
-        "query": query,
-        "media": [m.model_dump(mode="json") for m in media],
-        "origin": origin,
-        "created_at": created_at,
-        "pixelis": pixelis,
-    }
+    head = {"query": query, "media": tuple(media), "origin": origin, "created_at": created_at, "pixelis": pixelis}
     # through the model once, so that the hash covers what it dumps (a datetime has many spellings)
     unsealed = Trace.model_validate(head | {"id": id or "unnamed", "seal": "0" * 64})
     record = unsealed.model_dump(mode="json")

@@ -129,16 +129,9 @@ def trace_view(exhibit: Exhibit, key: str, pictures: PictureRegistry) -> TraceVi
     vote = None
     if exhibit.vote is not None:
         vote = vote_view({"answer": exhibit.vote["answer"], "answered": not exhibit.withheld, "vote": exhibit.vote})
-    return TraceView(
-        key=key,
-        exhibit=exhibit,
-        origin=origin_sentence(trace.origin),
-        media=media,
-        steps=steps,
-        cached=sum(step.first_seconds is not None for step in trace.steps),
-        legend=legend(exhibit, steps),
-        vote=vote,
-    )
+    cached = sum(step.first_seconds is not None for step in trace.steps)
+    terms, origin = legend(exhibit, steps), origin_sentence(trace.origin)
+    return TraceView(key, exhibit, origin, media, steps, vote, cached, terms)
 
 
 def origin_sentence(origin: str) -> str:
@@ -175,14 +168,8 @@ def footprint_entry(mark: Mark) -> FootprintEntry:
     name = footprint.text if isinstance(footprint, TextSpan) else footprint.label
     if isinstance(footprint, Track):
         name = f"{name or 'track'} {footprint.track_id}"
-    return FootprintEntry(
-        key=mark.key,
-        colour=mark.colour,
-        kind=footprint.kind,
-        name=clean(name) or footprint.kind,
-        where=describe_location(footprint),
-        score=footprint.score,
-    )
+    name, where = clean(name) or footprint.kind, describe_location(footprint)
+    return FootprintEntry(mark.key, mark.colour, footprint.kind, name, where, footprint.score)
 
 
 def describe_location(footprint: Footprint) -> str:
