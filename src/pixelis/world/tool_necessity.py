@@ -200,12 +200,9 @@ def _test_ocr(case: NecessityCase) -> Necessity:
     lines = [r.footprint.text for r in texts if isinstance(r.footprint, TextSpan)]
     line_texts = lines + [line.partition(": ")[2] for line in lines if ": " in line]  # `Room: 12` is read for the 12
     overlap = 1.0 if case.reads_operands else normalised_anls(case.answer, line_texts) if case.answer else 0.0
-    return _make_necessity(
-        case,
-        read_required(overlap, masking_changes=case.is_different_answer(perturbed_answer)),
-        perturbed_answer,
-        f"characters of {len(texts)} lines masked; ANLS of the answer with them {overlap:.2f}",
-    )
+    required = read_required(overlap, masking_changes=case.is_different_answer(perturbed_answer))
+    test = f"characters of {len(texts)} lines masked; ANLS of the answer with them {overlap:.2f}"
+    return _make_necessity(case, required, perturbed_answer, test)
 
 
 def mask_characters(reference: Reference) -> Reference:
@@ -222,17 +219,12 @@ def _test_temp(case: NecessityCase) -> Necessity:
     if not spans:
         return _not_required(case, "no stretch of time is part of the evidence")
     rng = np.random.default_rng(np.random.SeedSequence([case.seed, 23]))
-    perturbed_answer = case.run(
-        case.perturb_evidence(lambda r: move_span(r, case.medium_facts(r.footprint.media).duration_s, rng))
-    )
-    return _make_necessity(
-        case,
-        temp_required(
-            1.0, random_window_flips=case.is_different_answer(perturbed_answer)
-        ),  # the reference segment has tIoU 1
-        perturbed_answer,
-        f"{len(spans)} segments replaced by random windows of their length",
-    )
+    duration_s = lambda r: case.medium_facts(r.footprint.media).duration_s  # noqa: E731
+    perturbed_answer = case.run(case.perturb_evidence(lambda r: move_span(r, duration_s(r), rng)))
+    flips = case.is_different_answer(perturbed_answer)
+    required = temp_required(1.0, random_window_flips=flips)  # the reference segment has tIoU 1
+    test = f"{len(spans)} segments replaced by random windows of their length"
+    return _make_necessity(case, required, perturbed_answer, test)
 
 
 def move_span(reference: Reference, duration_s: float, rng: np.random.Generator) -> Reference:

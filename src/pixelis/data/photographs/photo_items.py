@@ -133,9 +133,8 @@ def pair_items(number: int, pair: tuple[Photograph, Photograph], pictures: Path,
         noun = draw_noun(name, rng)
         parameters = {**facts, "target": name, "thing": noun.singular, "things": noun.plural, **extra}
         draft = ItemDraft(media, references, [r.name for r in evidence], parameters, traits={"photograph", "pair"})
-        return make_question_item(
-            kind, draft, id=f"{kind}/pair-{number}", seed=stable_seed(kind, number), templates=TEMPLATES
-        )
+        seed = stable_seed(kind, number)
+        return make_question_item(kind, draft, id=f"{kind}/pair-{number}", seed=seed, templates=TEMPLATES)
 
     index = int(rng.integers(2))
     photograph, media_name = pair[index], f"Image_{index}"

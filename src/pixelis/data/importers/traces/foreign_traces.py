@@ -189,12 +189,8 @@ def _unexecuted_result(
     converted: ConvertedCall, foreign_call: ForeignCall, source: Source, observation: str
 ) -> ToolResult:
     error = converted.reason or f"not executed: the call comes from a log of {source}"
-    record = {
-        "source": source,
-        "name": foreign_call.name,
-        "arguments": dict(foreign_call.args),
-        "observation": observation,
-    }
+    arguments = dict(foreign_call.args)
+    record = {"source": source, "name": foreign_call.name, "arguments": arguments, "observation": observation}
     return ToolResult(
         tool=converted.call.tool,
         status="invalid" if converted.reason else "failed",

@@ -90,9 +90,8 @@ def call_with_wrong_arguments(session: OracleSession, tool: str, subject: str, p
     kind = session.choose(kinds)
     key = "box" if "box" in wrong_args else "target"
     if kind == "media":
-        wrong_args["media"] = session.choose(
-            [f"Image_{len(session.media.sources) + 1}", "image", f"View_{len(session.media.views) + 1}"]
-        )
+        sources, views = len(session.media.sources), len(session.media.views)
+        wrong_args["media"] = session.choose([f"Image_{sources + 1}", "image", f"View_{views + 1}"])
     elif kind == "extra":
         wrong_args[session.choose(["label", "name", "region", "object"])] = subject or "it"
     elif kind == "swapped":
@@ -128,6 +127,5 @@ CHECKABLE_ATTRIBUTES = ("colour", "size", "position", "shape")
 
 def check_property(session: OracleSession, region: OracleRegion) -> OracleCallOutcome:
     """Ask for an unrelated property of a region."""
-    return session.call(
-        "PROP", "check", box=list(region.box), attributes=[session.choose(CHECKABLE_ATTRIBUTES)], **region.media_args
-    )
+    attributes = [session.choose(CHECKABLE_ATTRIBUTES)]
+    return session.call("PROP", "check", box=list(region.box), attributes=attributes, **region.media_args)

@@ -95,19 +95,11 @@ def solve_item(
             "a VLM can teach it (teacher.kind: vlm), or its answer alone (teacher.kind: answers)"
         )
     goal = get_goal(item)
-    session = OracleSession(
-        item,
-        recorder,
-        toolbox,
-        rng,
-        ThoughtWriter(rng, canonical_wording=canonical_wording, goal=goal),
-        canonical_wording=canonical_wording,
-    )
+    writer = ThoughtWriter(rng, canonical_wording=canonical_wording, goal=goal)
+    session = OracleSession(item, recorder, toolbox, rng, writer, canonical_wording=canonical_wording)
     with_detours = detour_rate == 1.0 or (detour_rate > 0.0 and session.chance(detour_rate))
-    returned_answer = solver(
-        ClipActions(session, Detours(session, enabled=with_detours, visual_guess_rate=visual_guess_rate))
-    )
-    answer = returned_answer or compute_answer(session)
+    detours = Detours(session, enabled=with_detours, visual_guess_rate=visual_guess_rate)
+    answer = solver(ClipActions(session, detours)) or compute_answer(session)
     cited_steps = session.cited_steps if answer else ()
     final_answer = to_item_answer(item, answer) if answer else guess(item, rng)
     answer_text = item.options[ord(final_answer) - ord("A")] if item.options else final_answer

@@ -122,9 +122,8 @@ def arrange_legend(lines: Sequence[OracleLine]) -> dict[str, list[OracleLine]]:
     heading = find_heading(lines)
     values = [line for line in lines if is_number(line.text) and line is not heading]
     words = [line for line in lines if line is not heading and not is_number(line.text) and len(line.text.strip()) > 1]
-    labels = [
-        w for w in words if any(abs(line_centre(v)[1] - line_centre(w)[1]) < 0.6 * line_height(w) for v in values)
-    ]
+    heights = [line_centre(v)[1] for v in values]
+    labels = [w for w in words if any(abs(y - line_centre(w)[1]) < 0.6 * line_height(w) for y in heights)]
     return {"value": values, "label": labels}
 
 
@@ -141,7 +140,6 @@ def arrange_notice(lines: Sequence[OracleLine]) -> dict[str, list[OracleLine]]:
 
 def find_entry(entries: Sequence[OracleLine], key: str) -> OracleLine | None:
     """The entry whose key is nearest in spelling, if any is near enough."""
-    best = min(entries, key=lambda line: spelling_distance(line.text.partition(":")[0], key), default=None)
-    return (
-        best if best is not None and spelling_distance(best.text.partition(":")[0], key) <= MAX_NAME_DISTANCE else None
-    )
+    distances = [spelling_distance(line.text.partition(":")[0], key) for line in entries]
+    nearest = min(distances, default=MAX_NAME_DISTANCE + 1)
+    return entries[distances.index(nearest)] if nearest <= MAX_NAME_DISTANCE else None

@@ -31,12 +31,10 @@ def find_tracks(context: RationaleContext) -> list[tuple[str, Track]]:
 
 def printed_track(context: RationaleContext, track: Track) -> dict[str, Any] | None:
     """What TRK printed about this track."""
+    end = (track.frames[-1], track.boxes[-1])
     for draft in context.drafts:
         for footprint in draft.result.footprints if draft.call.tool == "TRK" else ():
-            if isinstance(footprint, Track) and (footprint.frames[-1], footprint.boxes[-1]) == (
-                track.frames[-1],
-                track.boxes[-1],
-            ):
+            if isinstance(footprint, Track) and (footprint.frames[-1], footprint.boxes[-1]) == end:
                 return dict(draft.result.output["tracks"][0])
     return None
 

@@ -106,9 +106,8 @@ def explain_relation(context: RationaleContext) -> Wordings:
 
 def explain_extreme(context: RationaleContext) -> Wordings:
     key = POSITION_KEYS[context.parameter("most")]
-    return explain_options(
-        context, key.name.lower(), lambda note: context.edge(note, key.edge or 0), smallest=not key.largest
-    )
+    edge = lambda note: context.edge(note, key.edge or 0)  # noqa: E731
+    return explain_options(context, key.name.lower(), edge, smallest=not key.largest)
 
 
 def explain_size(context: RationaleContext) -> Wordings:
@@ -147,12 +146,8 @@ def explain_first(context: RationaleContext, ranking_word: str, names_key: str =
     Several subtractions in one sentence are beyond a small policy.
     """
     note = context.running_note
-    if (
-        note is None
-        or len(note.ranking) != len(context.names(names_key))
-        or note.ranking[0][0] != context.answer
-        or note.is_tied
-    ):
+    is_complete = note is not None and len(note.ranking) == len(context.names(names_key))
+    if note is None or not is_complete or note.ranking[0][0] != context.answer or note.is_tied:
         return context.say("ranking.without_numbers", ranking_word=ranking_word)
     return (note.to_conclusion(ranking_word),)
 
@@ -196,9 +191,9 @@ def explain_two_pictures(context: RationaleContext) -> Wordings:
     """Counts in two pictures: added, or compared."""
     first, second = (context.facts.count(context.parameter("target"), f"Image_{k}") for k in (0, 1))
     facts = f"{first} in Image_0 and {second} in Image_1"
-    return (
-        context.say("choice.pair_more", facts=facts) if context.item.options else say_sum(context, facts, first, second)
-    )
+    if context.item.options:
+        return context.say("choice.pair_more", facts=facts)
+    return say_sum(context, facts, first, second)
 
 
 def explain_together(context: RationaleContext) -> Wordings:
@@ -237,9 +232,8 @@ def explain_share(context: RationaleContext) -> Wordings:
     if view is not None and view.printed_box is not None:
         area, (across, down) = printed_area(context), box_sides(view.printed_box)
         result = format_result(100 * area * across * down, context.answer)
-        return context.say(
-            "space.share.on_view", area=area, arithmetic=f"100 * {area:.2f} * {across:.2f} * {down:.2f}{result}"
-        )
+        arithmetic = f"100 * {area:.2f} * {across:.2f} * {down:.2f}{result}"
+        return context.say("space.share.on_view", area=area, arithmetic=arithmetic)
     computed = 100 * width * height * fill_fraction
     if abs(computed - answer) > 0.1 * answer:
         return context.say("space.share.without_numbers")
