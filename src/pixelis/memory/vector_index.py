@@ -2,9 +2,8 @@
 (supp:retrieval_index, tab:supp_index_conf).
 
 Proposed rows are re-ranked by the exact mix of cosines over the keys on disk, because product codes alone have a
-recall@8 of about 0.4. The exact index and the re-rank compare half-precision keys by the same FAISS routine, so that
-they agree to the bit.
-An index is trained once and then grows in whole blocks of rows; the remainder, less than a block, is searched exactly.
+recall@8 of about 0.4. The exact index and the re-rank use the same FAISS routine on half-precision keys, and agree to
+the bit. An index grows in whole blocks of rows; the remainder, less than a block, is searched exactly.
 """
 
 from __future__ import annotations
