@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,11 +22,18 @@ MIN_ALLOWED_MASS = 1e-20
 """If a grammar leaves less probability than this, single precision may have lost some of it."""
 
 
+class SampledTokens(NamedTuple):
+    tokens: Tensor
+    """(B,)"""
+    logprobs: Tensor
+    """(B,) under the policy itself, at temperature 1 and without a grammar."""
+
+
 def sample_tokens(
     logits: Tensor, uniform: NDArray[np.float64], temperature: float, allowed: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+) -> SampledTokens:
     """One token per row of (B, V), by the inverse CDF at `uniform` (B,); the likeliest at temperature 0, and in rows
-    whose number is NaN. Also returns (B,) log-probabilities under the policy at temperature 1, without a grammar.
+    whose number is NaN.
 
     `allowed`, (B, V) or (1, V) of ones and zeros, applies to the choice alone.
     """
@@ -46,7 +53,7 @@ def sample_tokens(
     if greedy.any():
         greedy_tokens = (logits if allowed is None else logits + allowed.log()).argmax(-1)
         tokens = torch.where(torch.from_numpy(greedy).to(logits.device), greedy_tokens, tokens)
-    return tokens, logits.gather(-1, tokens[:, None])[:, 0] - log_normaliser
+    return SampledTokens(tokens, logits.gather(-1, tokens[:, None])[:, 0] - log_normaliser)
 
 
 def inverse_cdf(probs: Tensor, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
