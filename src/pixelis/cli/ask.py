@@ -76,12 +76,11 @@ def ask(
 
 
 def split_question(words: list[str]) -> tuple[list[str], str]:
-    """The media and the question: the one argument that is not a file; the last one if there are several."""
-
+    """The media and the question: the argument that is not a file; of several, the last that reads like a question."""
     others = [word for word in words if not os.path.exists(word)]
     if not others:
         raise ConfigError(f"the question is missing, only files are given: {USAGE}")
-    question = others[0] if len(others) == 1 else words[-1] if words[-1] in others else others[0]
+    question = next((word for word in reversed(others) if " " in word or word.endswith("?")), others[-1])
     media = [word for word in words if word is not question]
     if not media:
         raise ConfigError(f"give at least one image or video: {USAGE}")

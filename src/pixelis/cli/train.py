@@ -84,8 +84,10 @@ def rft(
 
         print_plan(dry_run_rft(settings), settings, as_json=as_json)
         return
+    from pixelis.core.extras import require
     from pixelis.training.grpo.train import train_rft
 
+    require("matplotlib", "`pixelis train rft`")  # it draws the curves after the last update
     with live_training_view(target=settings.kl.target) as show:
         report = train_rft(settings, out, show=show)
     if report.rank:
