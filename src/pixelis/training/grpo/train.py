@@ -11,10 +11,11 @@ Departures from the paper:
 - SEG is the classical one, which takes milliseconds where SAM 2's encoder takes seconds an image.
 - Every batch is trained on once, under the weights that sampled it, hence ρ is 1; every update checks recomputed
   log-probabilities against sampled ones.
+- KL ≤ 0.2 (supp:et_dynamics) is the controller's aim and no hard limit, and its gains are ours (decision 0005).
 
-If a batch's mean token KL is NaN or exceeds `kl.max`, the update is skipped and recorded, and the controller receives
-its KL; the next update uses only the KL term, beside what AdamW's moments hold. All randomness depends on the seed and
-the number of the update: a killed run resumes to the same curve.
+If a batch's mean token KL is NaN or exceeds `kl.max`, the update is skipped and counted, and the controller receives
+its KL (`kl.max` for a NaN); the next update uses only the KL term, beside what AdamW's moments hold. All randomness
+depends on the seed and the number of the update: a killed run resumes to the same curve.
 """
 
 from __future__ import annotations
@@ -301,7 +302,7 @@ def update_controller(
 
     A NaN counts as `kl.max`, so that β rises. `reference_entropy` is the entropy of π_SFT's tokens.
     """
-    state.kl_exceeded = update.kl > config.kl.max
+    state.kl_exceeded = not update.kl <= config.kl.max  # NaN too
     is_reading = math.isfinite(update.kl) or not config.kl.adaptive
     state.pid = step_controller(config.kl, state.pid, update.kl if is_reading else config.kl.max)
     state.skipped += bool(update.skip_reason)
