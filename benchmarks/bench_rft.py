@@ -56,7 +56,7 @@ from pixelis.rewards.features import reference_outputs
 from pixelis.rollout.engine import rollout
 from pixelis.rollout.episode import Limits, Query
 from pixelis.tools.results import Execution, ToolCall
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.run_folder import MetricsLog
 from pixelis.training.dataset.scored_rollouts import score_rollout
 from pixelis.training.grpo.rft_config import RftConfig
@@ -197,7 +197,7 @@ def save_image(image: Image, path: Path) -> Path:
 
 def make_update(policy: Policy, out: Path, pictures: Sequence[Image], samples: int) -> Callable[[], UpdateTiming]:
     """A function that runs one update, as `train_rft` does, with one question per image."""
-    config, dist, queries = load_config(RftConfig, Path("configs/nano/rft.yaml")), Distributed(), len(pictures)
+    config, dist, queries = load_config(RftConfig, Path("configs/nano/rft.yaml")), DistributedContext(), len(pictures)
     config = config.model_copy(update={"prompts_per_step": queries, "group_size": samples, "keep_best": samples})
     rewarder, state, log = random_rewarder(policy), RftState(pid=Pid(beta=BETA)), MetricsLog(out, 0, dist)
     reference = copy.deepcopy(policy).eval().requires_grad_(False)

@@ -38,7 +38,7 @@ from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.rewards.heads import ToolHeads
 from pixelis.tools.results import ToolCall
 from pixelis.trace.tool_call_parser import CALL_OPEN
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.dataset.examples import Example, example_from_sequence, step_row, steps_from_rows
 from pixelis.training.sft.build_sft import build_optimizer
 from pixelis.training.sft.sft_config import SftConfig
@@ -133,7 +133,7 @@ def make_step(policy: Policy, batches: Sequence[Sequence[Example]]) -> Callable[
         chosen_indices = list(range(batch_index * size, (batch_index + 1) * size))
         state.batches.append(chosen_indices)
         dropout_draws = [sample_hidden_tokens(config, example, state.rng) for example in batches[batch_index]]
-        losses = train_step(config, model, optimizer, batches[batch_index], dropout_draws, 1.0, Distributed())
+        losses = train_step(config, model, optimizer, batches[batch_index], dropout_draws, 1.0, DistributedContext())
         record_errors(state, chosen_indices, losses)
 
     return take_step

@@ -19,7 +19,7 @@ corpus = CorpusConfig.model_validate({
     "splits": {"train": 0.75, "dev": 0.25},
     "toolbox": {"seg": "classical"},
 })  # fmt: skip
-print(build(corpus, folder / "corpus"))
+print(f"{build(corpus, folder / 'corpus').accepted} accepted trajectories")
 
 network = {"hidden": 32, "layers": 5, "heads": 2, "head_dim": 16, "mlp": 64, "vision_hidden": 16, "vision_layers": 1,
            "vocabulary": 300} if tiny else {}  # fmt: skip
@@ -34,5 +34,5 @@ config = pixelis.SftConfig.model_validate({
     "curriculum": False,
 })  # fmt: skip
 report = pixelis.train_sft(config, folder / "run")  # call it again to resume a stopped run
-print(report)
-print(pixelis.evaluate("search", model=report.policy, limit=1 if tiny else 20))
+print(f"trained {report.policy}")
+print("search, % correct:", pixelis.evaluate("search", model=report.policy, limit=1 if tiny else 20).overall.score)

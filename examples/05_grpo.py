@@ -40,4 +40,5 @@ def show(values: dict[str, float], step: int, total: int) -> None:
     )
 
 
-print(pixelis.train_rft(config, folder / "run", show=show))  # call it again to resume
+report = pixelis.train_rft(config, folder / "run", show=show)  # call it again to resume
+print(f"trained {report.policy}")

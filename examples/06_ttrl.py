@@ -32,5 +32,5 @@ def show(row: dict[str, object], total: int) -> None:
 
 keys = KeyMaker(TextEncoder(), VisualEncoder())  # by which neighbours are retrieved
 report = pixelis.adapt(config, stream.items(), folder, keys=keys, show=show)
-print(report)
+print(f"{report.answered:.0f} % of {report.queries} queries answered; the policy is in {report.policy}")
 print(f"undo: pixelis adapt revert {config.batch} -o {folder}")

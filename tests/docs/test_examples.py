@@ -13,8 +13,8 @@ EXPECTED = {
     "01_ask.py": "FOR SALE",
     "02_own_tool.py": "edge density",
     "03_own_data.py": "What does the sign say? -> OPEN",
-    "04_sft.py": "SftReport",
-    "05_grpo.py": "RftReport",
+    "04_sft.py": "search, % correct:",
+    "05_grpo.py": "trained",
     "06_ttrl.py": "pixelis adapt revert",
 }
 """A piece of what each prints."""

@@ -9,7 +9,7 @@ from pixelis.media import MediaSet
 from pixelis.nano.nano_model import NANO_STYLE
 from pixelis.nano.quoting import ALL, FIRST, LAST, expand_quotes, find_quote, last_ocr_lines
 from pixelis.policy.chat_format import render_answer
-from pixelis.policy.images import ImageConfig
+from pixelis.policy.images import ImageProcessorConfig
 from pixelis.policy.sequence import TokenSequence
 from pixelis.policy.tokenizer import PolicyTokenizer, train_tokenizer
 from pixelis.rollout.episode import NOTHING_TO_QUOTE, Episode, Limits, Query
@@ -52,7 +52,7 @@ def test_the_widest_quote_that_means_the_answer_is_taken(answer, lines, quote):
 def test_the_last_turn_has_the_quote_for_the_answer_and_where_the_thought_names_it(tokens):
     sequence = TokenSequence()
     sequence.append_context(
-        render_answer("EXIT it is: EXIT.", "EXIT", NANO_STYLE, step=2, quote=ALL), tokens, ImageConfig(patch=8)
+        render_answer("EXIT it is: EXIT.", "EXIT", NANO_STYLE, step=2, quote=ALL), tokens, ImageProcessorConfig(patch=8)
     )
     assert tokens.decode(sequence.ids) == f"EXIT it is: {ALL}.\n<answer>{ALL}</answer><|im_end|>"
     assert sequence.ids.count(tokens.control_ids[ALL]) == 2
@@ -61,7 +61,9 @@ def test_the_last_turn_has_the_quote_for_the_answer_and_where_the_thought_names_
         "answer",
     }
     spelt = TokenSequence()
-    spelt.append_context(render_answer("Seen.", "EXIT", NANO_STYLE, step=2, quote=ALL), tokens, ImageConfig(patch=8))
+    spelt.append_context(
+        render_answer("Seen.", "EXIT", NANO_STYLE, step=2, quote=ALL), tokens, ImageProcessorConfig(patch=8)
+    )
     assert tokens.decode(spelt.ids) == f"Seen.\n<answer>{ALL}</answer><|im_end|>"
 
 
@@ -70,12 +72,12 @@ def test_a_name_inside_another_word_is_no_quote(tokens):
     sequence.append_context(
         render_answer("Not 312 but 12, in 1.12.", "12", NANO_STYLE, step=2, quote=LAST),
         tokens,
-        ImageConfig(patch=8),
+        ImageProcessorConfig(patch=8),
     )
     assert tokens.decode(sequence.ids).startswith(f"Not 312 but {LAST}, in 1.12.\n")
     sequence = TokenSequence()
     sequence.append_context(
-        render_answer("It is 312.", "12", NANO_STYLE, step=2, quote=LAST), tokens, ImageConfig(patch=8)
+        render_answer("It is 312.", "12", NANO_STYLE, step=2, quote=LAST), tokens, ImageProcessorConfig(patch=8)
     )
     assert tokens.decode(sequence.ids) == f"It is 312.\n<answer>{LAST}</answer><|im_end|>"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pil
 
-from pixelis.policy.images import ImageConfig, extract_patches, fit_token_grid, preprocess
+from pixelis.policy.images import ImageProcessorConfig, extract_patches, fit_token_grid, preprocess
 
 
 @pytest.mark.parametrize("least", [1, 70 * 70])
@@ -20,7 +20,7 @@ def test_patches_are_those_of_transformers(size: tuple[int, int], least: int):
     )  # fmt: skip
     pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     theirs = processor(Pil.fromarray(pixels), return_tensors="np")
-    optics = ImageConfig(patch=8, least_pixels=least)
+    optics = ImageProcessorConfig(patch=8, least_pixels=least)
     ours = preprocess("Image_0", pixels, 96 * 96, optics)
     assert theirs["image_grid_thw"].tolist() == [[1, 2 * ours.rows, 2 * ours.columns]]
     assert np.abs(theirs["pixel_values"] - extract_patches(ours, optics)).max() < 1e-6
@@ -37,4 +37,7 @@ def test_a_picture_keeps_its_shape_within_its_budget():
 
 def test_a_line_of_pixels_is_still_a_picture():
     assert fit_token_grid(5000, 1, 96 * 96, 16)[0] >= 1
-    assert preprocess("Image_0", np.zeros((1, 5000, 3), np.uint8), 96 * 96, ImageConfig(patch=8)).token_count <= 36
+    assert (
+        preprocess("Image_0", np.zeros((1, 5000, 3), np.uint8), 96 * 96, ImageProcessorConfig(patch=8)).token_count
+        <= 36
+    )

@@ -6,7 +6,7 @@ from pixelis.data.build.build_corpus import build
 from pixelis.data.corpus.corpus import Corpus
 from pixelis.data.corpus.corpus_config import CorpusConfig
 from pixelis.nano.nano_model import NANO_STYLE, NanoConfig, build_nano
-from pixelis.policy.images import ImageConfig
+from pixelis.policy.images import ImageProcessorConfig
 from pixelis.policy.tokenizer import PolicyTokenizer, train_tokenizer
 from pixelis.training.dataset.prepared_examples import corpus_texts, prepare, tool_schemas
 from pixelis.training.grpo.rft_config import RftConfig
@@ -52,7 +52,9 @@ def examples_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def train(corpus, tokens, examples_folder):
-    return prepare(corpus, "train", tokens, NANO_STYLE, ImageConfig(patch=8), workers=1, folder=examples_folder)
+    return prepare(
+        corpus, "train", tokens, NANO_STYLE, ImageProcessorConfig(patch=8), workers=1, folder=examples_folder
+    )
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from pixelis.data.corpus.corpus import Corpus
-from pixelis.training.common.distributed import Distributed, init_distributed, trainable_parameters
+from pixelis.training.common.distributed import DistributedContext, init_distributed, trainable_parameters
 from pixelis.training.common.precision import compute_dtype
 from pixelis.training.dataset.prepared_examples import run_sources
 from pixelis.training.sft.build_sft import build_optimizer, build_sft_model
@@ -17,7 +17,7 @@ from pixelis.training.sft.train import train_step
 from pixelis.training.sft.training_index import load_example, prepare_split, training_index
 
 
-def run(config: SftConfig, out: Path, us: Distributed) -> None:
+def run(config: SftConfig, out: Path, us: DistributedContext) -> None:
     corpus = Corpus(config.corpus)
     kept = []
     for seed in (0, 1):

@@ -9,13 +9,13 @@ from pixelis.media.image import Image
 from pixelis.nano.nano_model import NANO_STYLE
 from pixelis.nano.quoting import expand_quotes, find_quote, last_ocr_lines
 from pixelis.policy.chat_format import format_call_text
-from pixelis.policy.images import ImageConfig, ProcessedImage
+from pixelis.policy.images import ImageProcessorConfig, ProcessedImage
 from pixelis.policy.sequence import ImageSpan, check_sequence
 from pixelis.policy.tokenizer import PolicyTokenizer, train_tokenizer
 from pixelis.training.dataset.examples import ACTION, ANSWER, COLUMNS, PROMPT, example_from_record, footprint_weights
 from pixelis.training.dataset.prepared_examples import PreparedExamples, chunk_path, corpus_texts, prepare, tool_schemas
 
-OPTICS = ImageConfig(patch=8)
+OPTICS = ImageProcessorConfig(patch=8)
 
 
 def record_of(corpus, entry):

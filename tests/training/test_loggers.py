@@ -9,7 +9,7 @@ import pytest
 
 from pixelis.core.config import load_config
 from pixelis.core.errors import ConfigError
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.run_folder import MetricsLog, run_folder
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.sft.sft_config import SftConfig
@@ -50,7 +50,7 @@ def tracker(monkeypatch):
 
 def log_of(out, step, *loggers):
     config = SftConfig.model_validate({"corpus": "c", "lr": 0.5, "loggers": loggers})
-    return MetricsLog(out, step, Distributed(), config)
+    return MetricsLog(out, step, DistributedContext(), config)
 
 
 def test_metrics_are_always_written_as_json_and_rows_after_the_saved_step_are_taken_again(tmp_path):
@@ -110,7 +110,7 @@ def test_a_missing_package_is_named_before_the_folder_is_made(name, tmp_path, mo
     config = SftConfig.model_validate({"corpus": "c", "loggers": [name]})
     with (
         pytest.raises(ConfigError, match=f"^{name} is not installed: pip install {name}$"),
-        run_folder(config, tmp_path / "run", Distributed()),
+        run_folder(config, tmp_path / "run", DistributedContext()),
     ):
         pass
     assert not (tmp_path / "run").exists()
@@ -124,7 +124,7 @@ def test_an_unknown_logger_is_refused_in_all_three_phases(model, keys):
 
 
 def test_only_the_main_process_logs(tmp_path):
-    log = MetricsLog(tmp_path, 0, Distributed(rank=1, world_size=2))
+    log = MetricsLog(tmp_path, 0, DistributedContext(rank=1, world_size=2))
     log.write(1, loss=1.0)
     log.close()
     assert not list(tmp_path.iterdir())

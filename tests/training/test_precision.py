@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from pixelis.policy.checkpoint import ModelCard, save_checkpoint
 from pixelis.rewards.heads import ToolHeads
-from pixelis.training.common.distributed import Distributed, trainable_parameters
+from pixelis.training.common.distributed import DistributedContext, trainable_parameters
 from pixelis.training.common.run_state import TENSORS, list_state_folders
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.grpo.train import train_rft
@@ -38,7 +38,7 @@ def few(train):
 
 
 def step(config, student, few, dtype):
-    taught = Distributed().wrap(student, shard=config.fsdp, dtype=dtype)
+    taught = DistributedContext().wrap(student, shard=config.fsdp, dtype=dtype)
     return train_step(
         config,
         taught,
@@ -46,7 +46,7 @@ def step(config, student, few, dtype):
         few,
         [np.zeros(len(e), bool) for e in few],
         1.0,
-        Distributed(),
+        DistributedContext(),
     )
 
 

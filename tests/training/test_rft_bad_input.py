@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file
 
 from pixelis.core.errors import ConfigError
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.policy_update import UpdateStats
 from pixelis.training.grpo import rft_run_log, train
 from pixelis.training.grpo.rft_state import RftState
@@ -77,7 +77,7 @@ def test_a_kl_that_is_no_number_raises_beta(rft_settings, kl):
 
 def test_fewer_questions_than_processes_are_refused(rft_settings, corpus):
     with pytest.raises(ConfigError, match="prompts_per_step is 2 for 3 processes"):
-        train.training_prompts(rft_settings(), corpus, Distributed(world_size=3))
+        train.training_prompts(rft_settings(), corpus, DistributedContext(world_size=3))
 
 
 def test_another_sft_policy_under_the_same_name_is_not_gone_on_with(rft_settings, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from pixelis.policy.chat_format import TextPiece, render_prompt
 from pixelis.policy.model import Policy
 from pixelis.policy.sequence import TokenSequence
 from pixelis.rewards.features import ReferenceOutput
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.policy_update import make_microbatches
 from pixelis.training.grpo.rft_config import RftConfig
 from pixelis.training.grpo.train import grpo_step
@@ -71,7 +71,7 @@ def test_a_step_is_the_one_that_reads_each_of_them(policy, corpus, monkeypatch):
             read = [(part, anchor(part.batch).hidden.flatten(0, 1)[part.logit_positions]) for part in parts]
         anchored = [(part, ReferenceOutput(hidden, None)) for part, hidden in read]
         optimizer = torch.optim.SGD(own.parameters(), lr=1.0)
-        done = grpo_step(config, own, anchor, optimizer, anchored, advantages, 0.2, Distributed())
+        done = grpo_step(config, own, anchor, optimizer, anchored, advantages, 0.2, DistributedContext())
         after.append((done, torch.cat([p.detach().flatten() for p in own.parameters()])))
     (one, shared), (other, separate) = after
     assert one.entropy == pytest.approx(other.entropy, rel=1e-5)

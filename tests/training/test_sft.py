@@ -19,7 +19,7 @@ from pixelis.core.errors import ConfigError
 from pixelis.data.build.build_corpus import build
 from pixelis.data.corpus.corpus_config import CorpusConfig
 from pixelis.policy.checkpoint import load_checkpoint
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.run_state import list_state_folders
 from pixelis.training.sft.sft_state import SftState
 from pixelis.training.sft.train import fit_budget, learning_rate_scale, plan_epoch, train_sft
@@ -158,9 +158,9 @@ def test_a_budget_is_fitted_again_after_the_first_epoch(settings):
     """50 s for 100 examples after 10 s of warm-up tasks: 240 s are left of 5 minutes, that is 480 more."""
     state = SftState(np.random.default_rng(0), np.zeros(100), epochs=2.0)
     state.visited, state.step, state.epoch, state.warmup_task_s = 100, 40, 1, 10.0
-    fit_budget(settings(epochs=8, minutes=5.0), state, SimpleNamespace(seconds=60.0), Distributed())
+    fit_budget(settings(epochs=8, minutes=5.0), state, SimpleNamespace(seconds=60.0), DistributedContext())
     assert state.epochs == pytest.approx(5.8)
-    fit_budget(settings(epochs=4, minutes=5.0), state, SimpleNamespace(seconds=60.0), Distributed())
+    fit_budget(settings(epochs=4, minutes=5.0), state, SimpleNamespace(seconds=60.0), DistributedContext())
     assert state.epochs == 4.0
 
 

@@ -7,7 +7,7 @@ import torch
 from pixelis.equations.calibration import fit_temperature
 from pixelis.nano.temperature import GRID, divide_logits_by
 from pixelis.rewards.heads import ToolHeads
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.sft.sft_model import SftModel, collate
 from pixelis.training.sft.teacher_forced_eval import fit_policy_temperature, teacher_forced_outputs
 from pixelis.training.sft.training_index import ExampleRef
@@ -50,20 +50,20 @@ def test_the_fit_is_the_one_of_the_calibrators(sft_model, train, pool):
                     value.grad = None
     divide_logits_by(sft_model.policy, 0.5)  # or T would be 0.2, out of its range
     logits, targets = [], []
-    for _, batch, output in teacher_forced_outputs(sft_model, train, pool, 4096, Distributed()):
+    for _, batch, output in teacher_forced_outputs(sft_model, train, pool, 4096, DistributedContext()):
         logits.append(output.logits)
         targets.append(sft_model.policy.allowed_index[batch.targets])
     exact = fit_temperature(torch.cat(logits).numpy(), torch.cat(targets).numpy()).temperature
-    fitted = fit_policy_temperature(sft_model, train, pool, 4096, Distributed())
+    fitted = fit_policy_temperature(sft_model, train, pool, 4096, DistributedContext())
     nearest = min(GRID, key=lambda t: abs(np.log(t / exact)))
     assert fitted == nearest
     assert 0.25 < exact < 1.0
-    assert fit_policy_temperature(sft_model, train, pool, 4096, Distributed()) == pytest.approx(
+    assert fit_policy_temperature(sft_model, train, pool, 4096, DistributedContext()) == pytest.approx(
         1.0
     )  # nothing is left to fit
 
 
 def test_without_dev_nothing_is_fitted(sft_model, train):
     before = sft_model.policy.language.norm.weight.clone()
-    assert fit_policy_temperature(sft_model, train, [], 4096, Distributed()) == 1.0
+    assert fit_policy_temperature(sft_model, train, [], 4096, DistributedContext()) == 1.0
     assert torch.equal(sft_model.policy.language.norm.weight, before)

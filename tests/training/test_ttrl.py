@@ -24,7 +24,7 @@ from pixelis.policy.checkpoint import load_checkpoint
 from pixelis.rollout.engine import rollout
 from pixelis.rollout.episode import Limits, Query
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
-from pixelis.training.common.distributed import Distributed, trainable_parameters
+from pixelis.training.common.distributed import DistributedContext, trainable_parameters
 from pixelis.training.common.policy_update import accumulate_gradients, forward_logits, make_microbatches
 from pixelis.training.ttrl import journal
 from pixelis.training.ttrl.journal import (
@@ -150,7 +150,7 @@ def test_rollouts_that_are_not_read_count_in_the_mean(lessons):
         anchor_logits = [forward_logits(learner.ema_policy, part) for part in parts]
         accumulate_gradients(
             settings(grad_norm=1e9), learner.policy, anchor_logits.__getitem__, parts, np.ones(3, dtype=bool), loss,
-            0.2, Distributed(),
+            0.2, DistributedContext(),
         )  # fmt: skip
         found.append(next(v.grad for k, v in learner.policy.named_parameters() if k.endswith("up_proj.weight")))
     assert float(found[0].abs().max()) > 1e-4

@@ -22,7 +22,7 @@ from pixelis.nano.warmup_tasks.warmup_tasks import (
     make_warmup_batch,
     rank_targets,
 )
-from pixelis.policy.images import ImageConfig
+from pixelis.policy.images import ImageProcessorConfig
 from pixelis.rollout.episode import parse_turn_tokens
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
 from pixelis.tools.trk import direction
@@ -93,7 +93,7 @@ def test_their_tokens_are_turns_that_a_rollout_can_read(tokens):
         for schema in Toolbox(ToolboxConfig(isolate=False, cache=False)).schemas()
     }
     for _ in range(20):
-        example = make_example(rng, tokens, NANO_STYLE, ImageConfig(patch=8))
+        example = make_example(rng, tokens, NANO_STYLE, ImageProcessorConfig(patch=8))
         for step in range(1, int(example.step_of.max()) + 1):
             own = (example.step_of == step) & example.is_sampled
             result = parse_turn_tokens(example.ids[own].tolist(), tokens)
@@ -102,7 +102,7 @@ def test_their_tokens_are_turns_that_a_rollout_can_read(tokens):
 
 def test_a_batch_is_as_large_as_it_may_be(tokens):
     rng = np.random.default_rng(4)
-    batches = [make_warmup_batch(rng, tokens, NANO_STYLE, ImageConfig(patch=8), 3000) for _ in range(8)]
+    batches = [make_warmup_batch(rng, tokens, NANO_STYLE, ImageProcessorConfig(patch=8), 3000) for _ in range(8)]
     sizes = [len(batch) * max(len(example) for example in batch) for batch in batches]
     assert max(sizes) <= 3000
     assert np.mean(sizes) > 3000 / 2  # one that is much longer than the rest waits for the next batch

@@ -71,7 +71,9 @@ def ask(
     if as_json:
         print_json(to_json_object(answer, model, page))
     else:
-        stdout().print(f"[dim]{seconds}{f'; evidence in {escape_markup(str(page))}' if page else ''}[/]")
+        stdout().print(
+            f"[dim]{seconds}{f'; evidence in {escape_markup(str(page))}, trace beside it' if page else ''}[/]"
+        )
     raise typer.Exit(0 if answer.answer is not None else 1)
 
 

@@ -39,6 +39,8 @@ def doctor(
                 mark = "[green]live[/]  " if test_result.passed else "[red]failed[/]"
                 message = result.error or f"expected {test_result.case.expected}"
                 tail = "" if test_result.passed else f"  [red]{escape_markup(message)}[/]"
+                if result.status == "disabled":
+                    mark, tail = "[dim]–[/]     ", f"  [dim]{escape_markup(message)}[/]"
                 backend = escape_markup(identities[name].backend)
                 console.print(f"  {name:<5}{mark} {result.seconds:6.2f} s  {backend}{tail}")
     passed = all(test_result.passed for test_result in test_results)

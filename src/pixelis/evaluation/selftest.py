@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pixelis.core.errors import MissingExtraError
 from pixelis.media import MediaSet, open_media
 from pixelis.tools.results import ToolCall, ToolResult
 from pixelis.tools.toolbox import Toolbox
@@ -76,6 +77,10 @@ CHECKS = (
 def run_self_test(toolbox: Toolbox) -> Iterator[SelfTestResult]:
     """Run the self-tests in turn."""
     for case in CHECKS:
-        media = MediaSet((open_media(DEMO / case.media),))
+        try:
+            media = MediaSet((open_media(DEMO / case.media),))
+        except MissingExtraError as error:  # the base reads no video files
+            yield SelfTestResult(case, ToolResult.failed(case.tool, f"not tested: {error}", "disabled"), passed=True)
+            continue
         result = toolbox.run(ToolCall(tool=case.tool, args=case.args), media).result
         yield SelfTestResult(case, result, result.ok and case.holds(result))

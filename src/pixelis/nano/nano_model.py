@@ -10,7 +10,7 @@ from pydantic import Field
 from pixelis.core.config import Config
 from pixelis.nano.copy_heads import init_copy_heads, init_number_embeddings
 from pixelis.policy.chat_format import PromptStyle
-from pixelis.policy.images import ImageConfig
+from pixelis.policy.images import ImageProcessorConfig
 from pixelis.policy.model import Policy
 from pixelis.policy.tokenizer import PolicyTokenizer
 
@@ -88,4 +88,4 @@ def build_nano(config: NanoConfig, tokenizer: PolicyTokenizer, *, seed: int, sty
         generator = torch.Generator().manual_seed(seed)
         init_number_embeddings(model, tokenizer, generator)
         init_copy_heads(model, generator)
-    return Policy(model, tokenizer, style, ImageConfig(patch=config.patch))
+    return Policy(model, tokenizer, style, ImageProcessorConfig(patch=config.patch))

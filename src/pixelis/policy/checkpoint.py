@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from pixelis.core.config import Config
 from pixelis.core.errors import ConfigError
 from pixelis.policy.chat_format import PromptStyle
-from pixelis.policy.images import ImageConfig
+from pixelis.policy.images import ImageProcessorConfig
 from pixelis.policy.model import Policy
 from pixelis.policy.model_names import find_checkpoint, require_hub_access
 from pixelis.policy.tokenizer import PolicyTokenizer
@@ -179,10 +179,10 @@ def first_problem(error: ValueError) -> str:
     return f"{location}: {first_error['msg']}" if location else first_error["msg"]
 
 
-def read_image_config(folder: Path, model: Any) -> ImageConfig:
+def read_image_config(folder: Path, model: Any) -> ImageProcessorConfig:
     """Sizes from the model's config, colour statistics from the preprocessor's, if there is one."""
     vision = model.config.vision_config
-    image_config = ImageConfig(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
+    image_config = ImageProcessorConfig(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
     path = folder / "preprocessor_config.json"
     if not path.is_file():
         return image_config

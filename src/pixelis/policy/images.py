@@ -18,7 +18,7 @@ MAX_ASPECT_RATIO = 200
 """Longest side over shortest: a thinner image is widened to this."""
 
 
-class ImageConfig(NamedTuple):
+class ImageProcessorConfig(NamedTuple):
     """What a vision tower expects."""
 
     patch: int = 16
@@ -67,7 +67,7 @@ def fit_token_grid(width: int, height: int, max_pixels: int, cell: int, min_pixe
     return rows, columns
 
 
-def preprocess(name: str, frame: Frame, max_pixels: int, image_config: ImageConfig) -> ProcessedImage:
+def preprocess(name: str, frame: Frame, max_pixels: int, image_config: ImageProcessorConfig) -> ProcessedImage:
     """A frame as the policy sees it."""
     height, width, _ = frame.shape
     rows, columns = fit_token_grid(width, height, max_pixels, image_config.cell, image_config.least_pixels)
@@ -77,7 +77,7 @@ def preprocess(name: str, frame: Frame, max_pixels: int, image_config: ImageConf
     return ProcessedImage(name, np.asarray(scaled, dtype=np.uint8), rows, columns)
 
 
-def extract_patches(image: ProcessedImage, image_config: ImageConfig) -> NDArray[np.float32]:
+def extract_patches(image: ProcessedImage, image_config: ImageProcessorConfig) -> NDArray[np.float32]:
     """(patches, 3·temporal·patch²), normalised, in the tower's order: the patches of a token together."""
     scale = np.asarray(image_config.std, dtype=np.float32) * 255.0
     shift = np.asarray(image_config.mean, dtype=np.float32) * 255.0

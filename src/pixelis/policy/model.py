@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pixelis.core.errors import ConfigError
 from pixelis.policy.chat_format import PromptStyle
-from pixelis.policy.images import ImageConfig, ProcessedImage, extract_patches
+from pixelis.policy.images import ImageProcessorConfig, ProcessedImage, extract_patches
 from pixelis.policy.kv_cache import RowCache
 from pixelis.policy.prefix_tree import PrefixTree, build_prefix_tree, compute_sequence_keys, use_tree_attention
 from pixelis.policy.sequence import TokenSequence, compute_positions
@@ -71,7 +71,13 @@ class Policy(nn.Module):
     """(V,) index of a token in `allowed_ids`, or −1."""
 
     def __init__(
-        self, model: Any, tokenizer: PolicyTokenizer, style: PromptStyle, image_config: ImageConfig, *, tap: int = -3
+        self,
+        model: Any,
+        tokenizer: PolicyTokenizer,
+        style: PromptStyle,
+        image_config: ImageProcessorConfig,
+        *,
+        tap: int = -3,
     ) -> None:
         super().__init__()
         self.model, self.tokenizer, self.style = model, tokenizer, style

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pixelis.core.errors import TraceError
 from pixelis.policy.chat_format import SAMPLED, ImagePiece, Kind, Piece, TextPiece
-from pixelis.policy.images import ImageConfig, ProcessedImage, preprocess
+from pixelis.policy.images import ImageProcessorConfig, ProcessedImage, preprocess
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.trace.schema import TokenRecord
 
@@ -50,7 +50,9 @@ class TokenSequence:
         parts = (self.ids, self.kinds, self.steps, self.logprobs, self.image_spans)
         return TokenSequence(*map(list, parts))  # type: ignore[arg-type]
 
-    def append_context(self, pieces: Sequence[Piece], tokenizer: PolicyTokenizer, image_config: ImageConfig) -> int:
+    def append_context(
+        self, pieces: Sequence[Piece], tokenizer: PolicyTokenizer, image_config: ImageProcessorConfig
+    ) -> int:
         """Append tokens that were not sampled; returns their start."""
         start = len(self)
         for piece in pieces:
@@ -60,7 +62,7 @@ class TokenSequence:
                 self._append_image(piece, tokenizer, image_config)
         return start
 
-    def _append_image(self, piece: ImagePiece, tokenizer: PolicyTokenizer, image_config: ImageConfig) -> None:
+    def _append_image(self, piece: ImagePiece, tokenizer: PolicyTokenizer, image_config: ImageProcessorConfig) -> None:
         image = preprocess(piece.name, piece.pixels, piece.max_pixels, image_config)
         self._append([tokenizer.control_ids["<|vision_start|>"]], piece.kind, piece.step)
         self.image_spans.append(ImageSpan(len(self), image))

@@ -30,7 +30,7 @@ from pixelis.rewards.dynamics import CorpusSteps, DynamicsHeads, Trajectory, cor
 from pixelis.rewards.features import ReferenceOutput, StateFeatures
 from pixelis.rewards.heads import ToolHeads
 from pixelis.rewards.settings import RewardSettings
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.policy_update import MicroBatch
 from pixelis.training.dataset.scored_rollouts import ScoredRollout, argument_vectors
 
@@ -122,7 +122,7 @@ def gather_trajectories(
     media: Sequence[MediaSet],
     batch_indices: NDArray[np.int64],
     settings: RewardSettings,
-    dist: Distributed,
+    dist: DistributedContext,
 ) -> TrajectoryBatch:
     """The inputs of the rewards, gathered from all processes. `batch_indices` (b,) are the positions of this process's
     rollouts in the batch."""

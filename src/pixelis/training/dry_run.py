@@ -18,7 +18,7 @@ from pixelis.data.corpus.record import Record
 from pixelis.policy import chat_format
 from pixelis.policy.chat_format import PromptStyle, spaced_indices
 from pixelis.policy.checkpoint import read_card, read_image_config
-from pixelis.policy.images import ImageConfig, fit_token_grid
+from pixelis.policy.images import ImageProcessorConfig, fit_token_grid
 from pixelis.policy.model_names import find_checkpoint
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.rewards.heads import ToolHeads
@@ -82,7 +82,7 @@ class NetworkShape(NamedTuple):
 
     model: Any
     style: PromptStyle
-    image_config: ImageConfig
+    image_config: ImageProcessorConfig
     count_tokens: Callable[[str], float]
     note: str = ""
 

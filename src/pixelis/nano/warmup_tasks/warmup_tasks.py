@@ -35,7 +35,7 @@ from pixelis.nano.warmup_tasks.warmup_vocabulary import (
 )
 from pixelis.policy import chat_format
 from pixelis.policy.chat_format import PromptStyle
-from pixelis.policy.images import ImageConfig
+from pixelis.policy.images import ImageProcessorConfig
 from pixelis.policy.sequence import TokenSequence
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.tools.base import coordinates
@@ -192,7 +192,9 @@ TASKS_WITH_OWN_GOALS = (*warmup_photos.PHOTO_TASKS, *warmup_texts.TEXT_TASKS)
 """Tasks that use the goals of the corpus."""
 
 
-def make_example(rng: Generator, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageConfig) -> Example:
+def make_example(
+    rng: Generator, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageProcessorConfig
+) -> Example:
     """One conversation."""
     make = WARMUP_TASKS[int(rng.integers(len(WARMUP_TASKS)))]
     question, turns, thought, answer = make(rng)
@@ -223,7 +225,7 @@ def last_ocr_lines(turns: Turns) -> list[str]:
 
 
 def make_warmup_batch(
-    rng: Generator, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageConfig, batch_tokens: int
+    rng: Generator, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageProcessorConfig, batch_tokens: int
 ) -> list[Example]:
     """As many conversations as fit into `batch_tokens`, padding included."""
     batch: list[Example] = []

@@ -18,7 +18,7 @@ PROCESS_GROUP_TIMEOUT = timedelta(hours=6)
 """Long, since the other processes wait while the first one prepares the examples."""
 
 
-class Distributed(NamedTuple):
+class DistributedContext(NamedTuple):
     """The rank of this process and the number of processes."""
 
     rank: int = 0
@@ -81,17 +81,17 @@ class Distributed(NamedTuple):
 
 
 @contextmanager
-def init_distributed(device: str) -> Iterator[Distributed]:
+def init_distributed(device: str) -> Iterator[DistributedContext]:
     """The processes that torchrun started; one without it."""
     if "LOCAL_RANK" not in os.environ:
-        yield Distributed()
+        yield DistributedContext()
         return
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     # counts and statistics are summed on the CPU, gradients on their device
     distributed.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=PROCESS_GROUP_TIMEOUT)
     try:
-        yield Distributed(distributed.get_rank(), distributed.get_world_size())
+        yield DistributedContext(distributed.get_rank(), distributed.get_world_size())
     finally:
         distributed.destroy_process_group()
 
@@ -101,7 +101,7 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def copy_into_shard(read_tensor: Callable[[], Tensor], target: Tensor, dist: Distributed) -> None:
+def copy_into_shard(read_tensor: Callable[[], Tensor], target: Tensor, dist: DistributedContext) -> None:
     """Copy a whole tensor into one that may be sharded: then the first process reads it and distributes it."""
     if hasattr(target, "full_tensor"):
         from torch.distributed.tensor import distribute_tensor
@@ -124,7 +124,7 @@ def reshard(module: nn.Module) -> None:
             reshard_submodule()
 
 
-def unshard(module: nn.Module, dist: Distributed) -> None:
+def unshard(module: nn.Module, dist: DistributedContext) -> None:
     """Replace sharded tensors by whole ones, to be saved. All processes must call this.
 
     They are gathered one at a time onto the CPU of the first process; the others keep their shards.

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of the quintic, and its number of steps, as published."""
@@ -25,7 +25,7 @@ MOMENTUM = 0.95
 class MuonAdamW(torch.optim.AdamW):
     """AdamW, except for the parameter groups with `muon` set."""
 
-    def __init__(self, groups: Any, *, dist: Distributed = Distributed(), **settings: Any) -> None:
+    def __init__(self, groups: Any, *, dist: DistributedContext = DistributedContext(), **settings: Any) -> None:
         super().__init__(groups, **settings)
         self.dist = dist
 

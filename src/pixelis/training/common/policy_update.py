@@ -21,7 +21,7 @@ from pixelis.equations.kl import per_token_kl
 from pixelis.policy.model import Policy, TokenBatch
 from pixelis.policy.prefix_tree import compute_sequence_keys, group_by_prefix
 from pixelis.policy.sequence import TokenSequence
-from pixelis.training.common.distributed import Distributed, trainable_parameters
+from pixelis.training.common.distributed import DistributedContext, trainable_parameters
 from pixelis.training.common.precision import autocast_context, compute_dtype
 from pixelis.training.common.run_config import RolloutRunConfig
 
@@ -138,7 +138,7 @@ def accumulate_gradients(
     trained: NDArray[np.bool_],
     policy_loss: PolicyLoss,
     beta: float,
-    dist: Distributed,
+    dist: DistributedContext,
 ) -> UpdateStats:
     """Leave the gradients of `policy_loss` + β·KL in the policy, their norm capped; KL is the mean over all tokens.
 

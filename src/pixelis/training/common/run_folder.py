@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from pixelis.core.atomic import atomic_write, make_directory
 from pixelis.core.config import Config, with_current_names
 from pixelis.core.errors import ConfigError
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.loggers import TRACKERS, JsonlLogger, LoggedRun, Logger, require_trackers
 from pixelis.training.common.run_config import RunConfig
 
@@ -42,7 +42,7 @@ Show = Callable[[Progress], None]
 
 
 @contextmanager
-def run_folder(config: RunConfig, out: Path, dist: Distributed) -> Iterator[None]:
+def run_folder(config: RunConfig, out: Path, dist: DistributedContext) -> Iterator[None]:
     """Create the run folder, or open it if it holds this run; only one run at a time works in it."""
     require_trackers(config.loggers)
     lock = FileLock(out / LOCK, timeout=0)
@@ -110,7 +110,7 @@ def changed_keys(name: str, current: Any, saved: Any, defaults: Any) -> list[str
 class MetricsLog:
     """The metrics of a run, a row for each reported step: metrics.jsonl and the trackers that the config names."""
 
-    def __init__(self, out: Path, step: int, dist: Distributed, config: RunConfig | None = None) -> None:
+    def __init__(self, out: Path, step: int, dist: DistributedContext, config: RunConfig | None = None) -> None:
         self._jsonl: JsonlLogger | None = None
         self._trackers: list[Logger] = []
         if dist.is_main:

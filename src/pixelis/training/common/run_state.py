@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from pixelis.core.atomic import fsync_path
 from pixelis.core.errors import ConfigError
-from pixelis.training.common.distributed import Distributed, copy_into_shard, full_tensor, trainable_parameters
+from pixelis.training.common.distributed import DistributedContext, copy_into_shard, full_tensor, trainable_parameters
 
 TENSORS, FACTS = "training.safetensors", "state.json"
 OPTIMIZER_KEYS = ("step", "exp_avg", "exp_avg_sq")
@@ -36,7 +36,9 @@ class Sources(NamedTuple):
     """The weights of the reference policy π_SFT, in phase 2."""
 
 
-def gather_tensors(module: nn.Module, optimizer: Optimizer, dist: Distributed, prefix: str = "") -> dict[str, Tensor]:
+def gather_tensors(
+    module: nn.Module, optimizer: Optimizer, dist: DistributedContext, prefix: str = ""
+) -> dict[str, Tensor]:
     """Trained weights and their moments as full tensors, on the CPU of the main process. All processes must call this.
 
     They are gathered one at a time: no device holds more than one of them whole.
@@ -51,7 +53,7 @@ def gather_tensors(module: nn.Module, optimizer: Optimizer, dist: Distributed, p
 
 
 def restore_tensors(
-    tensors: TensorFile, module: nn.Module, optimizer: Optimizer, dist: Distributed, prefix: str = ""
+    tensors: TensorFile, module: nn.Module, optimizer: Optimizer, dist: DistributedContext, prefix: str = ""
 ) -> None:
     """The inverse of `gather_tensors`."""
 
@@ -68,7 +70,12 @@ def restore_tensors(
 
 
 def write_state_folder(
-    out: Path, number: int, tensors: dict[str, Tensor], facts: dict[str, Any], sources: Sources, dist: Distributed
+    out: Path,
+    number: int,
+    tensors: dict[str, Tensor],
+    facts: dict[str, Any],
+    sources: Sources,
+    dist: DistributedContext,
 ) -> None:
     """Write a new state folder in place of the older ones, by one rename."""
     from safetensors.torch import save_file

@@ -21,7 +21,7 @@ from pixelis.media import MediaSet
 from pixelis.nano.quoting import find_quote, last_ocr_lines
 from pixelis.policy import chat_format
 from pixelis.policy.chat_format import SAMPLED, Piece, PromptStyle
-from pixelis.policy.images import ImageConfig, ProcessedImage
+from pixelis.policy.images import ImageProcessorConfig, ProcessedImage
 from pixelis.policy.sequence import KINDS, ImageSpan, TokenSequence, check_sequence
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.tools.results import ToolCall, ToolResult
@@ -127,7 +127,7 @@ def example_from_record(
     media: MediaSet,
     tokens: PolicyTokenizer,
     style: PromptStyle,
-    image_config: ImageConfig,
+    image_config: ImageProcessorConfig,
     schemas: Sequence[dict[str, Any]],
 ) -> Example:
     """A record as tokens. If it was not accepted, only its question and its correct answer."""
@@ -332,5 +332,5 @@ def empty_steps() -> Steps:
     return steps_from_rows([])
 
 
-def make_picture(name: str, pixels: NDArray[np.uint8], image_config: ImageConfig) -> ProcessedImage:
+def make_picture(name: str, pixels: NDArray[np.uint8], image_config: ImageProcessorConfig) -> ProcessedImage:
     return ProcessedImage(name, pixels, pixels.shape[0] // image_config.cell, pixels.shape[1] // image_config.cell)

@@ -24,7 +24,7 @@ from pixelis.core.errors import ConfigError
 from pixelis.data.corpus.corpus import Corpus
 from pixelis.policy import chat_format
 from pixelis.policy.chat_format import PromptStyle
-from pixelis.policy.images import ImageConfig
+from pixelis.policy.images import ImageProcessorConfig
 from pixelis.policy.sequence import ImageSpan
 from pixelis.policy.tokenizer import PolicyTokenizer
 from pixelis.tools.toolbox import Toolbox, ToolboxConfig
@@ -68,7 +68,7 @@ def tool_schemas() -> list[dict[str, Any]]:
         return toolbox.schemas()
 
 
-def content_key(corpus: Corpus, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageConfig) -> str:
+def content_key(corpus: Corpus, tokens: PolicyTokenizer, style: PromptStyle, image_config: ImageProcessorConfig) -> str:
     """The name of the folder: equal keys mean equal bytes."""
     settings = style.model_dump(mode="json")
     parts = [FORMAT_VERSION, corpus.manifest.corpus, settings, image_config, tokenizer_hash(tokens)]
@@ -89,7 +89,7 @@ def prepare(
     split: str,
     tokens: PolicyTokenizer,
     style: PromptStyle,
-    image_config: ImageConfig,
+    image_config: ImageProcessorConfig,
     *,
     workers: int = 2,
     folder: Path | None = None,
@@ -148,7 +148,7 @@ def make_chunk(folder: str, root: str, split: str, settings: dict[str, Any], chu
     from safetensors.numpy import save_file
 
     corpus, tokens = _open_corpus_and_tokens(folder, root)
-    style, image_config = PromptStyle.model_validate(settings["style"]), ImageConfig(**settings["optics"])
+    style, image_config = PromptStyle.model_validate(settings["style"]), ImageProcessorConfig(**settings["optics"])
     records, schemas = (corpus[number] for number in numbers), settings["schemas"]
     examples = [example_from_record(r, corpus.media(r), tokens, style, image_config, schemas) for r in records]
     path = chunk_path(Path(root), split, chunk)
@@ -207,7 +207,7 @@ class ExampleChunk:
 class PreparedExamples:
     """The examples of one split: an index in memory, the rest read on demand."""
 
-    def __init__(self, root: Path, split: str, chunks: int, image_config: ImageConfig) -> None:
+    def __init__(self, root: Path, split: str, chunks: int, image_config: ImageProcessorConfig) -> None:
         self.root = root
         self._split = split
         self._image_config = image_config

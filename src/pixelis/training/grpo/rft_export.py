@@ -14,7 +14,7 @@ from pixelis.equations.pid import corridor
 from pixelis.equations.ttrl import SummaryStatistics, summary_statistics
 from pixelis.policy.checkpoint import LoadedCheckpoint, save_checkpoint
 from pixelis.rewards.compute import Rewarder, checkpoint_heads
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.loggers import METRICS
 from pixelis.training.common.precision import cast_parameters, compute_dtype
 from pixelis.training.grpo.rft_config import RftConfig
@@ -26,7 +26,12 @@ LAST_UPDATES = 20
 
 
 def export_rft(
-    config: RftConfig, checkpoint: LoadedCheckpoint, rewarder: Rewarder, state: RftState, out: Path, dist: Distributed
+    config: RftConfig,
+    checkpoint: LoadedCheckpoint,
+    rewarder: Rewarder,
+    state: RftState,
+    out: Path,
+    dist: DistributedContext,
 ) -> dict[str, float]:
     """Write the trained checkpoint and the figure; returns its scores."""
     if not dist.is_main:

@@ -17,7 +17,7 @@ from pixelis.equations.embedding import ACTIONS
 from pixelis.equations.process import racpr, rapr
 from pixelis.equations.reward import variance_shares
 from pixelis.rewards.compute import RewardBatch, TrajectoryBatch
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.policy_update import UpdateStats
 from pixelis.training.dataset.scored_rollouts import ScoredRollout
 from pixelis.training.grpo.rft_config import RftConfig
@@ -34,7 +34,7 @@ def measure_update(
     advantages: NDArray[np.float64],
     update: UpdateStats,
     rollouts: Sequence[ScoredRollout],
-    dist: Distributed,
+    dist: DistributedContext,
 ) -> dict[str, float]:
     """The row of an update in metrics.jsonl."""
     valid = trajectories.steps.valid.cpu().numpy()

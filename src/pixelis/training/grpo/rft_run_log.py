@@ -10,7 +10,7 @@ from pixelis.data.corpus.corpus import Corpus
 from pixelis.equations.pid import Pid
 from pixelis.policy.model_names import hash_weights
 from pixelis.rewards.compute import RewardBatch, TrajectoryBatch
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.loggers import drop_rows_after
 from pixelis.training.common.run_folder import MetricsLog
 from pixelis.training.grpo.rft_config import RftConfig
@@ -25,7 +25,7 @@ class RunLog:
     """Restores the newest state of the run folder, and records what follows it."""
 
     def __init__(
-        self, config: RftConfig, out: Path, trained: Trained, corpus: Corpus, dist: Distributed, show: Show
+        self, config: RftConfig, out: Path, trained: Trained, corpus: Corpus, dist: DistributedContext, show: Show
     ) -> None:
         from pixelis.training.dataset.prepared_examples import run_sources
 

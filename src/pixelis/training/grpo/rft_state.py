@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from pixelis.equations.pid import Pid
 from pixelis.policy.model import Policy
 from pixelis.rewards.compute import Rewarder
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.run_state import Sources, gather_tensors, open_state, restore_tensors, write_state_folder
 
 OLD_NAMES = {"left": "remaining", "passes": "epochs", "far": "kl_exceeded", "stopped": "stop_reason"}
@@ -52,20 +52,20 @@ class Trained(NamedTuple):
     rewarder: Rewarder
 
 
-def is_save_due(last_save: float, minutes: float, dist: Distributed) -> bool:
+def is_save_due(last_save: float, minutes: float, dist: DistributedContext) -> bool:
     """Whether it is time to save; the first process decides for all."""
     is_late = time.monotonic() - last_save >= 60 * minutes
     return bool(dist.all_reduce_sum(torch.tensor(float(is_late and dist.is_main))) > 0)
 
 
-def save_rft(out: Path, state: RftState, sources: Sources, trained: Trained, dist: Distributed) -> None:
+def save_rft(out: Path, state: RftState, sources: Sources, trained: Trained, dist: DistributedContext) -> None:
     """Replace the saved state of a run."""
     tensors = gather_tensors(trained.policy, trained.optimizer, dist, "policy.")
     tensors |= gather_tensors(trained.rewarder.heads.h_psi, trained.dynamics_optimizer, dist, "h_psi.")
     write_state_folder(out, state.step, tensors, asdict(state), sources, dist)
 
 
-def load_rft(out: Path, sources: Sources, trained: Trained, dist: Distributed) -> RftState | None:
+def load_rft(out: Path, sources: Sources, trained: Trained, dist: DistributedContext) -> RftState | None:
     """Restore the newest state of a run; None if there is none."""
     with open_state(out, sources) as saved:
         if saved is None:

@@ -14,8 +14,9 @@ Departures from the paper:
 - KL ≤ 0.2 (supp:et_dynamics) is the controller's aim and no hard limit, and its gains are ours (decision 0005).
 
 If a batch's mean token KL is NaN or exceeds `kl.max`, the update is skipped and counted, and the controller receives
-its KL (`kl.max` for a NaN); the next update uses only the KL term, beside what AdamW's moments hold. All randomness
-depends on the seed and the number of the update: a killed run resumes to the same curve.
+its KL (`kl.max` for a NaN). After a KL over `kl.max` the next update uses only the KL term, beside what AdamW's moments
+hold; after a NaN it is an ordinary one. All randomness depends on the seed and the number of the update: a killed run
+resumes to the same curve.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from pixelis.rewards.features import ReferenceOutput, reference_outputs
 from pixelis.rollout.engine import rollout
 from pixelis.rollout.episode import Query
 from pixelis.tools.toolbox import Toolbox
-from pixelis.training.common.distributed import Distributed, init_distributed, trainable_parameters
+from pixelis.training.common.distributed import DistributedContext, init_distributed, trainable_parameters
 from pixelis.training.common.kl_controller import step_controller
 from pixelis.training.common.policy_update import (
     MicroBatch,
@@ -153,7 +154,7 @@ def train_rft(config: RftConfig, out: Path, *, show: Show = lambda now, step, to
 # --- setup
 
 
-def training_prompts(config: RftConfig, corpus: Corpus, dist: Distributed) -> Prompts:
+def training_prompts(config: RftConfig, corpus: Corpus, dist: DistributedContext) -> Prompts:
     """The questions of the corpus that are trained on."""
     count = config.prompts_per_step
     if count < dist.world_size:
@@ -224,7 +225,13 @@ class RolloutBatch(NamedTuple):
 
 
 def collect_rollouts(
-    config: RftConfig, policy: Policy, toolbox: Toolbox, corpus: Corpus, prompts: Prompts, seed: int, dist: Distributed
+    config: RftConfig,
+    policy: Policy,
+    toolbox: Toolbox,
+    corpus: Corpus,
+    prompts: Prompts,
+    seed: int,
+    dist: DistributedContext,
 ) -> RolloutBatch:
     """Sample and score N rollouts of each prompt in this process's share."""
     shard = dist.shard(range(len(prompts)))
@@ -261,7 +268,7 @@ def grpo_step(
     microbatches: Sequence[tuple[MicroBatch, ReferenceOutput]],
     advantages: NDArray[np.float64],
     beta: float,
-    dist: Distributed,
+    dist: DistributedContext,
     *,
     kl_exceeded: bool = False,
 ) -> UpdateStats:
@@ -302,7 +309,7 @@ def update_controller(
 
     A NaN counts as `kl.max`, so that β rises. `reference_entropy` is the entropy of π_SFT's tokens.
     """
-    state.kl_exceeded = not update.kl <= config.kl.max  # NaN too
+    state.kl_exceeded = update.kl > config.kl.max
     is_reading = math.isfinite(update.kl) or not config.kl.adaptive
     state.pid = step_controller(config.kl, state.pid, update.kl if is_reading else config.kl.max)
     state.skipped += bool(update.skip_reason)

@@ -13,7 +13,7 @@ from pixelis.policy.checkpoint import ModelCard, load_checkpoint
 from pixelis.policy.model import Policy
 from pixelis.policy.tokenizer import PolicyTokenizer, train_tokenizer
 from pixelis.rewards.heads import ToolHeads
-from pixelis.training.common.distributed import Distributed, trainable_parameters
+from pixelis.training.common.distributed import DistributedContext, trainable_parameters
 from pixelis.training.common.lora import wrap_lora
 from pixelis.training.common.optimizers import MuonAdamW
 from pixelis.training.common.precision import weights_dtype
@@ -54,7 +54,9 @@ def build_policy(config: SftConfig, corpus: Corpus) -> tuple[Policy, ModelCard, 
     return policy, card, heads
 
 
-def build_optimizer(config: SftConfig, sft_model: SftModel, dist: Distributed = Distributed()) -> torch.optim.Optimizer:
+def build_optimizer(
+    config: SftConfig, sft_model: SftModel, dist: DistributedContext = DistributedContext()
+) -> torch.optim.Optimizer:
     """AdamW in one fused pass; with `optimizer: muon`, Muon for the matrices inside the policy's layers.
 
     Vectors have no weight decay, and the heads have their own learning rate.

@@ -14,7 +14,7 @@ from pixelis.equations.zscore import mean_and_std
 from pixelis.policy.checkpoint import ModelCard, save_checkpoint
 from pixelis.rewards.dynamics import Trajectory, coherence_statistics, corpus_steps, fit_dynamics_heads, tool_scalers
 from pixelis.rewards.features import StateFeatures
-from pixelis.training.common.distributed import Distributed, unshard
+from pixelis.training.common.distributed import DistributedContext, unshard
 from pixelis.training.common.precision import cast_parameters, compute_dtype
 from pixelis.training.dataset.prepared_examples import PreparedExamples
 from pixelis.training.sft.sft_config import SftConfig
@@ -74,7 +74,7 @@ def fit_dynamics(
     """The heads to export, with g_φ and h_ψ trained on the steps of the corpus; their losses; all statistics."""
     sft_model = unwrap(model)
     traces = ([ref for ref in index if ref.with_tools] or list(index))[:MAX_DYNAMICS_EXAMPLES]
-    dist = Distributed()  # every process reads everything: sharded weights are gathered, and no sums are awaited
+    dist = DistributedContext()  # every process reads everything: sharded weights are gathered, and no sums are awaited
     trajectories, states, nats, entropies = list[Trajectory](), list[StateFeatures](), list[Tensor](), list[Tensor]()
     for examples, _, output in teacher_forced_outputs(model, train, traces, config.batch_tokens, dist, states=True):
         trajectories += map(Trajectory.from_example, examples)  # without the pictures that the examples hold

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from pixelis.data.corpus.corpus import Corpus
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.run_folder import MetricsLog, Progress, Show
 from pixelis.training.common.run_state import Sources, gather_tensors, open_state, restore_tensors, write_state_folder
 from pixelis.training.dataset.prepared_examples import run_sources
@@ -67,7 +67,7 @@ class SftState:
 
 
 def save_sft_state(
-    out: Path, state: SftState, sources: Sources, model: nn.Module, optimizer: Optimizer, dist: Distributed
+    out: Path, state: SftState, sources: Sources, model: nn.Module, optimizer: Optimizer, dist: DistributedContext
 ) -> None:
     """Write a new state folder in place of the older ones."""
     tensors = {**gather_tensors(model, optimizer, dist), "errors": torch.from_numpy(state.errors)}
@@ -77,7 +77,7 @@ def save_sft_state(
 
 
 def load_sft_state(
-    out: Path, sources: Sources, model: nn.Module, optimizer: Optimizer, dist: Distributed
+    out: Path, sources: Sources, model: nn.Module, optimizer: Optimizer, dist: DistributedContext
 ) -> SftState | None:
     """Restore the newest state of a run with its weights and moments; None if there is none."""
     with open_state(out, sources) as saved:
@@ -117,7 +117,7 @@ class RunClock:
         self._step_started_at = now  # another step may follow before `start_step`
         self._state.tokens += tokens
 
-    def is_save_due(self, minutes: float, interval_steps: int, dist: Distributed) -> bool:
+    def is_save_due(self, minutes: float, interval_steps: int, dist: DistributedContext) -> bool:
         """Whether it is time to save; several processes decide together, at the steps that are reported."""
         if dist.world_size > 1 and self._state.step % interval_steps:
             return False
@@ -142,7 +142,7 @@ class SftRun(NamedTuple):
 
     config: SftConfig
     out: Path
-    dist: Distributed
+    dist: DistributedContext
     model: Any
     """The SftModel, wrapped where there are several processes."""
     optimizer: Optimizer
@@ -165,7 +165,7 @@ def open_run(
     model: Any,
     optimizer: Optimizer,
     examples: int,
-    dist: Distributed,
+    dist: DistributedContext,
     show: Show,
 ) -> SftRun:
     """Resume the run in a folder, or start one on so many examples."""

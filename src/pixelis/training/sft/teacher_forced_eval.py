@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pixelis.nano.temperature import GRID, divide_logits_by, grid_losses
 from pixelis.policy.tokenizer import PolicyTokenizer
-from pixelis.training.common.distributed import Distributed, reshard
+from pixelis.training.common.distributed import DistributedContext, reshard
 from pixelis.training.dataset.examples import Example
 from pixelis.training.dataset.prepared_examples import PreparedExamples
 from pixelis.training.sft.sft_model import SftBatch, SftOutput, collate, unwrap
@@ -26,7 +26,7 @@ def teacher_forced_outputs(
     examples: PreparedExamples,
     index: Sequence[ExampleRef],
     batch_tokens: int,
-    dist: Distributed,
+    dist: DistributedContext,
     *,
     states: bool = False,
 ) -> Iterator[tuple[Sequence[Example], SftBatch, SftOutput]]:
@@ -45,7 +45,7 @@ def teacher_forced_outputs(
 
 
 def fit_policy_temperature(
-    model: Any, dev: PreparedExamples, index: Sequence[ExampleRef], batch_tokens: int, dist: Distributed
+    model: Any, dev: PreparedExamples, index: Sequence[ExampleRef], batch_tokens: int, dist: DistributedContext
 ) -> float:
     """Fit T on dev and build it into the weights; 1 without dev examples."""
     if not index:

@@ -39,7 +39,7 @@ from pixelis.equations.curriculum import hardness_tertiles, sample_medium_hard, 
 from pixelis.equations.ema import ema
 from pixelis.equations.sft import sft_total
 from pixelis.nano.warmup_tasks.warmup_tasks import make_warmup_batch
-from pixelis.training.common.distributed import Distributed, init_distributed, trainable_parameters
+from pixelis.training.common.distributed import DistributedContext, init_distributed, trainable_parameters
 from pixelis.training.common.precision import compute_dtype
 from pixelis.training.common.run_folder import Show, run_folder
 from pixelis.training.dataset.examples import Example
@@ -162,7 +162,7 @@ def train_step(
     examples: Sequence[Example],
     hidden: Sequence[NDArray[np.bool_]],
     lr_scale: float,
-    dist: Distributed,
+    dist: DistributedContext,
 ) -> Losses:
     """One optimizer step on a batch (eq:sft_total_obj_compact), at a share of the peak learning rate."""
     sft_model = unwrap(model)
@@ -186,7 +186,13 @@ def train_step(
 
 
 def reduce_losses(
-    sft: Tensor, tool: Tensor, nats: Tensor, batch: SftBatch, shard: Sequence[int], examples: int, dist: Distributed
+    sft: Tensor,
+    tool: Tensor,
+    nats: Tensor,
+    batch: SftBatch,
+    shard: Sequence[int],
+    examples: int,
+    dist: DistributedContext,
 ) -> Losses:
     """The losses of the whole batch, from all processes in one message."""
     counts = torch.bincount(batch.row, minlength=len(batch.inputs.lengths)).clamp(min=1)
@@ -282,7 +288,7 @@ def log_step(run: SftRun, losses: Losses) -> None:
     run.show(run.clock.progress(losses.sft))
 
 
-def fit_budget(config: SftConfig, state: SftState, clock: RunClock, dist: Distributed) -> None:
+def fit_budget(config: SftConfig, state: SftState, clock: RunClock, dist: DistributedContext) -> None:
     """Set the number of epochs to what the budget of minutes allows; the state keeps it from then on.
 
     It is fitted after the first steps, and again after the first epoch: other load on the machine during twenty steps

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pixelis.core.errors import ConfigError
 from pixelis.data.corpus.corpus import Corpus
 from pixelis.policy.model import Policy
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.run_folder import Progress, Show
 from pixelis.training.dataset.examples import Example
 from pixelis.training.dataset.prepared_examples import PreparedExamples, prepare
@@ -33,7 +33,7 @@ class ExampleRef(NamedTuple):
 
 
 def prepare_split(
-    config: SftConfig, corpus: Corpus, policy: Policy, split: str, dist: Distributed, show: Show
+    config: SftConfig, corpus: Corpus, policy: Policy, split: str, dist: DistributedContext, show: Show
 ) -> PreparedExamples:
     """The prepared examples of a split. The main process prepares them, the others wait and open them."""
     open_examples = partial(

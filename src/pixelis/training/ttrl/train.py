@@ -40,7 +40,7 @@ from pixelis.rewards.features import reference_outputs
 from pixelis.rollout.answer_reading import final_answer
 from pixelis.rollout.episode import Rollout
 from pixelis.tools.toolbox import Toolbox, decisive_thresholds
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.item_rollouts import (
     ItemFactory,
     hide_answers,
@@ -125,7 +125,7 @@ def adapt(
     """Answer a stream of unlabelled queries and adapt on it, into a run folder, or resume the run in it."""
     torch.set_num_threads(config.threads)
     started_at = time.monotonic()
-    with run_folder(config, out, Distributed()), Toolbox(config.toolbox_config()) as toolbox:
+    with run_folder(config, out, DistributedContext()), Toolbox(config.toolbox_config()) as toolbox:
         checkpoint = load_checkpoint(config.policy, device=config.device, dtype=weights_dtype(config))
         rewarder = load_rewarder(checkpoint, config.policy)
         rewarder.heads.h_psi.requires_grad_(False)
@@ -149,7 +149,7 @@ def adapt(
             run_canary(context, journal, canary, canaries)
             items = iter(stream)
             require_same_stream(journal.rows, items, out)
-            log = MetricsLog(out, len(journal.rows), Distributed(), config)
+            log = MetricsLog(out, len(journal.rows), DistributedContext(), config)
             while not canary.regression and (batch := list(islice(items, config.batch))):
                 clock, first = CpuClock(), len(journal.rows)
                 groups = rollout_items(
@@ -246,7 +246,7 @@ def vote_on_query(
     rollouts = [score_rollout(rollout, blind_item, media, state.policy.tokenizer) for rollout in group]
     trajectories = gather_trajectories(
         rewarder, reference_outputs(config, state.policy, state.start_policy, rollouts), rollouts,
-        [media] * len(rollouts), np.arange(len(rollouts)), config.reward, Distributed(),
+        [media] * len(rollouts), np.arange(len(rollouts)), config.reward, DistributedContext(),
     )  # fmt: skip
     rewards = compute_rewards(trajectories, rewarder, config.reward, group_size=config.group_size, seed=seed)
     noise = np.random.default_rng([config.seed, number, 7])

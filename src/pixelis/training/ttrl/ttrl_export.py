@@ -17,7 +17,7 @@ from pixelis.memory.memory_store import MemoryStore
 from pixelis.policy.checkpoint import LoadedCheckpoint, ModelCard, load_checkpoint, save_checkpoint
 from pixelis.policy.model import Policy
 from pixelis.rewards.compute import Rewarder, checkpoint_heads, load_rewarder
-from pixelis.training.common.distributed import Distributed
+from pixelis.training.common.distributed import DistributedContext
 from pixelis.training.common.loggers import METRICS, drop_rows_after
 from pixelis.training.common.precision import cast_parameters, compute_dtype, weights_dtype
 from pixelis.training.common.run_folder import RESOLVED, run_folder
@@ -73,7 +73,7 @@ def reopen_adaptation(out: Path) -> Iterator[ReopenedAdaptation]:
     """The adaptation in a folder, locked, before any row is restored."""
     config = read_run_config(out)
     torch.set_num_threads(config.threads)
-    with run_folder(config, out, Distributed()):
+    with run_folder(config, out, DistributedContext()):
         checkpoint = load_checkpoint(config.policy, device=config.device, dtype=weights_dtype(config))
         rewarder = load_rewarder(checkpoint, config.policy)
         journal = AdaptationJournal(out, config, build_policy_state(config, checkpoint), restore=False)

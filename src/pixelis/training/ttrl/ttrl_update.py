@@ -28,7 +28,7 @@ from pixelis.policy.checkpoint import LoadedCheckpoint
 from pixelis.policy.images import ProcessedImage
 from pixelis.policy.model import Policy
 from pixelis.policy.sequence import ImageSpan, TokenSequence
-from pixelis.training.common.distributed import Distributed, trainable_parameters
+from pixelis.training.common.distributed import DistributedContext, trainable_parameters
 from pixelis.training.common.kl_controller import step_controller
 from pixelis.training.common.lora import wrap_lora
 from pixelis.training.common.policy_update import (
@@ -145,7 +145,7 @@ def apply_update(config: TtrlConfig, state: PolicyState, batch: UpdateBatch) -> 
     optimizer.zero_grad(set_to_none=True)
     stats = accumulate_gradients(
         config, policy, lambda k: forward_logits(anchor, microbatches[k]), microbatches,
-        np.ones(len(batch.sequences), dtype=bool), partial(policy_loss, config, batch), beta, Distributed(),
+        np.ones(len(batch.sequences), dtype=bool), partial(policy_loss, config, batch), beta, DistributedContext(),
     )  # fmt: skip
     tokens = max(1, int(stats.rollout_tokens.sum()))
     # the sum over rollouts, not over micro-batches: updates of earlier runs are replayed bit for bit
