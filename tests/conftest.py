@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from pixelis.dedup.synthetic_duplicates import bundled_images
 from pixelis.items import MediumFacts
+from pixelis.weights import is_available
+from pixelis.weights.encoders.visual_encoder import VisualEncoder
 from pixelis.world import FAMILIES, Item
 
 hypothesis.settings.register_profile("pixelis", deadline=None)  # a deadline would assert a wall-clock time
@@ -24,6 +29,20 @@ REALDATA = Path(__file__).resolve().parent / "realdata"
 def realdata() -> Path:
     """The folder of public pictures, clips and texts; its README says where each is from."""
     return REALDATA
+
+
+@pytest.fixture(scope="session")
+def encoder() -> VisualEncoder:
+    """The visual encoder, with its real weights."""
+    if not is_available("efficientnet-lite0"):
+        pytest.skip("run `pixelis models pull efficientnet-lite0`")
+    return VisualEncoder()
+
+
+@pytest.fixture(scope="session")
+def pictures() -> dict[str, NDArray[np.uint8]]:
+    """The photographs that scikit-image carries in its wheel."""
+    return bundled_images()
 
 
 class Server:

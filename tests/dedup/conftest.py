@@ -10,22 +10,6 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from pixelis.dedup.synthetic_duplicates import bundled_images
-from pixelis.weights import is_available
-from pixelis.weights.encoders.visual_encoder import VisualEncoder
-
-
-@pytest.fixture(scope="session")
-def encoder() -> VisualEncoder:
-    if not is_available("efficientnet-lite0"):
-        pytest.skip("run `pixelis models pull efficientnet-lite0`")
-    return VisualEncoder()
-
-
-@pytest.fixture(scope="session")
-def pictures() -> dict[str, NDArray[np.uint8]]:
-    return bundled_images()
-
 
 @pytest.fixture
 def save(tmp_path: Path) -> Callable[[str, NDArray[np.uint8]], Path]:

@@ -204,7 +204,7 @@ def current_loc(model: type[BaseModel] | None, loc: Loc) -> Loc:
 
 
 def fields_at(model: type[BaseModel] | None, loc: Loc) -> dict[str, str]:
-    """The keys that a model accepts at a place inside it, each with its present name; none where it is no model."""
+    """The keys that a model accepts at a place inside it, each with its present name; none if it is not a model."""
     for name in loc:
         model = inner_model(model, name)
     return {} if model is None else {name: name for name in model.model_fields} | dict(getattr(model, "old_names", {}))
