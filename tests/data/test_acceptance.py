@@ -62,6 +62,12 @@ def test_a_right_answer_from_an_exact_region_scores_one():
     assert found.decisive == (0,)
 
 
+def test_the_thresholds_are_those_of_the_tools_that_ran():
+    sealed = trace(seg(square(0, 10)))  # its confidence is 1.0
+    assert judge_trace(item(), sealed, cited=(0,), thresholds={"SEG": 1.0}).decisive == (0,)
+    assert judge_trace(item(), sealed, cited=(0,), thresholds={"SEG": 1.1}).decisive == ()
+
+
 def test_a_wrong_answer_is_refused_however_well_it_was_seen():
     found = judge_trace(item(), trace(seg(square(0, 10)), answer="2"), cited=(0,))
     assert not found.accepted

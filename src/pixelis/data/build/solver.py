@@ -30,7 +30,7 @@ from pixelis.data.corpus.record import Record, encode, pack
 from pixelis.data.corpus.splits import Unit
 from pixelis.data.teachers.teacher import Demonstration, Teacher, canonicalise_trace, make_teacher
 from pixelis.media import MediaSet
-from pixelis.tools.toolbox import Toolbox
+from pixelis.tools.toolbox import Toolbox, decisive_thresholds
 from pixelis.world import RenderedItem, generate, shift_item
 
 TIMEOUT_RETRIES = 2
@@ -106,7 +106,9 @@ class Solver:
             self.toolbox.release(MediaSet(rendered.media))  # 5,000 clips would take tens of gigabytes
         demonstration = demonstration._replace(trace=canonicalise_trace(demonstration.trace, rendered.item))
         cited = demonstration.cited_steps
-        judgement = judge_trace(rendered.item, demonstration.trace, cited=cited)
+        judgement = judge_trace(
+            rendered.item, demonstration.trace, cited=cited, thresholds=decisive_thresholds(self.toolbox.tools)
+        )
         record = Record(
             split=unit.split,
             ordinal=unit.ordinal,

@@ -12,7 +12,7 @@ S(τ). The threshold applies to the raw sum; `corpus_stats` reports the z-scored
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import cv2
@@ -83,13 +83,23 @@ def check_step(result: ToolResult, item: Item) -> tuple[Verdict | None, str]:
         return None, f"{VERIFIER_FAILED}: {type(error).__name__}: {error}"[:200]
 
 
-def judge_trace(item: Item, trace: Trace, *, cited: Sequence[int] | None = None, tau_0: float = TAU_0) -> Judgement:
-    """Check, score and decide. `cited` are the steps, from 0, from which the teacher computed its answer, if known."""
+def judge_trace(
+    item: Item,
+    trace: Trace,
+    *,
+    cited: Sequence[int] | None = None,
+    thresholds: Mapping[str, float] | None = None,
+    tau_0: float = TAU_0,
+) -> Judgement:
+    """Check, score and decide. `cited` are the steps, from 0, from which the teacher computed its answer, if known.
+
+    `thresholds` are those of the tools that ran (`decisive_thresholds`); without them the built-in tools'.
+    """
     from pixelis.verification.rights import rights_reasons
 
     checks = [check_step(step.result, item) for step in trace.steps]
     verdicts = [verdict for verdict, _ in checks]
-    decisive = decisive_positions(trace, cited)
+    decisive = decisive_positions(trace, cited, thresholds or builtin_thresholds())
     supporting = supporting_steps(trace, cited, decisive)
     logic, struct = s_logic(item, trace, supporting), s_struct(trace)
     visual = s_visual(verdicts, decisive)
@@ -135,15 +145,15 @@ def _failure_reason(k: int, trace: Trace, verdict: Verdict | None) -> str:
 # --- which steps count
 
 
-def decisive_positions(trace: Trace, cited: Sequence[int] | None) -> frozenset[int]:
+def decisive_positions(trace: Trace, cited: Sequence[int] | None, thresholds: Mapping[str, float]) -> frozenset[int]:
     """Steps that are decisive by the trace, and the confident ones among those that the teacher cites.
 
     The answer of a count or a comparison does not contain its operands, so the trace alone cannot show their use.
     """
-    positions = {k for k, decision in enumerate(decisive_steps(trace, builtin_thresholds())) if decision.decisive}
+    positions = {k for k, decision in enumerate(decisive_steps(trace, thresholds)) if decision.decisive}
     for k in cited or ():
         result = trace.steps[k].result
-        if result.ok and (result.confidence is None or result.confidence >= builtin_thresholds().get(result.tool, 0.5)):
+        if result.ok and (result.confidence is None or result.confidence >= thresholds.get(result.tool, 0.5)):
             positions.add(k)
     return frozenset(positions)
 

@@ -5,6 +5,7 @@ Nothing is tokenised again. Steps get the rows that g_φ and h_ψ read, as the t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,10 +47,16 @@ class ScoredRollout(NamedTuple):
         return self.example.steps.valid
 
 
-def score_rollout(rollout: Rollout, item: Item, media: MediaSet, tokens: PolicyTokenizer) -> ScoredRollout:
+def score_rollout(
+    rollout: Rollout,
+    item: Item,
+    media: MediaSet,
+    tokens: PolicyTokenizer,
+    thresholds: Mapping[str, float] | None = None,
+) -> ScoredRollout:
     """Score the answer of a rollout, verify its steps, and make a training example of its tokens."""
     sequence = require_sequence(rollout)
-    judgement = judge_trace(item, rollout.trace)
+    judgement = judge_trace(item, rollout.trace, thresholds=thresholds)
     rows = []
     for number, (step, verdict) in enumerate(zip(rollout.trace.steps, judgement.steps, strict=True), start=1):
         opens = call_opening_position(sequence, number, tokens)

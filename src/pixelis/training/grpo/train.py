@@ -45,7 +45,7 @@ from pixelis.rewards.compute import compute_rewards, gather_trajectories, load_r
 from pixelis.rewards.features import ReferenceOutput, reference_outputs
 from pixelis.rollout.engine import rollout
 from pixelis.rollout.episode import Query
-from pixelis.tools.toolbox import Toolbox
+from pixelis.tools.toolbox import Toolbox, decisive_thresholds
 from pixelis.training.common.distributed import DistributedContext, init_distributed, trainable_parameters
 from pixelis.training.common.kl_controller import step_controller
 from pixelis.training.common.policy_update import (
@@ -241,9 +241,9 @@ def collect_rollouts(
     with autocast_context(policy.device, compute_dtype(config)):  # as the update will read them
         n, limits = config.group_size, config.limits
         groups = rollout(policy, toolbox, queries, n=n, seed=seed, limits=limits, name=config.name)
-    rollouts = list[ScoredRollout]()
+    rollouts, thresholds = list[ScoredRollout](), decisive_thresholds(toolbox.tools)
     for record, media_set, group in zip(records, media, groups, strict=True):
-        rollouts += [score_rollout(sample, record.item, media_set, policy.tokenizer) for sample in group]
+        rollouts += [score_rollout(one, record.item, media_set, policy.tokenizer, thresholds) for one in group]
         toolbox.release(media_set)
     positions = [k * config.group_size + j for k in shard for j in range(config.group_size)]
     rollout_media = [media_set for media_set in media for _ in range(config.group_size)]

@@ -243,7 +243,8 @@ def vote_on_query(
     greedy, group = group[-1].answer if context.config.greedy else None, group[: context.config.group_size]
     config, rewarder, stream_memory = context.config, context.rewarder, context.stream_memory
     media, seed, blind_item = MediaSet(item.media), query_seed(config, number), hide_answers(item.item)
-    rollouts = [score_rollout(rollout, blind_item, media, state.policy.tokenizer) for rollout in group]
+    thresholds, tokenizer = decisive_thresholds(context.toolbox.tools), state.policy.tokenizer
+    rollouts = [score_rollout(rollout, blind_item, media, tokenizer, thresholds) for rollout in group]
     trajectories = gather_trajectories(
         rewarder, reference_outputs(config, state.policy, state.start_policy, rollouts), rollouts,
         [media] * len(rollouts), np.arange(len(rollouts)), config.reward, DistributedContext(),
@@ -258,7 +259,7 @@ def vote_on_query(
     neighbour_votes = [(n.item.answer, max(n.similarity, 0.0) / len(neighbours)) for n in neighbours]
     vote_result = vote(
         group, config.vote if delta is None else config.vote.model_copy(update={"delta": delta}),
-        thresholds=decisive_thresholds(context.toolbox.tools), calibration=calibration.calibrator,
+        thresholds=thresholds, calibration=calibration.calibrator,
         threshold=calibration.threshold, window=None if leak_reason else stream.window,
         external_votes=neighbour_votes if config.neighbour_votes else (),
         curiosity=curiosity.tolist(), coherence=coherence.tolist(),
