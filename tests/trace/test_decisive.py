@@ -196,7 +196,8 @@ def test_a_step_below_its_tools_threshold_is_decisive_nowhere(tool, confidence, 
     thresholds = builtin_thresholds()
     assert [d.decisive for d in decisive_steps(trace, thresholds)] == [decisive, True]  # the rule itself
     assert [d.decisive for d in make_exhibit(trace, thresholds=thresholds).decisions] == [decisive, True]  # evidence
-    assert decisive_positions(trace, [0]) == ({0, 1} if decisive else {1})  # corpus, rewards and process metrics
+    positions = decisive_positions(trace, [0], thresholds)  # corpus, rewards and process metrics
+    assert positions == ({0, 1} if decisive else {1})
     assert decisive_footprints(trace, thresholds) == ([footprint] if decisive else [])  # memory keys
     weakest = confidence if decisive else 0.9
     assert answer_confidence(trace, thresholds) == pytest.approx(raw_confidence(1.0, [weakest, 0.9]))
